@@ -1,0 +1,264 @@
+//! Newtypes for everything that is identified, and the partition a user belongs to.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::ModelError;
+
+/// The longest id, in bytes.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// The longest model or stream name, in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// The number of partitions users are spread over. Part of every log key, so fixed for the life of a store.
+pub const PARTITIONS: u8 = 64;
+
+/// Deserialises a string, or an integer kept as its decimal text.
+struct IdText;
+
+impl Visitor<'_> for IdText {
+    type Value = Arc<str>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a string or an integer")
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Arc<str>, E> {
+        Ok(Arc::from(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Arc<str>, E> {
+        Ok(Arc::from(value.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Arc<str>, E> {
+        Ok(Arc::from(value.to_string()))
+    }
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and wraps the text.
+            ///
+            /// # Errors
+            /// [`ModelError::IdLength`] or [`ModelError::IdCharacter`].
+            pub fn new(text: impl Into<Arc<str>>) -> Result<Self, ModelError> {
+                let text = text.into();
+                $check($kind, &text)?;
+                Ok(Self(text))
+            }
+
+            /// The text itself.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                formatter.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                write!(formatter, "{:?}", &*self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ModelError;
+
+            fn from_str(text: &str) -> Result<Self, ModelError> {
+                Self::new(text)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                // Only a self-describing format can carry an integer in an id's place.
+                let text = if deserializer.is_human_readable() {
+                    deserializer.deserialize_any(IdText)?
+                } else {
+                    deserializer.deserialize_str(IdText)?
+                };
+                Self::new(text).map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+fn check_id(kind: &'static str, text: &str) -> Result<(), ModelError> {
+    if text.is_empty() || text.len() > ID_BYTES_MAX {
+        return Err(ModelError::IdLength { kind, length: text.len(), max: ID_BYTES_MAX });
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(character) => Err(ModelError::IdCharacter { kind, character, allowed: "all but control characters" }),
+        None => Ok(()),
+    }
+}
+
+/// Names become parts of URLs and of file paths, so they are kept plain.
+fn check_name(kind: &'static str, text: &str) -> Result<(), ModelError> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX {
+        return Err(ModelError::IdLength { kind, length: text.len(), max: NAME_BYTES_MAX });
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match text.chars().find(|c| !allowed(*c)) {
+        Some(character) => {
+            Err(ModelError::IdCharacter { kind, character, allowed: "ASCII letters, digits, `-` and `_`" })
+        }
+        None => Ok(()),
+    }
+}
+
+text_id!(
+    /// Who the prediction is for.
+    UserId, "user", check_id
+);
+text_id!(
+    /// What is being predicted, ranked and observed.
+    ItemId, "item", check_id
+);
+text_id!(
+    /// One observation's name, unique within its stream.
+    ObservationId, "observation_id", check_id
+);
+text_id!(
+    /// One ranking's name: what a later observation refers to.
+    DecisionId, "decision_id", check_id
+);
+text_id!(
+    /// The log that observations and items belong to; several models may learn from one.
+    StreamName, "stream", check_name
+);
+text_id!(
+    /// A model's name.
+    ModelName, "model", check_name
+);
+
+impl StreamName {
+    /// The stream a model learns from when it names none: the one of its own name.
+    #[must_use]
+    pub fn of_model(model: &ModelName) -> Self {
+        Self(model.0.clone())
+    }
+}
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The one after this.
+            #[must_use]
+            pub fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+    };
+}
+
+counter!(
+    /// A record's place in its partition of a stream, counted from 1; 0 means "before the first".
+    Sequence
+);
+counter!(
+    /// The count of one user's log events. Never decreases, never reused, independent of model versions.
+    UserEpoch
+);
+counter!(
+    /// A model version, counted from 1 within its model.
+    VersionId
+);
+
+/// The slice of the users that one owner serves: `xxh3_64(user id) mod 64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Partition(u8);
+
+impl Partition {
+    /// The partition that `user` belongs to, on every node and for ever.
+    #[must_use]
+    pub fn of(user: &UserId) -> Self {
+        let bucket = xxh3_64(user.as_str().as_bytes()) % u64::from(PARTITIONS);
+        Self(u8::try_from(bucket).expect("a remainder of 64 fits a byte"))
+    }
+
+    /// The partition of this number, if there is one.
+    #[must_use]
+    pub fn from_index(index: u8) -> Option<Self> {
+        (index < PARTITIONS).then_some(Self(index))
+    }
+
+    /// All partitions in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..PARTITIONS).map(Self)
+    }
+
+    /// Its number, below [`PARTITIONS`].
+    #[must_use]
+    pub fn index(self) -> u8 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_kept_as_their_decimal_text() {
+        let user: UserId = serde_json::from_str("42").expect("an integer id");
+        assert_eq!(user.as_str(), "42");
+        assert_eq!(user, serde_json::from_str::<UserId>("\"42\"").expect("a text id"));
+        assert!(serde_json::from_str::<UserId>("1.5").is_err());
+        assert!(serde_json::from_str::<UserId>("null").is_err());
+    }
+
+    #[test]
+    fn id_lengths_and_characters_are_bounded() {
+        assert!(UserId::new("u".repeat(256)).is_ok());
+        assert!(matches!(UserId::new("u".repeat(257)), Err(ModelError::IdLength { length: 257, .. })));
+        assert!(matches!(UserId::new(""), Err(ModelError::IdLength { length: 0, .. })));
+        assert!(matches!(ItemId::new("a\nb"), Err(ModelError::IdCharacter { character: '\n', .. })));
+        assert!(ModelName::new("films-2_a").is_ok());
+        assert!(matches!(ModelName::new("../x"), Err(ModelError::IdCharacter { character: '.', .. })));
+    }
+
+    #[test]
+    fn partitions_are_stable_for_the_life_of_a_store() {
+        // Fixed by the stored format: a change here orphans every user of every existing store.
+        let partition = |text: &str| Partition::of(&UserId::new(text).expect("valid")).index();
+        assert_eq!([partition("1"), partition("alice"), partition("610")], PARTITION_FIXTURE);
+    }
+
+    const PARTITION_FIXTURE: [u8; 3] = [24, 48, 33];
+}

@@ -1,0 +1,140 @@
+//! What clients tell the service, and the records that the log keeps of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+use crate::ids::{DecisionId, ItemId, ModelName, ObservationId, UserEpoch, UserId, VersionId};
+
+/// A point in time: milliseconds since the Unix epoch, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+/// The largest magnitude of a label: far beyond any rating or count, and small enough that sums of squares over a
+/// long history stay exact enough in `f64` and finite in `f32`.
+pub const LABEL_ABS_MAX: f32 = 1e6;
+
+/// The largest weight of one observation.
+pub const WEIGHT_MAX: f32 = 1e6;
+
+/// One labelled event: `user` gave `item` the `label`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// Whose weights learn from it.
+    pub user: UserId,
+    /// What it is about.
+    pub item: ItemId,
+    /// The rating, reward or other outcome.
+    pub label: f32,
+    /// How many times over it counts; 1 unless told.
+    pub weight: f32,
+    /// When it happened.
+    pub timestamp: Timestamp,
+    /// The client's name for it; the server makes one where it is missing.
+    pub observation_id: Option<ObservationId>,
+    /// What kind of feedback it is ("rating", "click", …), as the client calls it.
+    pub feedback: Option<String>,
+    /// The ranking that it is the outcome of.
+    pub decision: Option<DecisionId>,
+}
+
+impl Observation {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`ModelError::NonFinite`] or [`ModelError::OutOfRange`], naming the field.
+    pub fn validate(&self) -> Result<(), ModelError> {
+        check_label(self.label)?;
+        if !self.weight.is_finite() {
+            return Err(ModelError::NonFinite { what: "weight" });
+        }
+        if self.weight <= 0.0 || self.weight > WEIGHT_MAX {
+            return Err(ModelError::OutOfRange {
+                what: "weight",
+                range: "above 0 and at most 1e6",
+                value: f64::from(self.weight),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Checks one label.
+///
+/// # Errors
+/// [`ModelError::NonFinite`] or [`ModelError::OutOfRange`].
+pub fn check_label(label: f32) -> Result<(), ModelError> {
+    if !label.is_finite() {
+        return Err(ModelError::NonFinite { what: "label" });
+    }
+    if label.abs() > LABEL_ABS_MAX {
+        return Err(ModelError::OutOfRange { what: "label", range: "between -1e6 and 1e6", value: f64::from(label) });
+    }
+    Ok(())
+}
+
+/// What a log record says about its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// The user gave the item the label.
+    Observe,
+    /// An earlier observation gets another label.
+    Correct,
+    /// An earlier observation never happened.
+    Retract,
+    /// The user never existed.
+    Erase,
+}
+
+/// The facts of the decision that an observation is the outcome of, copied when the two join, so that learners need
+/// the log only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DecisionFacts {
+    /// The decision.
+    pub id: DecisionId,
+    /// The slot at which the item was shown, from 0; `None` where it was not among the shown.
+    pub slot: Option<u32>,
+    /// The probability with which that slot got that item, given the slots above it; `None` where not known.
+    pub propensity: Option<f32>,
+    /// Whether the ranking was drawn uniformly for the validation pool.
+    pub pool: bool,
+}
+
+/// What a model expected of an observation before it learnt from it (progressive validation).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// The model that predicted.
+    pub model: ModelName,
+    /// Its version at that moment.
+    pub version: VersionId,
+    /// The predicted score.
+    pub predicted: f32,
+}
+
+/// One event of one user in a stream's log. Stream, partition and sequence are its key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// What it says.
+    pub kind: RecordKind,
+    /// The user.
+    pub user: UserId,
+    /// This event's number among the user's events.
+    pub user_epoch: UserEpoch,
+    /// The item; for an erasure, none.
+    pub item: Option<ItemId>,
+    /// The label; for a retraction or an erasure, 0.
+    pub label: f32,
+    /// The weight; 1 unless told.
+    pub weight: f32,
+    /// The kind of feedback, as the client calls it.
+    pub feedback: Option<String>,
+    /// When it happened.
+    pub timestamp: Timestamp,
+    /// The client's id. Where the client gave none, the record's place in the log names it.
+    pub observation_id: Option<ObservationId>,
+    /// The decision that it is the outcome of.
+    pub decision: Option<DecisionFacts>,
+    /// What each model of the stream expected.
+    pub predictions: Vec<Prediction>,
+}
