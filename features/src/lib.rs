@@ -1,1 +1,19 @@
-//! placeholder
+//! Feature functions `f(x; theta)` and the form in which a version's `theta` is kept.
+//!
+//! [`Theta`] is the materialised feature function: a table from items to their offset and features, contiguous in
+//! memory. [`version_dir`] writes and reads the immutable directory of a model version: `theta`, the prior and the
+//! trainer's own user weights in Parquet, metrics, and a manifest with checksums that is written last.
+//!
+//! What this crate is not: it trains nothing, caches nothing and knows no running node. Which features an item has that
+//! came after training is the predictor's business.
+
+pub mod columns;
+pub mod error;
+pub mod manifest;
+pub mod table;
+pub mod version_dir;
+
+pub use error::FeaturesError;
+pub use manifest::{FileEntry, Manifest};
+pub use table::{ColdItem, ItemFeatures, Theta};
+pub use version_dir::{LoadedVersion, UserWeights, VersionContents, read_version, write_version};

@@ -1,0 +1,200 @@
+//! The materialised feature function: a table from items to offset and features.
+
+use std::collections::HashMap;
+
+use celeris_model::{ItemId, ModelError};
+
+/// What the model knows of one item.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ItemFeatures<'a> {
+    /// The expected label of the item for a user with zero weights.
+    pub offset: f32,
+    /// `f_i`, length `dim`, the last entry 1.
+    pub features: &'a [f32],
+}
+
+/// What stands in for an item that the version has never seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColdItem {
+    /// Its offset.
+    pub offset: f32,
+    /// Its features, length `dim`, the last entry 1.
+    pub features: Vec<f32>,
+}
+
+impl ColdItem {
+    /// The stand-in of a version that knows nothing: offset 0 and no feature but the constant.
+    #[must_use]
+    pub fn blank(dim: usize) -> Self {
+        let mut features = vec![0.0; dim];
+        if let Some(constant) = features.last_mut() {
+            *constant = 1.0;
+        }
+        Self { offset: 0.0, features }
+    }
+}
+
+/// The shared feature parameters of one version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Theta {
+    dim: usize,
+    items: Vec<ItemId>,
+    slots: HashMap<ItemId, u32>,
+    offsets: Vec<f32>,
+    /// Row-major, `items.len() x dim`.
+    features: Vec<f32>,
+    cold_item: ColdItem,
+}
+
+impl Theta {
+    /// A table of `items` with their `offsets` and row-major `features` of `items.len() * dim` entries.
+    ///
+    /// # Errors
+    /// `DimMismatch`, `NonFinite`, or `OutOfRange` where an item occurs twice or a row does not end in the constant 1.
+    pub fn new(
+        items: Vec<ItemId>,
+        offsets: Vec<f32>,
+        features: Vec<f32>,
+        cold_item: ColdItem,
+    ) -> Result<Self, ModelError> {
+        let dim = cold_item.features.len();
+        let expect = |what, expected, received| {
+            if expected == received { Ok(()) } else { Err(ModelError::DimMismatch { what, expected, received }) }
+        };
+        expect("item offsets", items.len(), offsets.len())?;
+        expect("item features", items.len() * dim, features.len())?;
+        if !offsets.iter().chain([&cold_item.offset]).all(|x| x.is_finite()) {
+            return Err(ModelError::NonFinite { what: "item offset" });
+        }
+        for row in features.chunks_exact(dim.max(1)).chain([cold_item.features.as_slice()]) {
+            check_features(row, dim)?;
+        }
+        let mut slots = HashMap::with_capacity(items.len());
+        for (slot, item) in (0_u32..).zip(&items) {
+            if slots.insert(item.clone(), slot).is_some() {
+                return Err(ModelError::OutOfRange { what: "occurrences of an item", range: "1", value: 2.0 });
+            }
+        }
+        Ok(Self { dim, items, slots, offsets, features, cold_item })
+    }
+
+    /// The table of a version that was never trained: no items, and a blank stand-in.
+    #[must_use]
+    pub fn untrained(dim: usize) -> Self {
+        Self {
+            dim,
+            items: Vec::new(),
+            slots: HashMap::new(),
+            offsets: Vec::new(),
+            features: Vec::new(),
+            cold_item: ColdItem::blank(dim),
+        }
+    }
+
+    /// The length of a feature vector.
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The items of the table in its order.
+    #[must_use]
+    pub fn items(&self) -> &[ItemId] {
+        &self.items
+    }
+
+    /// What stands in for an unknown item.
+    #[must_use]
+    pub fn cold_item(&self) -> ItemFeatures<'_> {
+        ItemFeatures { offset: self.cold_item.offset, features: &self.cold_item.features }
+    }
+
+    /// The row of `item`, if it was trained.
+    #[must_use]
+    pub fn get(&self, item: &ItemId) -> Option<ItemFeatures<'_>> {
+        self.slots.get(item).map(|slot| self.row(*slot as usize))
+    }
+
+    /// The row at `slot`, below `items().len()`.
+    #[must_use]
+    pub fn row(&self, slot: usize) -> ItemFeatures<'_> {
+        ItemFeatures { offset: self.offsets[slot], features: &self.features[slot * self.dim..(slot + 1) * self.dim] }
+    }
+
+    /// The table's own copy of an id, so that histories share one allocation an item.
+    #[must_use]
+    pub fn intern(&self, item: &ItemId) -> Option<&ItemId> {
+        self.slots.get(item).map(|slot| &self.items[*slot as usize])
+    }
+}
+
+/// The largest magnitude of a feature. Trained features have unit RMS; what callers give should be scaled alike.
+pub const FEATURE_ABS_MAX: f32 = 1e4;
+
+/// Checks one feature vector against the rules of design: length, finiteness, bound, and the constant 1 at the end.
+///
+/// # Errors
+/// `DimMismatch`, `NonFinite` or `OutOfRange`.
+pub fn check_features(features: &[f32], dim: usize) -> Result<(), ModelError> {
+    if features.len() != dim {
+        return Err(ModelError::DimMismatch { what: "features", expected: dim, received: features.len() });
+    }
+    if !features.iter().all(|x| x.is_finite()) {
+        return Err(ModelError::NonFinite { what: "features" });
+    }
+    if let Some(worst) = features.iter().find(|x| x.abs() > FEATURE_ABS_MAX) {
+        return Err(ModelError::OutOfRange {
+            what: "features",
+            range: "between -1e4 and 1e4",
+            value: f64::from(*worst),
+        });
+    }
+    match features.last() {
+        Some(constant) if (constant - 1.0).abs() <= f32::EPSILON => Ok(()),
+        Some(other) => Err(ModelError::OutOfRange {
+            what: "the last entry of features",
+            range: "the constant 1",
+            value: f64::from(*other),
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use super::*;
+
+    fn item(text: &str) -> ItemId {
+        ItemId::new(text).unwrap()
+    }
+
+    #[test]
+    fn rows_come_back_by_item() {
+        let theta = Theta::new(
+            vec![item("a"), item("b")],
+            vec![0.5, -0.5],
+            vec![1.0, 2.0, 1.0, 3.0, 4.0, 1.0],
+            ColdItem::blank(3),
+        )
+        .unwrap();
+        let row = theta.get(&item("b")).unwrap();
+        assert_eq!((row.offset, row.features), (-0.5, &[3.0, 4.0, 1.0][..]));
+        assert_eq!(theta.get(&item("c")), None);
+    }
+
+    #[test]
+    fn tables_that_contradict_themselves_are_refused() {
+        let new = |items: &[&str], offsets: &[f32], features: &[f32]| {
+            let items = items.iter().map(|text| item(text)).collect();
+            Theta::new(items, offsets.to_vec(), features.to_vec(), ColdItem::blank(2))
+        };
+        assert!(new(&["a"], &[0.0], &[2.0, 1.0]).is_ok());
+        assert!(matches!(new(&["a"], &[], &[2.0, 1.0]), Err(ModelError::DimMismatch { .. })));
+        assert!(matches!(new(&["a"], &[0.0], &[2.0]), Err(ModelError::DimMismatch { .. })));
+        assert!(matches!(new(&["a"], &[f32::NAN], &[2.0, 1.0]), Err(ModelError::NonFinite { .. })));
+        assert!(matches!(new(&["a"], &[0.0], &[f32::INFINITY, 1.0]), Err(ModelError::NonFinite { .. })));
+        assert!(matches!(new(&["a"], &[0.0], &[2.0, 0.0]), Err(ModelError::OutOfRange { .. })));
+        assert!(matches!(new(&["a", "a"], &[0.0; 2], &[2.0, 1.0, 2.0, 1.0]), Err(ModelError::OutOfRange { .. })));
+    }
+}
