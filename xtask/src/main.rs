@@ -1,2 +1,52 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands: `cargo xtask NAME`. They check what the compiler cannot, and run in CI.
+
+#![expect(clippy::print_stdout, reason = "a command line answers on stdout")]
+
+mod deps;
+mod manifest;
+mod unused;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::manifest::Crate;
+
+/// Developer commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Checks which crates of the workspace depend on which, and who may know RocksDB, HTTP and I/O.
+    Deps,
+    /// Lists declared dependencies that no source file of their crate names.
+    Unused,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let crates = manifest::read_workspace()?;
+    let (findings, clean) = match arguments.command {
+        Command::Deps => (deps::check(&crates), "every dependency points the right way"),
+        Command::Unused => (unused::check(&crates)?, "every declared dependency is named in the sources"),
+    };
+    Ok(report(&findings, &crates, clean))
+}
+
+fn report(findings: &[String], crates: &[Crate], clean: &str) -> ExitCode {
+    for finding in findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        let dependencies: usize = crates.iter().map(|member| member.dependencies.len()).sum();
+        println!("{clean}: {dependencies} dependencies of {} crates", crates.len());
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
+}

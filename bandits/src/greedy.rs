@@ -1,0 +1,25 @@
+//! Best score first: no exploration at all.
+
+use rand_chacha::ChaCha8Rng;
+
+use crate::candidates::Candidates;
+use crate::error::BanditError;
+use crate::order::{shows_best, top_k};
+use crate::policy::Policy;
+
+/// Ranks by score; ties in the order of the candidates. Draws nothing, so every slot it shows has propensity 1.
+///
+/// What it learns from is what it already believed in: use it where repeatability matters more than learning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Greedy;
+
+impl Policy for Greedy {
+    fn choose(&self, candidates: &Candidates, k: usize, _rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
+        Ok(top_k(candidates.len(), k, |candidate| candidates.score(candidate)))
+    }
+
+    fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
+        let best = shows_best(candidates.len(), ranking, |candidate| candidates.score(candidate));
+        Some(best.map(f64::from).collect())
+    }
+}

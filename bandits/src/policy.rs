@@ -1,0 +1,61 @@
+//! The one trait behind which every policy stands, and what it answers.
+
+use rand_chacha::ChaCha8Rng;
+
+use crate::candidates::Candidates;
+use crate::error::BanditError;
+
+/// One slot of a ranking.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slot {
+    /// The index of the candidate shown there.
+    pub candidate: usize,
+    /// The probability with which this candidate came to this slot, given the slots above it; `None` where the policy
+    /// has no closed form for it.
+    ///
+    /// The product over the slots is the probability of the whole ranking, which is what the estimators of slate and
+    /// ranking policies ask for.
+    pub propensity: Option<f32>,
+}
+
+/// A rule that fills the slots of a ranking from the top, each from the candidates not yet shown above it.
+///
+/// Choosing and evaluating are two methods, and [`Policy::rank`] records what the second says about what the first
+/// did, so a drawn ranking and one that is judged afterwards get their propensities from the same code.
+pub trait Policy {
+    /// Draws `min(k, n)` distinct candidates, best slot first.
+    ///
+    /// The caller guarantees finite scores and uncertainties.
+    ///
+    /// # Errors
+    /// Only policies that look beyond the estimates fail: see theirs.
+    fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError>;
+
+    /// For each slot of `ranking` the probability that this policy fills it so, given the slots above; `None` where
+    /// there is no closed form.
+    ///
+    /// The caller guarantees that `ranking` holds distinct indices below `n`. It need not be likely, or even possible,
+    /// under this policy: a slot that the policy would never fill so has probability 0.
+    fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>>;
+
+    /// Draws a ranking of `min(k, n)` slots with the propensities of what was drawn.
+    ///
+    /// # Errors
+    /// [`BanditError::NonFinite`], and whatever [`Policy::choose`] fails with.
+    fn rank(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<Slot>, BanditError> {
+        candidates.check()?;
+        let ranking = self.choose(candidates, k, rng)?;
+        Ok(slots(&ranking, self.propensities(candidates, &ranking).as_deref()))
+    }
+}
+
+/// Joins a ranking with its propensities.
+pub(crate) fn slots(ranking: &[usize], propensities: Option<&[f64]>) -> Vec<Slot> {
+    debug_assert!(propensities.is_none_or(|given| given.len() == ranking.len()));
+    let propensity = |slot: usize| propensities.map(|given| given[slot] as f32);
+    ranking
+        .iter()
+        .enumerate()
+        .map(|(slot, candidate)| Slot { candidate: *candidate, propensity: propensity(slot) })
+        .collect()
+}

@@ -1,0 +1,233 @@
+//! How a policy is written in requests, configuration and decisions.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::epsilon_greedy::EpsilonGreedy;
+use crate::error::BanditError;
+use crate::greedy::Greedy;
+use crate::lin_ucb::LinUcb;
+use crate::policy::Policy;
+use crate::thompson::Thompson;
+
+/// A policy with its parameters, checked.
+///
+/// It is read from a bare name (`"epsilon_greedy"`, with the parameters at their defaults) or from an object
+/// (`{"name": "epsilon_greedy", "epsilon": 0.1}`), and written as the object, with every parameter. Names and defaults
+/// follow Vowpal Wabbit and MABWiser. Only self-describing formats (JSON, TOML) can hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PolicySpec {
+    /// `greedy`
+    Greedy(Greedy),
+    /// `epsilon_greedy`, with `epsilon`
+    EpsilonGreedy(EpsilonGreedy),
+    /// `lin_ucb`, with `alpha`
+    LinUcb(LinUcb),
+    /// `thompson`
+    Thompson(Thompson),
+}
+
+impl PolicySpec {
+    /// The names by which policies go.
+    pub const NAMES: [&'static str; 4] = ["greedy", "epsilon_greedy", "lin_ucb", "thompson"];
+
+    /// The policy of this name, its parameters at their defaults.
+    ///
+    /// # Errors
+    /// [`BanditError::UnknownPolicy`].
+    pub fn named(name: &str) -> Result<Self, BanditError> {
+        Self::with_parameters(name, Vec::new())
+    }
+
+    fn with_parameters(name: &str, given: Vec<(String, f64)>) -> Result<Self, BanditError> {
+        let mut parameters = Parameters { given, known: Vec::new() };
+        let spec = match name {
+            "greedy" => Self::Greedy(Greedy),
+            "epsilon_greedy" => {
+                Self::EpsilonGreedy(EpsilonGreedy::new(parameters.take("epsilon", EpsilonGreedy::DEFAULT_EPSILON))?)
+            }
+            "lin_ucb" => Self::LinUcb(LinUcb::new(parameters.take("alpha", LinUcb::DEFAULT_ALPHA))?),
+            "thompson" => Self::Thompson(Thompson),
+            _ => {
+                return Err(BanditError::UnknownPolicy { name: name.to_owned(), known: Self::NAMES.join(", ") });
+            }
+        };
+        parameters.finish(name)?;
+        Ok(spec)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Greedy(_) => "greedy",
+            Self::EpsilonGreedy(_) => "epsilon_greedy",
+            Self::LinUcb(_) => "lin_ucb",
+            Self::Thompson(_) => "thompson",
+        }
+    }
+
+    fn parameters(&self) -> Vec<(&'static str, f64)> {
+        match self {
+            Self::Greedy(_) | Self::Thompson(_) => Vec::new(),
+            Self::EpsilonGreedy(policy) => vec![("epsilon", policy.epsilon())],
+            Self::LinUcb(policy) => vec![("alpha", policy.alpha())],
+        }
+    }
+
+    /// The policy itself.
+    #[must_use]
+    pub fn policy(&self) -> &dyn Policy {
+        match self {
+            Self::Greedy(policy) => policy,
+            Self::EpsilonGreedy(policy) => policy,
+            Self::LinUcb(policy) => policy,
+            Self::Thompson(policy) => policy,
+        }
+    }
+}
+
+impl Default for PolicySpec {
+    /// What ranks where neither the request nor the model names a policy: it explores, and its propensities have a
+    /// closed form and a floor.
+    fn default() -> Self {
+        Self::EpsilonGreedy(EpsilonGreedy::default())
+    }
+}
+
+/// The parameters as they were given, from which a policy takes those it knows.
+struct Parameters {
+    given: Vec<(String, f64)>,
+    known: Vec<&'static str>,
+}
+
+impl Parameters {
+    fn take(&mut self, name: &'static str, default: f64) -> f64 {
+        self.known.push(name);
+        match self.given.iter().position(|(given, _)| given == name) {
+            Some(position) => self.given.swap_remove(position).1,
+            None => default,
+        }
+    }
+
+    fn finish(mut self, policy: &str) -> Result<(), BanditError> {
+        let Some((parameter, _)) = self.given.pop() else { return Ok(()) };
+        let known = if self.known.is_empty() {
+            "it takes none".to_owned()
+        } else {
+            format!("it takes {}", self.known.join(", "))
+        };
+        Err(BanditError::UnknownParameter { policy: policy.to_owned(), parameter, known })
+    }
+}
+
+impl Serialize for PolicySpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let parameters = self.parameters();
+        let mut map = serializer.serialize_map(Some(1 + parameters.len()))?;
+        map.serialize_entry("name", self.name())?;
+        for (name, value) in parameters {
+            map.serialize_entry(name, &value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicySpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpecVisitor)
+    }
+}
+
+/// Written by hand because a derived untagged enum answers every mistake with "did not match any variant".
+struct SpecVisitor;
+
+impl<'de> Visitor<'de> for SpecVisitor {
+    type Value = PolicySpec;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a policy: its name, or an object of `name` and parameters")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<PolicySpec, E> {
+        PolicySpec::named(name).map_err(E::custom)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<PolicySpec, M::Error> {
+        let mut name: Option<String> = None;
+        let mut parameters: Vec<(String, f64)> = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "name" {
+                if name.replace(map.next_value_seed(NameSeed)?).is_some() {
+                    return Err(de::Error::duplicate_field("name"));
+                }
+            } else if parameters.iter().any(|(given, _)| *given == key) {
+                return Err(de::Error::custom(format_args!("duplicate policy parameter {key:?}")));
+            } else {
+                let value = map.next_value_seed(ParameterSeed { name: &key })?;
+                parameters.push((key, value));
+            }
+        }
+        let name = name.ok_or_else(|| de::Error::missing_field("name"))?;
+        PolicySpec::with_parameters(&name, parameters).map_err(de::Error::custom)
+    }
+}
+
+/// Reads the name, and says which field it was where it is none.
+struct NameSeed;
+
+impl<'de> DeserializeSeed<'de> for NameSeed {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameSeed {
+    type Value = String;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a string as the `name` of the policy")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<String, E> {
+        Ok(name.to_owned())
+    }
+}
+
+/// Reads a number, and says which parameter it was where it is none.
+struct ParameterSeed<'a> {
+    name: &'a str,
+}
+
+impl<'de> DeserializeSeed<'de> for ParameterSeed<'_> {
+    type Value = f64;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<f64, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for ParameterSeed<'_> {
+    type Value = f64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "a number as the policy parameter {:?}", self.name)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<f64, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+}

@@ -1,0 +1,9 @@
+//! What policies promise, checked from the outside: determinism, order, and propensities against frequencies.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod chi_square;
+mod order;
+mod propensities;
+mod scene;
+mod spec;
+mod thompson;

@@ -1,0 +1,71 @@
+//! Owned candidates to rank, and every ranking there is of them.
+
+use celeris_bandits::{Candidates, Ranking, Slot};
+use celeris_model::{Estimate, Example, Prior, UserModel};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+pub struct Scene {
+    pub estimates: Vec<Estimate>,
+    pub offsets: Vec<f32>,
+    pub features: Vec<f32>,
+    pub posterior: UserModel,
+    pub prior: Prior,
+}
+
+impl Scene {
+    /// Random candidates for a user who has rated four items, scored by that user's posterior.
+    pub fn random(n: usize, dim: usize, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut vector = |length: usize| -> Vec<f32> { (0..length).map(|_| rng.random_range(-1.0..1.0)).collect() };
+        let (rated, features, offsets) = (vector(4 * dim), vector(n * dim), vector(n));
+        let prior = Prior::isotropic(dim, 1.5, 0.8).unwrap();
+        let example = |row| Example { features: row, label: row[0], offset: 0.1, weight: 1.0 };
+        let history: Vec<Example> = rated.chunks_exact(dim).map(example).collect();
+        let posterior = UserModel::rebuild(&prior, history.as_slice(), 4).unwrap();
+        let mut estimates = Vec::new();
+        posterior.estimate_all(&prior, &offsets, &features, &mut estimates);
+        Self { estimates, offsets, features, posterior, prior }
+    }
+
+    /// Candidates of exactly these scores and uncertainties.
+    pub fn scored(estimates: &[(f32, f32)]) -> Self {
+        let mut scene = Self::random(estimates.len(), 2, 0);
+        for (estimate, (score, std_error)) in scene.estimates.iter_mut().zip(estimates) {
+            estimate.score = *score;
+            estimate.std_error = *std_error;
+        }
+        scene
+    }
+
+    pub fn candidates(&self) -> Candidates<'_> {
+        Candidates {
+            estimates: &self.estimates,
+            offsets: &self.offsets,
+            features: &self.features,
+            posterior: &self.posterior,
+            prior: &self.prior,
+        }
+    }
+}
+
+/// All ordered choices of `k` out of `n`.
+pub fn all_rankings(n: usize, k: usize) -> Vec<Vec<usize>> {
+    let mut rankings = vec![Vec::new()];
+    for _ in 0..k {
+        let longer = |ranking: &Vec<usize>| {
+            let next = (0..n).filter(|next| !ranking.contains(next));
+            next.map(|next| [ranking.as_slice(), &[next]].concat()).collect::<Vec<_>>()
+        };
+        rankings = rankings.iter().flat_map(longer).collect();
+    }
+    rankings
+}
+
+pub fn shown(slots: &[Slot]) -> Vec<usize> {
+    slots.iter().map(|slot| slot.candidate).collect()
+}
+
+pub fn recorded(ranking: &Ranking) -> Option<Vec<f32>> {
+    ranking.slots.iter().map(|slot| slot.propensity).collect()
+}

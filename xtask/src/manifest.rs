@@ -1,0 +1,103 @@
+//! What the manifests of the workspace declare.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use cargo_metadata::{Metadata, MetadataCommand, Package};
+
+/// One crate of the workspace.
+#[derive(Debug, Clone)]
+pub struct Crate {
+    /// The package name, as `celeris-model`.
+    pub name: String,
+    /// The folder of its manifest.
+    pub folder: PathBuf,
+    /// Declared dependencies of every kind and target, each name once.
+    pub dependencies: Vec<Dependency>,
+}
+
+/// One declared dependency.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dependency {
+    /// The package name.
+    pub package: String,
+    /// The name by which sources know it, as `celeris_model`.
+    pub import: String,
+}
+
+/// Reads the crates of the workspace that the current folder is in.
+///
+/// # Errors
+/// Whatever keeps `cargo metadata` from answering.
+pub fn read_workspace() -> Result<Vec<Crate>> {
+    read(&MetadataCommand::new())
+}
+
+fn read(command: &MetadataCommand) -> Result<Vec<Crate>> {
+    let metadata = command.exec().context("cannot read the manifests of the workspace")?;
+    metadata.workspace_packages().into_iter().map(|package| read_crate(&metadata, package)).collect()
+}
+
+fn read_crate(metadata: &Metadata, package: &Package) -> Result<Crate> {
+    let resolve = metadata.resolve.as_ref().context("cargo metadata resolved no dependencies")?;
+    let node = resolve.nodes.iter().find(|node| node.id == package.id).context("a member is not resolved")?;
+    let import = |declared: &cargo_metadata::Dependency| {
+        // A library may go by another name than its package, as `md-5` does; only the resolved graph knows. What is not
+        // in it, such as an optional dependency that no feature enables, goes by the package's name.
+        let resolved = node.deps.iter().find(|resolved| metadata[&resolved.pkg].name.as_str() == declared.name);
+        let unresolved = || declared.name.replace('-', "_");
+        let renamed = declared.rename.as_ref().map(|name| name.replace('-', "_"));
+        renamed.unwrap_or_else(|| resolved.map_or_else(unresolved, |resolved| resolved.name.clone()))
+    };
+    let mut dependencies: Vec<Dependency> = package
+        .dependencies
+        .iter()
+        .map(|declared| Dependency { package: declared.name.clone(), import: import(declared) })
+        .collect();
+    dependencies.sort();
+    dependencies.dedup();
+    let folder = package.manifest_path.parent().context("a manifest lies in a folder")?;
+    Ok(Crate { name: package.name.to_string(), folder: folder.as_std_path().to_path_buf(), dependencies })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn sources_know_a_dependency_by_its_library_or_its_new_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, manifest: &str| {
+            let root = folder.path().join(name);
+            fs::create_dir_all(root.join("src")).unwrap();
+            fs::write(root.join("src/lib.rs"), "").unwrap();
+            let head = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+            fs::write(root.join("Cargo.toml"), head + manifest).unwrap();
+        };
+        write("plain-name", "");
+        write("odd-1", "[lib]\nname = \"odd\"\n");
+        write("long-name", "");
+        write(
+            "attic",
+            r#"
+                [dependencies]
+                plain-name = { path = "../plain-name" }
+                short-er = { path = "../long-name", package = "long-name" }
+                [dev-dependencies]
+                odd-1 = { path = "../odd-1" }
+                plain-name = { path = "../plain-name" }
+                [workspace]
+            "#,
+        );
+        let mut command = MetadataCommand::new();
+        command.manifest_path(folder.path().join("attic/Cargo.toml")).other_options(["--offline".to_owned()]);
+        let crates = read(&command).unwrap();
+        let attic = crates.iter().find(|member| member.name == "attic").unwrap();
+        let pairs: Vec<_> = attic.dependencies.iter().map(|d| (d.package.as_str(), d.import.as_str())).collect();
+        assert_eq!(pairs, [("long-name", "short_er"), ("odd-1", "odd"), ("plain-name", "plain_name")]);
+    }
+}
