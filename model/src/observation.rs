@@ -28,8 +28,8 @@ pub struct Observation {
     pub label: f32,
     /// How many times over it counts; 1 unless told.
     pub weight: f32,
-    /// When it happened.
-    pub timestamp: Timestamp,
+    /// When it happened; the time of its arrival where the client does not say.
+    pub timestamp: Option<Timestamp>,
     /// The client's name for it; the server makes one where it is missing.
     pub observation_id: Option<ObservationId>,
     /// What kind of feedback it is ("rating", "click", …), as the client calls it.

@@ -126,10 +126,8 @@ impl UserModel {
             *self = Self::solved(prior, self.sums_through(prior, history, next))?;
             return Ok(());
         }
-        let length: f64 = example.features.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-        let gram_norm = self.gram_norm + f64::from(example.weight) * length;
-        let unsafe_in_single = gram_norm * self.inverse_norm > SINGLE_PRECISION_CONDITION_MAX;
-        if unsafe_in_single && matches!(self.posterior, Posterior::Single(_)) {
+        let gram_norm = self.gram_norm_with(&example);
+        if self.outgrows_single_precision(gram_norm) {
             // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
             let solution = self.sums_through(prior, history, self.observations).solve(prior)?;
             self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
@@ -142,6 +140,22 @@ impl UserModel {
         self.gram_norm = gram_norm;
         self.observations = next;
         Ok(())
+    }
+
+    /// Whether absorbing `example` next solves the state afresh, for which [`UserModel::absorb`] reads the whole history
+    /// and not only its last example.
+    #[must_use]
+    pub fn solve_is_due(&self, example: &Example) -> bool {
+        is_checkpoint(self.observations + 1) || self.outgrows_single_precision(self.gram_norm_with(example))
+    }
+
+    fn gram_norm_with(&self, example: &Example) -> f64 {
+        let length: f64 = example.features.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+        self.gram_norm + f64::from(example.weight) * length
+    }
+
+    fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
+        matches!(self.posterior, Posterior::Single(_)) && gram_norm * self.inverse_norm > SINGLE_PRECISION_CONDITION_MAX
     }
 
     fn sums_through<H: History + ?Sized>(&self, prior: &Prior, history: &H, end: u64) -> GramSums {

@@ -1,1 +1,37 @@
-//! placeholder
+//! One node's local state, and the four things asked of it: `predict`, `topk`, `observe`, and what it knows of a user.
+//!
+//! A [`Predictor`] holds the models that serve, each with one active version, and three bounded caches: user states,
+//! features of items outside the trained tables, and predictions. Everything in memory is a view of the log: it can be
+//! dropped at any moment and is rebuilt when touched.
+//!
+//! What this crate is not: it knows no HTTP, trains nothing, and decides nothing about versions. It tells whoever
+//! listens how far predictions were from labels ([`LossEvent`]) and never calls upwards.
+//!
+//! The way of an observation: under the user's lock it is predicted, appended to the log's queue and learnt from; the
+//! reply waits, outside the lock, until it is durable. A reply to a read waits the same way where it reflects an
+//! observation that is not durable yet, so nobody ever sees what a crash could take back.
+
+mod cache;
+pub mod error;
+mod features;
+mod items;
+pub mod loss;
+mod node;
+pub mod observe;
+pub mod predict;
+mod predictions;
+pub mod topk;
+pub mod user_view;
+mod users;
+pub mod version;
+
+pub use error::PredictorError;
+pub use features::Effective;
+pub use items::{ItemChange, ItemView};
+pub use loss::LossEvent;
+pub use node::{Predictor, PredictorOptions};
+pub use observe::{Observed, PendingObservation};
+pub use predict::{PredictRequest, Predictions, Scored};
+pub use topk::{Ranked, Ranking, TopkRequest};
+pub use user_view::UserView;
+pub use version::{RankingDefaults, ServingVersion};

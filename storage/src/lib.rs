@@ -1,1 +1,66 @@
-//! placeholder
+//! The storage layer of one node: the observation log with its indexes, items and features, the catalog, decisions.
+//!
+//! # What it promises
+//!
+//! - **Durable means synced.** [`Storage::append`] returns at once with a [`Ticket`]; [`Ticket::durable`] resolves after
+//!   the sync of the write that holds the record. Writers that come together share that sync.
+//! - **All or nothing.** A record, its history entry, its id and the features it freezes are one atomic write.
+//! - **Once.** A client-given observation id names one observation of a stream, also while that one is in the queue.
+//! - **Poison.** After a failed write nothing more is acknowledged; durable data can still be read.
+//! - **No silent loss.** Opening reads everything and refuses damage, naming the file; only the torn end of the last
+//!   write is cut, with a warning (`wal_check.rs` says how the two are told apart, and what cannot be).
+//!
+//! # What it is not
+//!
+//! It knows no models, versions or policies beyond their names, makes no decision about a user, does not replicate,
+//! and has no query language. It is the only crate that knows RocksDB, and in it `database.rs` is the only file.
+//! Reads and administrative writes block on the disk: asynchronous callers put them on a blocking thread.
+//!
+//! # The data directory
+//!
+//! | entry        | holds                                                                                        |
+//! |--------------|----------------------------------------------------------------------------------------------|
+//! | `FORMAT`     | `{"format":1,"partitions":64}`; another version or count is refused                          |
+//! | `LOCK`       | locked while the store is open; a second opening is refused                                  |
+//! | `db/`        | RocksDB: everything that must not be lost; all writes are synced                             |
+//! | `decisions/` | RocksDB: decisions, written unsynced; may be removed while the store is closed to lose these |
+//! | others       | `versions/` and `jobs/` are the manager's                                                    |
+//!
+//! # The layout on disk
+//!
+//! `keys.rs` has the table of column families and keys, `record.rs` the stored form of a record, `envelope.rs` the
+//! format byte and checksum around every value. Each pins its bytes in a test.
+//!
+//! # Where to look
+//!
+//! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets; `history.rs` reads the log;
+//! `items.rs`, `features.rs`, `catalog.rs` and `decisions.rs` hold the rest; `directory.rs`, `wal_check.rs` and
+//! `verify.rs` are what stands between a damaged disk and a running node.
+
+mod catalog;
+mod database;
+mod decisions;
+mod directory;
+mod envelope;
+mod error;
+mod features;
+mod history;
+mod items;
+mod keys;
+mod log;
+mod options;
+mod record;
+mod store;
+mod verify;
+mod wal_check;
+mod watermark;
+
+pub use catalog::{CatalogBatch, CatalogKey};
+pub use error::StorageError;
+pub use features::{FrozenFeatures, ItemFeatures};
+pub use history::LogRange;
+pub use items::ItemRecord;
+pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Ticket};
+pub use options::StorageOptions;
+pub use store::Storage;
+pub use watermark::Watermark;

@@ -1,0 +1,57 @@
+// The service as the page sees it. One function per call; failures become a `Problem` that can be shown as it is.
+
+/** What went wrong, in the words of the service (RFC 9457) where it said any. */
+export class Problem extends Error {
+  constructor({ title, detail, status }) {
+    super(detail || title);
+    this.title = title;
+    this.detail = detail;
+    this.status = status;
+  }
+}
+
+async function call(method, path, { body, signal } = {}) {
+  const request = { method, signal, headers: { accept: 'application/json, application/problem+json' } };
+  if (body !== undefined) {
+    request.body = JSON.stringify(body);
+    request.headers['content-type'] = 'application/json';
+  }
+  let response;
+  try {
+    response = await fetch(path, request);
+  } catch (failure) {
+    if (failure.name === 'AbortError') throw failure;
+    throw new Problem({
+      title: 'The service cannot be reached',
+      detail: 'It may have been stopped. Start it again and reload this page.',
+      status: 0,
+    });
+  }
+  const reply = await response.json().catch(() => null);
+  if (response.ok && reply !== null) return reply;
+  throw new Problem({
+    title: reply?.title || `The service answered ${response.status}`,
+    detail: reply?.detail || response.statusText,
+    status: response.status,
+  });
+}
+
+const at = (...segments) => ['/v1', ...segments.map(encodeURIComponent)].join('/');
+
+export const listModels = () => call('GET', at('models'));
+export const getModel = (model) => call('GET', at('models', model));
+export const listVersions = (model) => call('GET', at('models', model, 'versions'));
+export const activate = (model, version) =>
+  call('POST', at('models', model, 'versions', version, 'activate'), { body: {} });
+export const retrain = (model) => call('POST', at('models', model, 'retrain'), { body: {} });
+export const getJob = (job) => call('GET', at('jobs', job));
+export const topk = (model, body, signal) => call('POST', at('models', model, 'topk'), { body, signal });
+export const observe = (model, body) => call('POST', at('models', model, 'observe'), { body });
+export const getUser = (model, user, history) =>
+  call('GET', `${at('models', model, 'users', user)}?history=${history}`);
+
+/** One page of the catalogue; `after` is the last item of the page before. */
+export function listItems(model, limit, after) {
+  const page = new URLSearchParams(after === null ? { limit } : { limit, after });
+  return call('GET', `${at('models', model, 'items')}?${page}`);
+}

@@ -1,0 +1,306 @@
+// The page: what is being looked at, and what happens when something is chosen, typed or rated.
+
+import * as api from './api.js';
+import { Catalogue } from './catalogue.js';
+import { showErrors } from './chart.js';
+import { byId, count, element } from './dom.js';
+import { retrain, showModel } from './model.js';
+import { Ranking } from './ranking.js';
+import { showRatings } from './ratings.js';
+import { freshUser, rememberUser, suggestedUsers } from './users.js';
+
+const ROWS = 25;
+const ROWS_MAX = 500;
+/** The most candidates that one request may carry. */
+const CANDIDATES_MAX = 10_000;
+const HISTORY_MAX = 200;
+const TYPING_MS = 120;
+
+/** What each policy does, in a line; those that draw at random show their propensities. */
+const POLICIES = {
+  greedy: { chance: false, does: 'the best score first: nothing here is chance' },
+  lin_ucb: { chance: false, does: 'score plus a bonus for what is uncertain' },
+  thompson: { chance: true, does: 'draws a taste you might have, and ranks by it' },
+  epsilon_greedy: { chance: true, does: 'mostly the best, now and then anything' },
+};
+
+const state = {
+  model: null,
+  user: null,
+  policy: 'greedy',
+  catalogue: new Catalogue(),
+  history: [],
+  rated: new Set(),
+  epoch: 0,
+  genre: null,
+  query: '',
+  rows: ROWS,
+  decision: null,
+  asked: null,
+};
+
+const ranking = new Ranking(byId('ranking'), rate);
+
+// --- opening -------------------------------------------------------------------------------------------------------
+
+async function start() {
+  ranking.wait(8);
+  const { models } = await api.listModels();
+  byId('no-model').hidden = models.length > 0;
+  document.body.classList.toggle('empty', models.length === 0);
+  if (models.length === 0) {
+    byId('no-model-curl').textContent = createModelCommand();
+    return;
+  }
+  const wanted = new URLSearchParams(location.search);
+  state.user = wanted.get('user') || freshUser();
+  const named = models.find((model) => model.name === wanted.get('model'));
+  const model = named ?? models.find((model) => model.default) ?? models[0];
+  byId('model').replaceChildren(...models.map(({ name }) => element('option', { value: name }, name)));
+  byId('model-field').hidden = models.length < 2;
+  byId('model').value = model.name;
+  await openModel(model.name);
+}
+
+async function openModel(name) {
+  ranking.wait(8);
+  const model = await api.getModel(name);
+  state.model = model;
+  state.genre = null;
+  const loaded = (items) => say(`loading titles: ${count(items)} of ${count(Math.max(items, model.items))}`);
+  loaded(0);
+  const [catalogue] = await Promise.all([Catalogue.load(name, loaded), refreshModel()]);
+  state.catalogue = catalogue;
+  showGenres();
+  await openUser(state.user);
+  const users = await suggestedUsers(name);
+  byId('users').replaceChildren(...users.map((user) => element('option', { value: user })));
+}
+
+async function openUser(user) {
+  Object.assign(state, { user, history: [], rated: new Set(), epoch: 0, rows: ROWS, decision: null });
+  byId('user').value = user;
+  byId('whose').textContent = user;
+  const address = new URLSearchParams({ model: state.model.name, user });
+  history.replaceState(null, '', `?${address}`);
+  await refreshUser();
+  await rank();
+}
+
+// --- asking --------------------------------------------------------------------------------------------------------
+
+/** Ranks what the filter leaves. Only the newest question is answered: an older one still under way is dropped. */
+async function rank({ moves = false, seed } = {}) {
+  state.asked?.abort();
+  const asked = new AbortController();
+  state.asked = asked;
+  const matching = state.catalogue.select(state);
+  if (!rankable(matching)) return;
+  const started = performance.now();
+  const list = byId('ranking');
+  list.setAttribute('aria-busy', 'true');
+  const body = {
+    user: state.user,
+    items: matching.slice(0, CANDIDATES_MAX),
+    k: Math.min(state.rows, matching.length),
+    policy: state.policy,
+    min_epoch: state.epoch,
+    ...(seed === undefined ? {} : { seed }),
+  };
+  try {
+    const reply = await api.topk(state.model.name, body, asked.signal);
+    state.decision = reply;
+    ranking.show(reply.items, { catalogue: state.catalogue, moves, chance: POLICIES[state.policy].chance });
+    byId('more').hidden = reply.items.length >= body.items.length || state.rows >= ROWS_MAX;
+    say(`ranked ${count(body.items.length)} titles in ${Math.round(performance.now() - started)} ms${circumstances(reply)}`);
+    list.dataset.epoch = reply.user_epoch;
+    list.setAttribute('aria-busy', 'false');
+  } catch (problem) {
+    // A question that was dropped leaves the list to the one that took its place.
+    if (problem.name === 'AbortError') return;
+    list.setAttribute('aria-busy', 'false');
+    throw problem;
+  }
+}
+
+/** Whether there is anything to rank, and anything to rank with; shows what is missing instead. */
+function rankable(matching) {
+  const { model, catalogue } = state;
+  let missing = null;
+  if (model.active_version === null) {
+    missing = `“${model.name}” has ${count(model.observations)} observations but was never trained. Press “Retrain” and it will be.`;
+  } else if (catalogue.size === 0) {
+    missing = `“${model.name}” has no titles yet. Put some with PUT /v1/models/${model.name}/items/{item}.`;
+  } else if (matching.length === 0) {
+    missing = state.query ? `No title left to rate matches “${state.query}”.` : 'You have rated everything here.';
+  }
+  byId('nothing').hidden = missing === null;
+  byId('nothing').textContent = missing ?? '';
+  if (missing === null) return true;
+  ranking.show([], { catalogue, moves: false, chance: false });
+  byId('ranking').setAttribute('aria-busy', 'false');
+  byId('more').hidden = true;
+  say('');
+  return false;
+}
+
+function circumstances({ cold, pool }) {
+  if (pool) return ' · drawn at random for the validation pool';
+  return cold ? ' · by everyone’s taste, until you rate' : '';
+}
+
+async function refreshUser() {
+  const { model, user, catalogue } = state;
+  // A model without a version can say nothing of anyone, and that is no mistake to report.
+  const reply = model.active_version === null
+    ? { history: [], observations: 0, user_epoch: 0 }
+    : await api.getUser(model.name, user, HISTORY_MAX);
+  if (user !== state.user) return;
+  state.history = reply.history;
+  state.epoch = Math.max(state.epoch, reply.user_epoch);
+  for (const { item } of reply.history) state.rated.add(item);
+  showRatings(reply.history, { total: reply.observations, catalogue });
+  drawErrors();
+}
+
+function drawErrors() {
+  const everyone = state.model.recent_loss?.rmse ?? null;
+  showErrors(state.history, { everyone, title: (item) => state.catalogue.get(item).name });
+}
+
+async function refreshModel() {
+  const { name } = state.model;
+  const [model, { versions }] = await Promise.all([api.getModel(name), api.listVersions(name)]);
+  if (name !== state.model.name) return;
+  state.model = model;
+  showModel(model, versions, (version) => guarded(() => serve(version)));
+}
+
+// --- doing ---------------------------------------------------------------------------------------------------------
+
+function rate(item, label) {
+  const place = ranking.focusedPlace();
+  ranking.mark(item, label);
+  // From now on, so that the ranking after another rating does not bring it back.
+  state.rated.add(item);
+  return guarded(async () => {
+    const { model, user, decision } = state;
+    const shown = decision?.logged && decision.items.some((slot) => slot.item === item);
+    let reply;
+    try {
+      reply = await api.observe(model.name, { user, item, label, ...(shown ? { decision_id: decision.decision_id } : {}) });
+    } catch (problem) {
+      ranking.mark(item, 0);
+      state.rated.delete(item);
+      throw problem;
+    }
+    if (user === state.user) {
+      rememberUser(user);
+      state.epoch = Math.max(state.epoch, reply.user_epoch);
+      announce(item, label, reply.predicted);
+      await Promise.all([rank({ moves: true }), refreshUser()]);
+      if (place !== null) ranking.focus(place);
+    }
+    await refreshModel();
+    drawErrors();
+  });
+}
+
+function announce(item, label, predicted) {
+  const guess = typeof predicted === 'number' ? `, predicted ${predicted.toFixed(1)}` : '';
+  byId('announcement').textContent = `${state.catalogue.get(item).name}: ${label} of 5${guess}. The ranking has changed.`;
+}
+
+async function serve(version) {
+  await api.activate(state.model.name, version);
+  await refreshModel();
+  await refreshUser();
+  await rank({ moves: true });
+}
+
+async function retrainModel() {
+  const { name } = state.model;
+  const job = await retrain(name);
+  if (name !== state.model.name || job.state !== 'succeeded') return;
+  await refreshModel();
+  await refreshUser();
+  await rank({ moves: true });
+}
+
+// --- showing -------------------------------------------------------------------------------------------------------
+
+function say(words) {
+  byId('status').textContent = words;
+}
+
+function showGenres() {
+  const chip = (genre, words) =>
+    element('button', { type: 'button', class: 'chip', 'aria-pressed': String(state.genre === genre), onclick: () => pickGenre(genre) }, words);
+  const genres = state.catalogue.genres();
+  byId('genres').hidden = genres.length === 0;
+  byId('genres').replaceChildren(chip(null, 'All'), ...genres.map((genre) => chip(genre, genre)));
+}
+
+function pickGenre(genre) {
+  state.genre = genre;
+  state.rows = ROWS;
+  const chips = byId('genres').children;
+  for (const chip of chips) chip.setAttribute('aria-pressed', String(chip.textContent === (genre ?? 'All')));
+  return guarded(rank);
+}
+
+function showPolicy() {
+  byId('policy-does').textContent = POLICIES[state.policy].does;
+}
+
+function createModelCommand() {
+  return `curl -X POST ${location.origin}/v1/models \\\n  -H 'content-type: application/json' \\\n  -d '{"name": "movies", "dim": 20}'`;
+}
+
+/** Runs what may fail, and shows kindly what went wrong. */
+async function guarded(work) {
+  try {
+    byId('notice').hidden = true;
+    await work();
+  } catch (problem) {
+    if (problem.name === 'AbortError') return;
+    byId('notice-title').textContent = problem.title ?? 'Something went wrong on this page';
+    byId('notice-detail').textContent = problem.detail ?? problem.message;
+    byId('notice').hidden = false;
+  }
+}
+
+// --- listening -----------------------------------------------------------------------------------------------------
+
+let typing;
+byId('search').addEventListener('input', (event) => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    state.query = event.target.value.trim();
+    state.rows = ROWS;
+    guarded(rank);
+  }, TYPING_MS);
+});
+byId('who').addEventListener('submit', (event) => {
+  event.preventDefault();
+  const user = byId('user').value.trim();
+  if (user && user !== state.user && state.model) guarded(() => openUser(user));
+});
+byId('user').addEventListener('change', () => byId('who').requestSubmit());
+byId('new-user').addEventListener('click', () => state.model && guarded(() => openUser(freshUser())));
+byId('model').addEventListener('change', (event) => guarded(() => openModel(event.target.value)));
+byId('policy').addEventListener('change', (event) => {
+  state.policy = event.target.value;
+  showPolicy();
+  guarded(rank);
+});
+byId('more').addEventListener('click', () => {
+  state.rows = Math.min(state.rows + ROWS, ROWS_MAX);
+  // The same seed goes on with the same draw, so the rows above stay what they are.
+  guarded(() => rank({ seed: state.decision.seed }));
+});
+byId('retrain').addEventListener('click', () => guarded(retrainModel));
+byId('notice-close').addEventListener('click', () => (byId('notice').hidden = true));
+
+showPolicy();
+guarded(start);

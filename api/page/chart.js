@@ -1,0 +1,86 @@
+// The user's error, rating by rating: how far each prediction was from what the user then said.
+
+import { byId, drawn } from './dom.js';
+
+/** The size of the drawing; it scales with the width of its card. */
+const BOX = { width: 360, height: 168, left: 26, right: 10, top: 10, bottom: 24 };
+/** Room for a few ratings from the start, so that points march instead of being pushed together. */
+const SLOTS_MIN = 10;
+/** A window instead of the mean of everything: what was learned early should show. */
+const WINDOW = 10;
+/** The least height of the scale, in stars. */
+const ERROR_MAX_MIN = 2;
+
+/** Points oldest first: `{error, rmse}` of each rating whose prediction is on record, `rmse` over the last ten. */
+export function errorPoints(history) {
+  const predicted = history.filter((event) => event.predicted !== null).reverse();
+  const errors = predicted.map((event) => Math.abs(event.predicted - event.label));
+  return predicted.map((event, index) => {
+    const window = errors.slice(Math.max(0, index + 1 - WINDOW), index + 1);
+    const rmse = Math.sqrt(window.reduce((sum, error) => sum + error * error, 0) / window.length);
+    return { event, error: errors[index], rmse };
+  });
+}
+
+/** Draws `history` (newest first); `everyone` is the RMSE over all users, or null. */
+export function showErrors(history, { everyone, title }) {
+  const points = errorPoints(history);
+  const ceiling = Math.max(ERROR_MAX_MIN, ...points.map((point) => Math.ceil(point.error)));
+  const slots = Math.max(SLOTS_MIN, points.length);
+  const x = (index) => BOX.left + ((index + 0.5) / slots) * (BOX.width - BOX.left - BOX.right);
+  const y = (error) => BOX.height - BOX.bottom - (error / ceiling) * (BOX.height - BOX.top - BOX.bottom);
+  const figure = byId('error-chart');
+  figure.replaceChildren(...grid(ceiling, y), ...reference(everyone, ceiling, y), ...marks(points, { x, y, title }));
+  figure.setAttribute('aria-label', summary(points));
+  byId('error-now').textContent = points.length ? points.at(-1).rmse.toFixed(2) : '–';
+  byId('error-caption').textContent = caption(points, history);
+  byId('error-everyone').hidden = everyone === null;
+}
+
+function grid(ceiling, y) {
+  const lines = [];
+  for (let error = 0; error <= ceiling; error += 1) {
+    lines.push(
+      drawn('line', { class: 'grid', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(error), y2: y(error) }),
+      drawn('text', { class: 'tick', x: BOX.left - 8, y: y(error) + 3.5, 'text-anchor': 'end' }, String(error)),
+    );
+  }
+  const middle = (BOX.left + BOX.width - BOX.right) / 2;
+  lines.push(drawn('text', { class: 'tick', x: middle, y: BOX.height - 5, 'text-anchor': 'middle' }, 'your ratings, in order'));
+  return lines;
+}
+
+function reference(everyone, ceiling, y) {
+  if (everyone === null || everyone > ceiling) return [];
+  return [drawn('line', { class: 'everyone', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(everyone), y2: y(everyone) })];
+}
+
+function marks(points, { x, y, title }) {
+  const radius = points.length > 60 ? 2 : 3.5;
+  const dots = points.map(({ event, error }, index) =>
+    drawn(
+      'circle',
+      { class: 'dot', 'data-testid': 'error-point', cx: x(index), cy: y(error), r: radius },
+      drawn('title', {}, `${title(event.item)}: predicted ${event.predicted.toFixed(2)}, rated ${event.label}`),
+    ),
+  );
+  if (points.length === 0) return [];
+  const path = points.map(({ rmse }, index) => `${index ? 'L' : 'M'}${x(index).toFixed(1)} ${y(rmse).toFixed(1)}`).join('');
+  const last = points.length - 1;
+  return [
+    ...dots,
+    drawn('path', { class: 'rmse', d: path }),
+    drawn('circle', { class: 'head', cx: x(last), cy: y(points[last].rmse), r: 4.5 }),
+  ];
+}
+
+function caption(points, history) {
+  if (points.length > 1) return `stars off, over the last ${Math.min(points.length, WINDOW)} ratings`;
+  if (points.length === 1) return 'stars off, at the first rating';
+  return history.length ? 'earlier ratings came without a prediction; rate a title' : 'rate a title to see how far off it was';
+}
+
+function summary(points) {
+  if (points.length === 0) return 'No predictions to compare yet';
+  return `Error of ${points.length} predictions: from ${points[0].rmse.toFixed(2)} to ${points.at(-1).rmse.toFixed(2)} stars`;
+}

@@ -1,0 +1,110 @@
+//! Offline evaluation: how well the service would have predicted ratings that it has not seen.
+//!
+//! [`split`] holds out a tenth; [`velox`] repeats the two experiments of Velox §2.4. Both judge what would be served,
+//! the posterior of every user under the trained version's own prior, and print the trainer's own weights beside. Every
+//! setting but `dim` and `seed` is the trainer's own choice. Scores are cut to the range of the labels trained on.
+
+pub mod split;
+pub mod velox;
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+
+use celeris_datasets::Rating as NamedRating;
+use celeris_model::{Estimate, Example, ItemId, ModelError, UserId, UserModel};
+use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
+
+/// What the caller of an evaluation chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvaluateSettings {
+    /// The length of features and weights, the constant included.
+    pub dim: usize,
+    /// Seeds the choice of held-out ratings, the orders of ratings, and the trainer.
+    pub seed: u64,
+    /// Threads to train on.
+    pub threads: NonZeroUsize,
+}
+
+/// Ratings with users and items numbered in the order of their first appearance.
+#[derive(Debug, Default)]
+struct Numbered {
+    users: HashMap<UserId, u32>,
+    items: HashMap<ItemId, u32>,
+}
+
+impl Numbered {
+    /// Numbers the ratings, continuing from those numbered before.
+    fn number(&mut self, ratings: &[NamedRating]) -> Vec<Rating> {
+        ratings
+            .iter()
+            .map(|rating| {
+                let (users, items) = (self.users.len(), self.items.len());
+                let user = *self.users.entry(rating.user.clone()).or_insert_with(|| index(users));
+                let item = *self.items.entry(rating.item.clone()).or_insert_with(|| index(items));
+                Rating { user, item, label: rating.label, weight: 1.0 }
+            })
+            .collect()
+    }
+
+    /// Trains on some of the ratings; users and items that are not among them are known to be there, and cold.
+    fn train(&self, ratings: &[Rating], settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
+        let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
+        let train_settings = TrainSettings { threads: settings.threads, ..TrainSettings::new(settings.dim, settings.seed) };
+        train(&ratings, &train_settings, &Pinned::default(), &Silent)
+    }
+}
+
+fn index(count: usize) -> u32 {
+    u32::try_from(count).expect("ratings in memory have fewer than 2^32 users and items")
+}
+
+/// Ratings by user, each user's in the order given.
+fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
+    let mut rows = vec![Vec::new(); users];
+    for rating in ratings {
+        rows[rating.user as usize].push(*rating);
+    }
+    rows
+}
+
+/// One judged prediction.
+struct Judged {
+    label: f32,
+    /// What is served.
+    served: Estimate,
+    /// The score of the trainer's own weights.
+    own: f32,
+}
+
+/// What version `trained` predicts for `asked` of users who have told it `told`, both by user.
+fn judge(trained: &Trained, told: &[Vec<Rating>], asked: &[Vec<Rating>]) -> Result<Vec<Judged>, ModelError> {
+    let mut judged = Vec::new();
+    for (told, asked) in told.iter().zip(asked).filter(|(_, asked)| !asked.is_empty()) {
+        let history: Vec<Example> = told.iter().map(|rating| trained.example(rating)).collect();
+        let model = UserModel::rebuild(&trained.prior, history.as_slice(), history.len() as u64)?;
+        for rating in asked {
+            let example = trained.example(rating);
+            let own = celeris_model::linear::dot(trained.own_weights(rating.user), example.features);
+            judged.push(Judged {
+                label: rating.label,
+                served: model.estimate(&trained.prior, example.offset, example.features),
+                own: example.offset + own,
+            });
+        }
+    }
+    Ok(judged)
+}
+
+/// The mean of `loss(label, score)` with scores cut to `range`.
+fn mean_loss(range: (f32, f32), pairs: impl Iterator<Item = (f32, f32)>, loss: impl Fn(f64) -> f64) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for (label, score) in pairs {
+        sum += loss(f64::from(label) - f64::from(score.clamp(range.0, range.1)));
+        count += 1.0;
+    }
+    sum / count
+}
+
+fn mean_square(range: (f32, f32), pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
+    mean_loss(range, pairs, |error| error * error)
+}

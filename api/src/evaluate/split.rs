@@ -1,0 +1,135 @@
+//! `--protocol split`: train on most of the ratings, predict the rest.
+
+use std::fmt;
+use std::time::Instant;
+
+use anyhow::ensure;
+use celeris_datasets::Rating as NamedRating;
+use celeris_retrain::Rating;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use super::{EvaluateSettings, Numbered, by_user, judge, mean_loss, mean_square};
+
+/// One rating in so many is held out where no test file is given.
+const HELD_OUT_ONE_IN: usize = 10;
+
+/// The half-width of a 95 % interval in standard deviations.
+const DEVIATIONS_95: f32 = 1.96;
+
+/// What the protocol found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SplitReport {
+    /// `"split"`.
+    pub protocol: &'static str,
+    /// The data set's name.
+    pub dataset: String,
+    /// The length of features and weights.
+    pub dim: usize,
+    /// The seed of split and trainer.
+    pub seed: u64,
+    /// Ratings trained on.
+    pub train_ratings: usize,
+    /// Ratings predicted.
+    pub test_ratings: usize,
+    /// Of these, ratings of items without any rating in training.
+    pub test_ratings_of_unseen_items: usize,
+    /// Root mean squared error of what is served.
+    pub rmse: f64,
+    /// Mean absolute error of what is served.
+    pub mae: f64,
+    /// The share of labels inside their served 95 % interval.
+    pub coverage_95: f64,
+    /// Time for tuning and training together.
+    pub train_seconds: f64,
+    /// RMSE of the trainer's own weights.
+    pub rmse_own_weights: f64,
+    /// RMSE of a model of biases alone (`dim` 1), trained and served in the same way.
+    pub rmse_biases: f64,
+    /// The regularization that the trainer chose.
+    pub regularization: f64,
+    /// The sweeps that the trainer chose.
+    pub sweeps: usize,
+    /// The scale of the prior precision that the trainer chose.
+    pub prior_scale: f64,
+}
+
+/// Runs the protocol on `ratings`, holding out a seeded random tenth, or predicting `test` where it is given.
+///
+/// # Errors
+/// Where there are too few ratings to hold any out, or the trainer refuses them.
+pub fn evaluate_split(
+    dataset: &str,
+    ratings: &[NamedRating],
+    test: Option<&[NamedRating]>,
+    settings: &EvaluateSettings,
+) -> anyhow::Result<SplitReport> {
+    let mut numbered = Numbered::default();
+    let mut known = numbered.number(ratings);
+    let asked = match test {
+        Some(test) => numbered.number(test),
+        None => {
+            known.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.seed));
+            known.split_off(known.len() - known.len() / HELD_OUT_ONE_IN)
+        }
+    };
+    ensure!(!asked.is_empty(), "no ratings to test on; give at least {HELD_OUT_ONE_IN} ratings or a test file");
+
+    let started = Instant::now();
+    let trained = numbered.train(&known, settings)?;
+    let train_seconds = started.elapsed().as_secs_f64();
+    let biases = numbered.train(&known, &EvaluateSettings { dim: 1, ..*settings })?;
+
+    let users = numbered.users.len();
+    let (told, asked_by_user) = (by_user(users, &known), by_user(users, &asked));
+    let judged = judge(&trained, &told, &asked_by_user)?;
+    let judged_biases = judge(&biases, &told, &asked_by_user)?;
+    let range = trained.label_range;
+    let served = || judged.iter().map(|one| (one.label, one.served.score));
+    let covered = judged.iter().filter(|one| {
+        (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std
+    });
+    Ok(SplitReport {
+        protocol: "split",
+        dataset: dataset.to_owned(),
+        dim: settings.dim,
+        seed: settings.seed,
+        train_ratings: known.len(),
+        test_ratings: asked.len(),
+        test_ratings_of_unseen_items: of_unseen_items(numbered.items.len(), &known, &asked),
+        rmse: mean_square(range, served()).sqrt(),
+        mae: mean_loss(range, served(), f64::abs),
+        coverage_95: covered.count() as f64 / judged.len() as f64,
+        train_seconds,
+        rmse_own_weights: mean_square(range, judged.iter().map(|one| (one.label, one.own))).sqrt(),
+        rmse_biases: mean_square(range, judged_biases.iter().map(|one| (one.label, one.served.score))).sqrt(),
+        regularization: trained.metrics.regularization,
+        sweeps: trained.metrics.sweeps,
+        prior_scale: trained.metrics.prior_scale,
+    })
+}
+
+fn of_unseen_items(items: usize, known: &[Rating], asked: &[Rating]) -> usize {
+    let mut seen = vec![false; items];
+    for rating in known {
+        seen[rating.item as usize] = true;
+    }
+    asked.iter().filter(|rating| !seen[rating.item as usize]).count()
+}
+
+impl fmt::Display for SplitReport {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let Self { dataset, dim, seed, train_ratings, test_ratings, test_ratings_of_unseen_items: unseen, .. } = self;
+        writeln!(out, "split of {dataset}, dim {dim}, seed {seed}")?;
+        writeln!(out, "  {train_ratings} ratings to train on, {test_ratings} to predict, {unseen} of these of unseen items")?;
+        writeln!(out, "  rmse                  {:.4}   mae {:.4}", self.rmse, self.mae)?;
+        writeln!(out, "  rmse, own weights     {:.4}   (the trainer's, which are not served)", self.rmse_own_weights)?;
+        writeln!(out, "  rmse, biases alone    {:.4}", self.rmse_biases)?;
+        writeln!(out, "  95 % intervals cover  {:.1} %", 100.0 * self.coverage_95)?;
+        writeln!(out, "  training took         {:.1} s", self.train_seconds)?;
+        let Self { regularization, sweeps, prior_scale, .. } = self;
+        write!(out, "  the trainer chose     regularization {regularization}, {sweeps} sweeps, prior scale {prior_scale}")
+    }
+}

@@ -1,0 +1,230 @@
+//! `--protocol velox`: how much of full retraining's gain the online updates keep (Velox §2.4).
+//!
+//! Both experiments compare three states on the same unseen ratings: *initial*, features from early ratings and users
+//! who have told no more than these; *online*, the same features, users who have told more since; *retrained*, features
+//! from all that was told. A user's ratings come in random order, so that nothing but their number changes over time.
+
+use std::fmt;
+
+use anyhow::ensure;
+use celeris_datasets::Rating as NamedRating;
+use celeris_retrain::Rating;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use super::{EvaluateSettings, Numbered, by_user, judge, mean_square};
+
+/// Ratings a user tells before the features of [`VeloxReport::ten_plus_seven`] are trained, and after.
+const FIRST: usize = 10;
+const THEN: usize = 7;
+
+/// Orders of the ratings over which the squared errors are averaged. The gain of seven ratings a user varies by a sixth
+/// of itself from order to order where users are few; that of half of the data hardly varies.
+const ORDERS_TEN_PLUS_SEVEN: usize = 5;
+const ORDERS_HALF: usize = 2;
+
+/// What the protocol found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VeloxReport {
+    /// `"velox"`.
+    pub protocol: &'static str,
+    /// The data set's name.
+    pub dataset: String,
+    /// The length of features and weights.
+    pub dim: usize,
+    /// The seed of orders and trainer.
+    pub seed: u64,
+    /// Features from ten ratings a user, seven more online; users with fewer than eighteen take no part.
+    pub ten_plus_seven: Experiment,
+    /// Features from half of every user's ratings, 70 % of the rest online.
+    pub half: Experiment,
+}
+
+/// One experiment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Experiment {
+    /// Users who take part.
+    pub users: usize,
+    /// Users left out because they have too few ratings.
+    pub users_left_out: usize,
+    /// Orders of the ratings that were tried.
+    pub orders: usize,
+    /// Ratings told before the features were trained, told after, and predicted, in each order.
+    pub ratings: [usize; 3],
+    /// RMSE of what is served before the later ratings.
+    pub rmse_initial: f64,
+    /// RMSE of what is served after them.
+    pub rmse_online: f64,
+    /// RMSE of what is served after training on all.
+    pub rmse_retrained: f64,
+    /// `(initial - online) / initial`.
+    pub gain: f64,
+    /// `(initial - online) / (initial - retrained)`.
+    pub recovered: f64,
+    /// RMSE of the trainer's own weights after the first training.
+    pub rmse_initial_own_weights: f64,
+    /// RMSE of the trainer's own weights after the second training.
+    pub rmse_retrained_own_weights: f64,
+}
+
+/// Runs both experiments.
+///
+/// # Errors
+/// Where no user has enough ratings, or the trainer refuses them.
+pub fn evaluate_velox(
+    dataset: &str,
+    ratings: &[NamedRating],
+    settings: &EvaluateSettings,
+) -> anyhow::Result<VeloxReport> {
+    Ok(VeloxReport {
+        protocol: "velox",
+        dataset: dataset.to_owned(),
+        dim: settings.dim,
+        seed: settings.seed,
+        ten_plus_seven: Experiment::run(ratings, settings, ORDERS_TEN_PLUS_SEVEN, ten_plus_seven)?,
+        half: Experiment::run(ratings, settings, ORDERS_HALF, half)?,
+    })
+}
+
+/// How many of a user's ratings are told before and after the first training; `None` leaves the user out.
+type Schedule = fn(ratings: usize) -> Option<(usize, usize)>;
+
+fn ten_plus_seven(ratings: usize) -> Option<(usize, usize)> {
+    (ratings > FIRST + THEN).then_some((FIRST, THEN))
+}
+
+/// Four ratings are the fewest of which some are left for each part.
+fn half(ratings: usize) -> Option<(usize, usize)> {
+    let first = ratings / 2;
+    (ratings >= 4).then_some((first, (ratings - first) * 7 / 10))
+}
+
+/// The ratings of one order, by user.
+struct Parts {
+    first: Vec<Vec<Rating>>,
+    then: Vec<Vec<Rating>>,
+    asked: Vec<Vec<Rating>>,
+}
+
+impl Parts {
+    fn of(rows: &[Vec<Rating>], schedule: Schedule, order_seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(order_seed);
+        let mut parts = Self { first: Vec::new(), then: Vec::new(), asked: Vec::new() };
+        for row in rows {
+            let mut row = row.clone();
+            row.shuffle(&mut random);
+            let (first, then) = schedule(row.len()).unwrap_or((0, 0));
+            let asked = if first > 0 { row.split_off(first + then) } else { Vec::new() };
+            row.truncate(first + then);
+            parts.then.push(row.split_off(first));
+            parts.first.push(row);
+            parts.asked.push(asked);
+        }
+        parts
+    }
+
+    fn told(&self) -> Vec<Vec<Rating>> {
+        self.first.iter().zip(&self.then).map(|(first, then)| [first.as_slice(), then].concat()).collect()
+    }
+}
+
+/// Mean squared errors of one order.
+#[derive(Debug, Clone, Copy, Default)]
+struct Squares {
+    initial: f64,
+    online: f64,
+    retrained: f64,
+    initial_own: f64,
+    retrained_own: f64,
+}
+
+impl Experiment {
+    fn run(
+        ratings: &[NamedRating],
+        settings: &EvaluateSettings,
+        orders: usize,
+        schedule: Schedule,
+    ) -> anyhow::Result<Self> {
+        let mut numbered = Numbered::default();
+        let listed = numbered.number(ratings);
+        let rows = by_user(numbered.users.len(), &listed);
+        let users = rows.iter().filter(|row| schedule(row.len()).is_some()).count();
+        ensure!(users > 0, "no user has enough ratings for this experiment; it needs {} of one user", FIRST + THEN + 1);
+        let mut sum = Squares::default();
+        let mut counts = [0; 3];
+        for order in 0..orders {
+            let parts = Parts::of(&rows, schedule, settings.seed.wrapping_add(order as u64));
+            counts = [&parts.first, &parts.then, &parts.asked].map(|rows| rows.iter().map(Vec::len).sum());
+            let squares = Self::order(&numbered, &parts, settings)?;
+            sum.initial += squares.initial;
+            sum.online += squares.online;
+            sum.retrained += squares.retrained;
+            sum.initial_own += squares.initial_own;
+            sum.retrained_own += squares.retrained_own;
+        }
+        let rmse = |sum: f64| (sum / orders as f64).sqrt();
+        let [initial, online, retrained] = [sum.initial, sum.online, sum.retrained].map(rmse);
+        Ok(Self {
+            users,
+            users_left_out: rows.len() - users,
+            orders,
+            ratings: counts,
+            rmse_initial: initial,
+            rmse_online: online,
+            rmse_retrained: retrained,
+            gain: (initial - online) / initial,
+            recovered: (initial - online) / (initial - retrained),
+            rmse_initial_own_weights: rmse(sum.initial_own),
+            rmse_retrained_own_weights: rmse(sum.retrained_own),
+        })
+    }
+
+    fn order(numbered: &Numbered, parts: &Parts, settings: &EvaluateSettings) -> anyhow::Result<Squares> {
+        let told = parts.told();
+        let early = numbered.train(&parts.first.concat(), settings)?;
+        let late = numbered.train(&told.concat(), settings)?;
+        let initial = judge(&early, &parts.first, &parts.asked)?;
+        let online = judge(&early, &told, &parts.asked)?;
+        let retrained = judge(&late, &told, &parts.asked)?;
+        let served = |range, judged: &[super::Judged]| {
+            mean_square(range, judged.iter().map(|one| (one.label, one.served.score)))
+        };
+        let own = |range, judged: &[super::Judged]| mean_square(range, judged.iter().map(|one| (one.label, one.own)));
+        Ok(Squares {
+            initial: served(early.label_range, &initial),
+            online: served(early.label_range, &online),
+            retrained: served(late.label_range, &retrained),
+            initial_own: own(early.label_range, &initial),
+            retrained_own: own(late.label_range, &retrained),
+        })
+    }
+}
+
+impl fmt::Display for VeloxReport {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let Self { dataset, dim, seed, .. } = self;
+        writeln!(out, "velox on {dataset}, dim {dim}, seed {seed}")?;
+        writeln!(out, "                        initial  online   retrained  gain     recovered")?;
+        writeln!(out, "  10 + 7 ratings        {}", self.ten_plus_seven)?;
+        write!(out, "  half, then 70 %       {}", self.half)
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let Self { rmse_initial, rmse_online, rmse_retrained, .. } = self;
+        writeln!(
+            out,
+            "{rmse_initial:.4}   {rmse_online:.4}   {rmse_retrained:.4}     {:.2} %   {:.2}",
+            100.0 * self.gain,
+            self.recovered
+        )?;
+        let (initial, retrained) = (self.rmse_initial_own_weights, self.rmse_retrained_own_weights);
+        writeln!(out, "    own weights         {initial:.4}            {retrained:.4}")?;
+        let [first, then, asked] = self.ratings;
+        let Self { users, users_left_out, orders, .. } = self;
+        write!(out, "    {users} users ({users_left_out} left out), {first} + {then} ratings told, {asked} asked, {orders} orders")
+    }
+}

@@ -1,0 +1,41 @@
+//! Sharing of ids: a million ratings name a few thousand users and items.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use celeris_model::ModelError;
+
+/// What an id must be, for errors.
+pub(super) const EXPECTED_ID: &str = "an id of 1 to 256 bytes without control characters";
+
+/// Distinct ids remembered. More than the users of any published MovieLens set; some tens of megabytes.
+const IDS_MAX: usize = 1 << 18;
+
+/// Hands out clones of an id instead of fresh copies.
+///
+/// When [`IDS_MAX`] ids are held it forgets them all, so that a file of any length is read in constant memory; ids seen
+/// again after that are allocated once more, which costs memory and is never wrong.
+pub(super) struct SharedIds<T> {
+    known: HashMap<Arc<str>, T>,
+    wrap: fn(Arc<str>) -> Result<T, ModelError>,
+}
+
+impl<T: Clone> SharedIds<T> {
+    pub(super) fn new(wrap: fn(Arc<str>) -> Result<T, ModelError>) -> Self {
+        Self { known: HashMap::new(), wrap }
+    }
+
+    /// The id of this text, checked when first seen.
+    pub(super) fn get(&mut self, text: &str) -> Result<T, ModelError> {
+        if let Some(id) = self.known.get(text) {
+            return Ok(id.clone());
+        }
+        let text: Arc<str> = Arc::from(text);
+        let id = (self.wrap)(Arc::clone(&text))?;
+        if self.known.len() == IDS_MAX {
+            self.known.clear();
+        }
+        self.known.insert(text, id.clone());
+        Ok(id)
+    }
+}

@@ -1,0 +1,112 @@
+//! Who rates how many films, which, and when.
+
+use std::collections::HashSet;
+
+use celeris_model::Timestamp;
+use rand::{Rng, RngExt};
+use rand_distr::{Distribution, Exp1, StandardNormal, Zipf};
+
+use super::SyntheticSettings;
+
+/// The first day of 2020, in seconds; no invented film is newer.
+const FIRST_SECOND: i64 = 1_577_836_800;
+
+/// Users join over five years.
+const JOINING_SECONDS: i64 = 5 * 365 * 86_400;
+
+/// Ratings in one sitting, on average.
+const SESSION_RATINGS: f64 = 15.0;
+
+/// Seconds between two ratings of one sitting, on average.
+const RATING_GAP_SECONDS: f64 = 40.0;
+
+/// Seconds between two sittings of one user, on average: 20 days.
+const SESSION_GAP_SECONDS: f64 = 20.0 * 86_400.0;
+
+/// A user who rates fewer than one item in so many draws them one by one; others rank the whole catalogue.
+const SPARSE_SHARE: usize = 64;
+
+/// How many items each user rates: heavy-tailed (log-normal), exactly `ratings` together, none more than there are items.
+///
+/// The caller guarantees that `ratings <= users * items`.
+pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng) -> Vec<usize> {
+    let mut activity = Vec::with_capacity(settings.users);
+    for _ in 0..settings.users {
+        let z: f64 = StandardNormal.sample(rng);
+        activity.push((settings.activity_spread * z).exp());
+    }
+    let total: f64 = activity.iter().sum();
+    let share = |activity: &f64| (settings.ratings as f64 * activity / total) as usize;
+    let mut counts: Vec<usize> = activity.iter().map(|user| share(user).min(settings.items)).collect();
+    // What rounding and the cap have left over goes to the users in turn, the least active last.
+    let mut left = settings.ratings.saturating_sub(counts.iter().sum());
+    let mut order: Vec<usize> = (0..settings.users).collect();
+    order.sort_by(|a, b| activity[*b].total_cmp(&activity[*a]));
+    while left > 0 {
+        for user in &order {
+            if left > 0 && counts[*user] < settings.items {
+                counts[*user] += 1;
+                left -= 1;
+            }
+        }
+    }
+    counts
+}
+
+/// Draws distinct popularity ranks, each draw with probability proportional to `rank^-exponent` among those not yet drawn.
+pub(super) struct Popularity {
+    weights: Vec<f64>,
+    zipf: Zipf<f64>,
+}
+
+impl Popularity {
+    /// The caller guarantees at least one item and an exponent that is finite and not negative.
+    pub(super) fn new(items: usize, exponent: f64) -> Self {
+        let weights = (1..=items).map(|rank| (rank as f64).powf(-exponent)).collect();
+        let zipf = Zipf::new(items as f64, exponent).expect("the settings have been checked");
+        Self { weights, zipf }
+    }
+
+    /// `count` ranks from 0 in the order drawn.
+    ///
+    /// The caller guarantees that `count` is at most the number of items.
+    pub(super) fn draw_distinct(&self, count: usize, rng: &mut impl Rng) -> Vec<usize> {
+        if count * SPARSE_SHARE <= self.weights.len() {
+            let mut seen = HashSet::with_capacity(count);
+            let mut drawn = Vec::with_capacity(count);
+            while drawn.len() < count {
+                let rank = self.zipf.sample(rng) as usize - 1;
+                if seen.insert(rank) {
+                    drawn.push(rank);
+                }
+            }
+            return drawn;
+        }
+        // Of independent exponential clocks with these rates, the first to ring are a weighted draw without
+        // replacement (Efraimidis and Spirakis, 2006).
+        let ring = |weight: &f64, rng: &mut _| -> f64 { <Exp1 as Distribution<f64>>::sample(&Exp1, rng) / weight };
+        let mut clocks: Vec<(f64, usize)> =
+            self.weights.iter().enumerate().map(|(rank, weight)| (ring(weight, rng), rank)).collect();
+        let earlier = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0);
+        if count < clocks.len() {
+            clocks.select_nth_unstable_by(count, earlier);
+            clocks.truncate(count);
+        }
+        clocks.sort_unstable_by(earlier);
+        clocks.into_iter().map(|(_, rank)| rank).collect()
+    }
+}
+
+/// The times of one user's ratings, in order: sittings of a few films, weeks apart.
+pub(super) fn rating_times(count: usize, rng: &mut impl Rng) -> Vec<Timestamp> {
+    let mut seconds = FIRST_SECOND + rng.random_range(0..JOINING_SECONDS);
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        times.push(Timestamp(seconds * 1000));
+        let same_sitting = rng.random::<f64>() > 1.0 / SESSION_RATINGS;
+        let mean = if same_sitting { RATING_GAP_SECONDS } else { SESSION_GAP_SECONDS };
+        let gap: f64 = Exp1.sample(rng);
+        seconds += 1 + (gap * mean) as i64;
+    }
+    times
+}

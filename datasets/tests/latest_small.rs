@@ -1,0 +1,25 @@
+//! The real thing, where it is at hand: MovieLens latest-small (September 2018).
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use celeris_datasets::Dataset;
+
+#[test]
+fn latest_small_has_the_published_counts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/ml-latest-small");
+    if !folder.is_dir() {
+        eprintln!("skipped: ../shared/data/ml-latest-small is not there");
+        return;
+    }
+    let dataset = Dataset::load(&folder).unwrap();
+    assert_eq!(dataset.name, "ml-latest-small");
+    assert_eq!(dataset.ratings.len(), 100_836);
+    assert_eq!(dataset.ratings.iter().map(|rating| &rating.user).collect::<HashSet<_>>().len(), 610);
+    assert_eq!(dataset.items.len(), 9_742);
+    let items = dataset.items_by_id();
+    assert!(dataset.ratings.iter().all(|rating| items.contains_key(&rating.item)), "every rated film has a title");
+    assert!(dataset.items.iter().any(|item| item.title == "Misérables, Les (1995)"));
+    assert_eq!(dataset.items[0].genres, ["Adventure", "Animation", "Children", "Comedy", "Fantasy"]);
+}

@@ -1,0 +1,225 @@
+//! A least-recently-used cache with a budget in bytes, in shards so that its locks are rarely waited for.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+
+use hashlink::LinkedHashMap;
+use metrics::{Counter, Gauge, counter, gauge};
+use parking_lot::Mutex;
+
+/// Enough that 64 clients rarely meet in one shard; a power of two.
+const SHARDS: usize = 64;
+
+/// How many entries that may not go are passed over before an eviction gives up for this time.
+const PASSES_MAX: usize = 32;
+
+/// What a cache holds.
+pub(crate) trait Held: Clone {
+    /// The bytes it accounts for, itself included.
+    fn bytes(&self) -> usize;
+
+    /// Whether it may be dropped now. Asked under the shard's lock, so nobody can obtain the value meanwhile.
+    fn evictable(&self) -> bool {
+        true
+    }
+}
+
+/// What one entry costs beside its key and value: links, hash table slot and allocator overhead, estimated.
+const ENTRY_OVERHEAD_BYTES: usize = 96;
+
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+}
+
+struct Shard<K, V> {
+    entries: LinkedHashMap<K, Entry<V>>,
+    bytes: usize,
+}
+
+/// The cache. Entries are cheap to clone (`Arc`s or small values).
+pub(crate) struct BoundedCache<K, V> {
+    shards: Box<[Mutex<Shard<K, V>>]>,
+    shard_bytes_max: usize,
+    hasher: RandomState,
+    hits: Counter,
+    misses: Counter,
+    evictions: Counter,
+    bytes: Gauge,
+}
+
+impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
+    /// A cache that holds at most `bytes_max` bytes and reports its counters under `name`.
+    pub(crate) fn new(name: &'static str, bytes_max: usize) -> Self {
+        let shard = || Mutex::new(Shard { entries: LinkedHashMap::new(), bytes: 0 });
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            shard_bytes_max: bytes_max / SHARDS,
+            hasher: RandomState::new(),
+            hits: counter!("celeris_cache_hits_total", "cache" => name),
+            misses: counter!("celeris_cache_misses_total", "cache" => name),
+            evictions: counter!("celeris_cache_evictions_total", "cache" => name),
+            bytes: gauge!("celeris_cache_bytes", "cache" => name),
+        }
+    }
+
+    fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
+        // The upper bits, since the map inside uses the lower ones.
+        let index = (self.hasher.hash_one(key) >> 32) as usize % SHARDS;
+        &self.shards[index]
+    }
+
+    /// The value under `key`, which becomes the most recently used.
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        let mut shard = self.shard(key).lock();
+        let found = shard.entries.to_back(key).map(|entry| entry.value.clone());
+        if found.is_some() {
+            self.hits.increment(1)
+        } else {
+            self.misses.increment(1)
+        }
+        found
+    }
+
+    /// The value under `key`, or the one that `make` makes, put there.
+    pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
+        let mut shard = self.shard(&key).lock();
+        if let Some(entry) = shard.entries.to_back(&key) {
+            self.hits.increment(1);
+            return entry.value.clone();
+        }
+        self.misses.increment(1);
+        let value = make();
+        self.put(&mut shard, key, value.clone());
+        value
+    }
+
+    /// Puts `value` under `key` in place of what was there.
+    pub(crate) fn insert(&self, key: K, value: V) {
+        let mut shard = self.shard(&key).lock();
+        self.put(&mut shard, key, value);
+    }
+
+    fn put(&self, shard: &mut Shard<K, V>, key: K, value: V) {
+        let bytes = value.bytes() + size_of::<K>() + ENTRY_OVERHEAD_BYTES;
+        if let Some(old) = shard.entries.insert(key, Entry { value, bytes }) {
+            self.forget(shard, &old);
+        }
+        shard.bytes += bytes;
+        self.bytes.increment(bytes as f64);
+        self.evict(shard);
+    }
+
+    /// Accounts afresh for the value under `key`, which has grown or shrunk.
+    pub(crate) fn reweigh(&self, key: &K) {
+        let mut shard = self.shard(key).lock();
+        let shard = &mut *shard;
+        if let Some(entry) = shard.entries.get_mut(key) {
+            let bytes = entry.value.bytes() + size_of::<K>() + ENTRY_OVERHEAD_BYTES;
+            let before = std::mem::replace(&mut entry.bytes, bytes);
+            shard.bytes = shard.bytes + bytes - before;
+            self.bytes.increment(bytes as f64 - before as f64);
+            self.evict(shard);
+        }
+    }
+
+    fn forget(&self, shard: &mut Shard<K, V>, entry: &Entry<V>) {
+        shard.bytes -= entry.bytes;
+        self.bytes.decrement(entry.bytes as f64);
+    }
+
+    fn evict(&self, shard: &mut Shard<K, V>) {
+        let mut passes = 0;
+        while shard.bytes > self.shard_bytes_max && passes < PASSES_MAX {
+            let Some((key, entry)) = shard.entries.pop_front() else { return };
+            if entry.value.evictable() {
+                self.forget(shard, &entry);
+                self.evictions.increment(1);
+            } else {
+                shard.entries.insert(key, entry);
+                passes += 1;
+            }
+        }
+    }
+
+    /// Bytes accounted for, over all shards.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl Held for Arc<Vec<u8>> {
+        fn bytes(&self) -> usize {
+            self.len()
+        }
+        fn evictable(&self) -> bool {
+            Arc::strong_count(self) == 1
+        }
+    }
+
+    const BUDGET: usize = SHARDS * 2_000;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+        /// Whatever is asked of it, the cache answers only with what was put last, and stays within its budget.
+        #[test]
+        fn answers_are_never_stale_and_the_budget_holds(
+            steps in prop::collection::vec((0_u16..400, 0_usize..900, any::<bool>()), 1..2_000)
+        ) {
+            let cache: BoundedCache<u16, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
+            let mut oracle: HashMap<u16, usize> = HashMap::new();
+            for (key, length, write) in steps {
+                if write {
+                    cache.insert(key, Arc::new(vec![0; length]));
+                    oracle.insert(key, length);
+                } else if let Some(found) = cache.get(&key) {
+                    prop_assert_eq!(Some(&found.len()), oracle.get(&key));
+                }
+                prop_assert!(cache.bytes() <= BUDGET);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_evicted() {
+        let cache: BoundedCache<u32, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
+        let in_use = Arc::new(vec![0; 100]);
+        cache.insert(0, in_use.clone());
+        for key in 1..10_000 {
+            cache.insert(key, Arc::new(vec![0; 100]));
+        }
+        assert!(Arc::ptr_eq(&cache.get(&0).unwrap(), &in_use));
+    }
+
+    #[derive(Clone)]
+    struct Growing(Arc<AtomicUsize>);
+
+    impl Held for Growing {
+        fn bytes(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn growth_is_accounted_for_when_it_is_reported() {
+        let cache: BoundedCache<u32, Growing> = BoundedCache::new("test", BUDGET);
+        let value = Growing(Arc::new(AtomicUsize::new(10)));
+        cache.insert(1, value.clone());
+        let before = cache.bytes();
+        value.0.store(500, Ordering::Relaxed);
+        cache.reweigh(&1);
+        assert_eq!(cache.bytes(), before + 490);
+    }
+}

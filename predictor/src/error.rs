@@ -1,0 +1,60 @@
+//! The one error type of this crate.
+
+use celeris_bandits::BanditError;
+use celeris_model::{ItemId, ModelError, ModelName, ObservationId, UserEpoch};
+use celeris_storage::StorageError;
+use thiserror::Error;
+
+/// Why a request could not be answered. State is unchanged on every error but [`StorageError::Poisoned`], after which
+/// what was not durable is forgotten.
+#[derive(Debug, Error)]
+pub enum PredictorError {
+    /// No model goes by that name.
+    #[error("no model is named {model}; GET /v1/models lists them")]
+    UnknownModel {
+        /// The name.
+        model: ModelName,
+    },
+    /// The user's events have not reached the epoch that the caller asked for.
+    #[error("the user is at epoch {current}, min_epoch {wanted} was not reached in time")]
+    EpochNotReached {
+        /// What was asked for.
+        wanted: UserEpoch,
+        /// What there is.
+        current: UserEpoch,
+    },
+    /// The id is taken by an observation that says something else.
+    #[error("observation_id {id} is taken by an observation with another body")]
+    ObservationConflict {
+        /// The id.
+        id: ObservationId,
+    },
+    /// The log holds a record of a kind that this program does not write.
+    #[error(
+        "the log of the user holds a record of kind {kind}, written by a newer version of this program; use that one"
+    )]
+    UnsupportedRecord {
+        /// The kind.
+        kind: String,
+    },
+    /// No items were given to score.
+    #[error("items must not be empty")]
+    NoItems,
+    /// The features given for an item do not fit the model.
+    #[error("features of item {item}: {source}")]
+    Features {
+        /// The item.
+        item: ItemId,
+        /// What is wrong with them.
+        source: ModelError,
+    },
+    /// A number or shape is wrong.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The policy refused.
+    #[error(transparent)]
+    Bandit(#[from] BanditError),
+    /// The store refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}

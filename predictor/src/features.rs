@@ -1,0 +1,278 @@
+//! Where an item's features come from, and when they freeze.
+//!
+//! A trained item has its row in the version's table. Any other item has, in this order: the features frozen for it
+//! under this version, the features that a caller gave it, the version's stand-in for the unknown. They freeze at the
+//! first observation that a user's state learns from, in the same atomic write, so that the state stays a function of
+//! the log; until then a new vector takes effect at once.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use celeris_features::ItemFeatures;
+use celeris_features::table::check_features;
+use celeris_model::{ItemId, ModelName, StreamName, VersionId};
+use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::cache::{BoundedCache, Held};
+use crate::error::PredictorError;
+use crate::version::ServingVersion;
+
+/// Locks and revision counters that items share by hash. More of them make false sharing rarer, and cost 8 bytes each.
+const STRIPES: usize = 1024;
+
+/// The features of one item under one version.
+pub(crate) enum Resolved<'v> {
+    /// A row of the version's table.
+    Trained(ItemFeatures<'v>),
+    /// An item that came after training, or that nobody has told us of.
+    Later(Arc<LaterItem>),
+}
+
+/// What a version knows of an item outside its table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LaterItem {
+    pub(crate) offset: f32,
+    pub(crate) features: Box<[f32]>,
+    /// Whether anybody has told us of the item, by features or attributes.
+    pub(crate) known: bool,
+    /// Whether a user's state has learnt from these features.
+    frozen: bool,
+}
+
+impl Resolved<'_> {
+    pub(crate) fn offset(&self) -> f32 {
+        match self {
+            Self::Trained(row) => row.offset,
+            Self::Later(item) => item.offset,
+        }
+    }
+
+    pub(crate) fn features(&self) -> &[f32] {
+        match self {
+            Self::Trained(row) => row.features,
+            Self::Later(item) => &item.features,
+        }
+    }
+
+    pub(crate) fn known(&self) -> bool {
+        match self {
+            Self::Trained(_) => true,
+            Self::Later(item) => item.known,
+        }
+    }
+}
+
+impl Held for Arc<LaterItem> {
+    fn bytes(&self) -> usize {
+        size_of::<LaterItem>() + size_of_val(&*self.features)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct FeatureKey {
+    model: ModelName,
+    version: VersionId,
+    item: ItemId,
+    revision: u64,
+}
+
+/// When features given for an item take effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effective {
+    /// With the next answer.
+    Now,
+    /// With the next version, since the active one has learnt from others.
+    NextVersion,
+}
+
+type FreezeKey = (ModelName, VersionId, ItemId);
+
+/// Features that an observation in the queue freezes, until the store can tell of them itself.
+type Freezing = HashMap<FreezeKey, (Arc<LaterItem>, CommitPosition)>;
+
+/// Resolves features, through a bounded cache for items outside the table.
+pub(crate) struct FeatureSource {
+    storage: Storage,
+    cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
+    /// Raised by every change to an item of the stripe; part of the cache key, so a change invalidates by construction.
+    revisions: Box<[AtomicU64]>,
+    freezing: Box<[Mutex<Freezing>]>,
+}
+
+/// The features of one item being frozen, for every model that learns from one observation: no other observation or
+/// change of the item proceeds until this is dropped.
+pub(crate) struct Freeze<'s> {
+    guard: MutexGuard<'s, Freezing>,
+    items: Vec<(FreezeKey, Arc<LaterItem>)>,
+}
+
+impl Freeze<'_> {
+    /// What the observation must carry to the log.
+    pub(crate) fn records(&self) -> Vec<FrozenFeatures> {
+        let record = |((model, version, item), frozen): &(FreezeKey, Arc<LaterItem>)| FrozenFeatures {
+            model: model.clone(),
+            version: *version,
+            item: item.clone(),
+            offset: frozen.offset,
+            features: frozen.features.to_vec(),
+        };
+        self.items.iter().map(record).collect()
+    }
+
+    /// The observation is in the queue at `position`.
+    pub(crate) fn enqueued(mut self, position: CommitPosition) {
+        for (key, frozen) in self.items.drain(..) {
+            self.guard.insert(key, (frozen, position));
+        }
+    }
+}
+
+impl FeatureSource {
+    pub(crate) fn new(storage: Storage, bytes_max: usize) -> Self {
+        Self {
+            storage,
+            cache: BoundedCache::new("features", bytes_max),
+            revisions: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            freezing: (0..STRIPES).map(|_| Mutex::new(HashMap::new())).collect(),
+        }
+    }
+
+    /// Counts the changes of an item, and of the few that share its stripe.
+    pub(crate) fn revision(&self, item: &ItemId) -> u64 {
+        self.revisions[stripe(item)].load(Ordering::Acquire)
+    }
+
+    /// The features of `item` under `version`.
+    pub(crate) fn resolve<'v>(
+        &self,
+        version: &'v ServingVersion,
+        stream: &StreamName,
+        item: &ItemId,
+    ) -> Result<Resolved<'v>, PredictorError> {
+        if let Some(row) = version.theta.get(item) {
+            return Ok(Resolved::Trained(row));
+        }
+        let key = FeatureKey {
+            model: version.model.clone(),
+            version: version.id,
+            item: item.clone(),
+            revision: self.revision(item),
+        };
+        if let Some(found) = self.cache.get(&key) {
+            return Ok(Resolved::Later(found));
+        }
+        let freezing = self.freezing[stripe(item)].lock();
+        let found = self.look_up(&freezing, version, stream, item)?;
+        drop(freezing);
+        self.cache.insert(key, found.clone());
+        Ok(Resolved::Later(found))
+    }
+
+    fn look_up(
+        &self,
+        freezing: &Freezing,
+        version: &ServingVersion,
+        stream: &StreamName,
+        item: &ItemId,
+    ) -> Result<Arc<LaterItem>, PredictorError> {
+        if let Some((found, _)) = freezing.get(&(version.model.clone(), version.id, item.clone())) {
+            return Ok(found.clone());
+        }
+        let given = self.storage.item_features(&version.model, item)?;
+        let known = given.is_some() || self.storage.item(stream, item)?.is_some();
+        if let Some(frozen) = self.storage.frozen(&version.model, version.id, item)? {
+            let features = frozen.features.into();
+            return Ok(Arc::new(LaterItem { offset: frozen.offset, features, known, frozen: true }));
+        }
+        let stand_in = version.theta.cold_item();
+        let features = match given {
+            Some(given) if given.features.len() == version.dim() => given.features.into(),
+            _ => stand_in.features.into(),
+        };
+        Ok(Arc::new(LaterItem { offset: stand_in.offset, features, known, frozen: false }))
+    }
+
+    /// The features of `item` for an observation that every one of `versions` is about to learn from: where they are
+    /// not frozen yet, they are now, and the observation carries them.
+    pub(crate) fn freeze<'s, 'v>(
+        &'s self,
+        versions: &'v [Arc<ServingVersion>],
+        stream: &StreamName,
+        item: &ItemId,
+    ) -> Result<(Vec<Resolved<'v>>, Option<Freeze<'s>>), PredictorError> {
+        let trained: Option<Vec<_>> = versions.iter().map(|version| version.theta.get(item)).collect();
+        if let Some(rows) = trained {
+            return Ok((rows.into_iter().map(Resolved::Trained).collect(), None));
+        }
+        let mut guard = self.freezing[stripe(item)].lock();
+        guard.retain(|_, (_, position)| !self.storage.is_durable(*position));
+        let mut resolved = Vec::with_capacity(versions.len());
+        let mut items = Vec::new();
+        for version in versions {
+            if let Some(row) = version.theta.get(item) {
+                resolved.push(Resolved::Trained(row));
+                continue;
+            }
+            let key = (version.model.clone(), version.id, item.clone());
+            let found = self.look_up(&guard, version, stream, item)?;
+            // An observation that finds the freezing one still in the queue carries the same vector again, since it
+            // may become durable without the other.
+            if !found.frozen || guard.contains_key(&key) {
+                items.push((key, Arc::new(LaterItem { frozen: true, ..(*found).clone() })));
+            }
+            resolved.push(Resolved::Later(found));
+        }
+        let freeze = if items.is_empty() { None } else { Some(Freeze { guard, items }) };
+        Ok((resolved, freeze))
+    }
+
+    /// Keeps the features that a caller gives an item, and says when they take effect under `version`.
+    pub(crate) fn give(
+        &self,
+        version: &ServingVersion,
+        item: &ItemId,
+        features: Vec<f32>,
+    ) -> Result<Effective, PredictorError> {
+        check_features(&features, version.dim())
+            .map_err(|source| PredictorError::Features { item: item.clone(), source })?;
+        let freezing = self.freezing[stripe(item)].lock();
+        let frozen = version.theta.get(item).is_some()
+            || freezing.contains_key(&(version.model.clone(), version.id, item.clone()))
+            || self.storage.frozen(&version.model, version.id, item)?.is_some();
+        self.storage.put_item_features(&version.model, item, features)?;
+        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
+        Ok(if frozen { Effective::NextVersion } else { Effective::Now })
+    }
+
+    /// Keeps an item's attributes; they take effect at once.
+    pub(crate) fn describe(
+        &self,
+        stream: &StreamName,
+        item: &ItemId,
+        attributes: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<(), PredictorError> {
+        let _change = self.freezing[stripe(item)].lock();
+        self.storage.put_item(stream, item, attributes)?;
+        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Forgets an item's attributes and given features; what users were taught with it stays.
+    pub(crate) fn forget(&self, model: &ModelName, stream: &StreamName, item: &ItemId) -> Result<bool, PredictorError> {
+        let _change = self.freezing[stripe(item)].lock();
+        let known = self.storage.item(stream, item)?.is_some() || self.storage.item_features(model, item)?.is_some();
+        self.storage.delete_item(stream, item)?;
+        self.storage.delete_item_features(model, item)?;
+        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
+        Ok(known)
+    }
+}
+
+fn stripe(item: &ItemId) -> usize {
+    let mut hasher = DefaultHasher::new();
+    item.hash(&mut hasher);
+    hasher.finish() as usize % STRIPES
+}

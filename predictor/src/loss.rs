@@ -1,0 +1,18 @@
+//! What a model expected of an observation and what came: the signal that quality monitors live on.
+
+use celeris_model::{ModelName, UserId, VersionId};
+
+/// One observation that was predicted before it was learnt from (progressive validation; Velox §2.4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct LossEvent {
+    /// The model that predicted.
+    pub model: ModelName,
+    /// Its version at that moment.
+    pub version: VersionId,
+    /// Whose observation.
+    pub user: UserId,
+    /// The score before learning.
+    pub predicted: f32,
+    /// The label that came.
+    pub label: f32,
+}

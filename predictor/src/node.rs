@@ -1,0 +1,207 @@
+//! The predictor itself: its models, its caches, and what every request begins with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use celeris_model::{ModelName, StreamName, UserEpoch, UserId};
+use celeris_storage::Storage;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::cache::BoundedCache;
+use crate::error::PredictorError;
+use crate::features::FeatureSource;
+use crate::loss::LossEvent;
+use crate::predictions::PredictionCache;
+use crate::users::{Snapshot, UserEntry, UserKey};
+use crate::version::{RankingDefaults, ServedModel, ServingVersion};
+
+/// The bounds of a predictor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredictorOptions {
+    /// Bytes of user states and histories.
+    pub user_bytes_max: usize,
+    /// Bytes of features of items outside the trained tables.
+    pub feature_bytes_max: usize,
+    /// Bytes of cached predictions.
+    pub prediction_bytes_max: usize,
+    /// Loss events that may wait for whoever listens; more are dropped and counted.
+    pub loss_events_max: usize,
+    /// How long a request with `min_epoch` waits for the user's events.
+    pub epoch_wait_max: Duration,
+}
+
+impl Default for PredictorOptions {
+    fn default() -> Self {
+        Self {
+            user_bytes_max: 1 << 30,
+            feature_bytes_max: 128 << 20,
+            prediction_bytes_max: 128 << 20,
+            loss_events_max: 65_536,
+            epoch_wait_max: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One node's local state. Shared by all requests; every method takes `&self`.
+pub struct Predictor {
+    pub(crate) storage: Storage,
+    models: ArcSwap<HashMap<ModelName, Arc<ServedModel>>>,
+    /// Held while the set of models changes, which reads never wait for.
+    changing: Mutex<()>,
+    users: BoundedCache<UserKey, Arc<UserEntry>>,
+    pub(crate) features: FeatureSource,
+    pub(crate) predictions: PredictionCache,
+    losses: mpsc::Sender<LossEvent>,
+    epoch_wait_max: Duration,
+}
+
+/// A request's user under a model, resolved: everything a score needs.
+pub(crate) struct Subject {
+    pub(crate) model: Arc<ServedModel>,
+    pub(crate) version: Arc<ServingVersion>,
+    pub(crate) entry: Arc<UserEntry>,
+    pub(crate) key: UserKey,
+}
+
+impl Predictor {
+    /// A predictor without models, and where its loss events arrive.
+    #[must_use]
+    pub fn new(storage: Storage, options: &PredictorOptions) -> (Self, mpsc::Receiver<LossEvent>) {
+        let (losses, listener) = mpsc::channel(options.loss_events_max);
+        let predictor = Self {
+            models: ArcSwap::default(),
+            changing: Mutex::new(()),
+            users: BoundedCache::new("users", options.user_bytes_max),
+            features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
+            predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
+            storage,
+            losses,
+            epoch_wait_max: options.epoch_wait_max,
+        };
+        (predictor, listener)
+    }
+
+    /// Makes `version` the active version of its model, which is created where it does not serve yet. Requests under way
+    /// finish on the version they began with.
+    pub fn activate(&self, stream: &StreamName, defaults: RankingDefaults, version: ServingVersion) {
+        let _changing = self.changing.lock();
+        let version = Arc::new(version);
+        let models = self.models.load();
+        if let Some(model) = models.get(&version.model)
+            && model.stream == *stream
+            && model.defaults == defaults
+        {
+            model.active.store(version);
+            return;
+        }
+        let name = version.model.clone();
+        let model = ServedModel { name: name.clone(), stream: stream.clone(), defaults, active: version.into() };
+        let mut models = HashMap::clone(&models);
+        models.insert(name, Arc::new(model));
+        self.models.store(Arc::new(models));
+    }
+
+    /// Stops serving `model`.
+    pub fn remove(&self, model: &ModelName) {
+        let _changing = self.changing.lock();
+        let mut models = HashMap::clone(&self.models.load());
+        models.remove(model);
+        self.models.store(Arc::new(models));
+    }
+
+    /// The active version of `model`.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn active(&self, model: &ModelName) -> Result<Arc<ServingVersion>, PredictorError> {
+        Ok(self.model(model)?.active.load_full())
+    }
+
+    pub(crate) fn model(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {
+        let models = self.models.load();
+        models.get(name).cloned().ok_or_else(|| PredictorError::UnknownModel { model: name.clone() })
+    }
+
+    /// The active versions of all models that learn from `stream`, in the order of their names.
+    pub(crate) fn learners(&self, stream: &StreamName) -> Vec<Arc<ServingVersion>> {
+        let models = self.models.load();
+        let mut versions: Vec<_> =
+            models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect();
+        versions.sort_by(|a, b| a.model.cmp(&b.model));
+        versions
+    }
+
+    pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<Subject, PredictorError> {
+        let model = self.model(model)?;
+        let key = UserKey { stream: model.stream.clone(), user: user.clone() };
+        let entry = self.users.get_or_insert_with(key.clone(), UserEntry::new);
+        Ok(Subject { version: model.active.load_full(), model, entry, key })
+    }
+
+    /// The user's state as it is now.
+    pub(crate) fn snapshot(&self, subject: &Subject) -> Result<Snapshot, PredictorError> {
+        let Subject { model, version, entry, key } = subject;
+        let mut user = entry.lock(&self.storage, key, Some(version))?;
+        let state = user.state();
+        let snapshot = Snapshot {
+            model: state.model(version, &model.stream, &self.features)?,
+            epoch: state.epoch,
+            pending: state.pending.as_ref().filter(|ticket| !ticket.is_durable()).cloned(),
+        };
+        drop(user);
+        self.users.reweigh(key);
+        Ok(snapshot)
+    }
+
+    pub(crate) fn reweigh(&self, key: &UserKey) {
+        self.users.reweigh(key);
+    }
+
+    /// Waits until the user has reached `wanted`, for a bounded time.
+    pub(crate) async fn reach(&self, subject: &Subject, wanted: Option<UserEpoch>) -> Result<(), PredictorError> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let current = || -> Result<UserEpoch, PredictorError> {
+            Ok(subject.entry.lock(&self.storage, &subject.key, Some(&subject.version))?.state().epoch)
+        };
+        let arrival = async {
+            loop {
+                let changed = subject.entry.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if current()? >= wanted {
+                    return Ok(());
+                }
+                changed.await;
+            }
+        };
+        match tokio::time::timeout(self.epoch_wait_max, arrival).await {
+            Ok(reached) => reached,
+            Err(_elapsed) => Err(PredictorError::EpochNotReached { wanted, current: current()? }),
+        }
+    }
+
+    /// Waits until what `pending` stands for is durable. If it never will be, the user's memory is discarded.
+    pub(crate) async fn settle(&self, subject: &Subject, snapshot: &Snapshot) -> Result<(), PredictorError> {
+        let Some(ticket) = &snapshot.pending else { return Ok(()) };
+        if let Err(error) = ticket.durable().await {
+            subject.entry.discard();
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Tells whoever listens; who does not keep up loses events, not the service.
+    pub(crate) fn report(&self, event: LossEvent) {
+        if self.losses.try_send(event).is_err() {
+            metrics::counter!("celeris_loss_events_dropped_total").increment(1);
+        }
+    }
+}
+
+/// Runs work that may take long away from the async threads, and short work in place.
+pub(crate) fn compute<T>(quick: bool, work: impl FnOnce() -> T) -> T {
+    if quick { work() } else { tokio::task::block_in_place(work) }
+}

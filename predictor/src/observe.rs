@@ -1,0 +1,229 @@
+//! Feedback: predicted, made durable, learnt from, in that order as others see it (Velox §2.4, `observe`).
+
+use std::sync::Arc;
+
+use celeris_model::{
+    DecisionFacts, DecisionId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
+    Timestamp, UserEpoch, UserId,
+};
+use celeris_storage::{Append, Appended, Existing, Ticket};
+
+use crate::error::PredictorError;
+use crate::loss::LossEvent;
+use crate::node::{Predictor, Subject, compute};
+use crate::topk::now;
+use crate::users::{Event, Learner, LockedUser, UserEntry};
+use crate::version::ServingVersion;
+
+/// What became of an observation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The count of the user's events with this one; passed back as `min_epoch`, it reads the user's own writes.
+    pub user_epoch: UserEpoch,
+    /// Its place in its partition of the log.
+    pub sequence: Sequence,
+    /// Its id, the client's or the server's.
+    pub observation_id: ObservationId,
+    /// Whether it was there already, so that nothing was learnt now.
+    pub duplicate: bool,
+    /// What the addressed model expected before it learnt.
+    pub predicted: Option<f32>,
+}
+
+/// An observation in the log's queue: learnt from in memory, and not yet durable.
+#[must_use = "an observation is not acknowledged before it is durable"]
+pub struct PendingObservation {
+    ticket: Ticket,
+    entry: Arc<UserEntry>,
+    model: ModelName,
+    user: UserId,
+    user_epoch: UserEpoch,
+    label: f32,
+    predictions: Vec<Prediction>,
+    duplicate: bool,
+}
+
+impl Predictor {
+    /// Observes and waits until it is durable.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
+    pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
+        let pending = self.begin_observe(model, observation)?;
+        self.finish_observe(pending).await
+    }
+
+    /// Predicts, enqueues and learns. Later calls for the same user are ordered after this one, so a stream of
+    /// observations need not wait for each to be durable before it sends the next.
+    ///
+    /// # Errors
+    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full.
+    pub fn begin_observe(
+        &self,
+        model: &ModelName,
+        observation: Observation,
+    ) -> Result<PendingObservation, PredictorError> {
+        observation.validate()?;
+        let subject = self.subject(model, &observation.user)?;
+        let versions = self.learners(&subject.model.stream);
+        let facts = self.decision_facts(model, &observation)?;
+        let quick = versions
+            .iter()
+            .all(|version| subject.entry.is_warm(version) && version.theta.get(&observation.item).is_some());
+        let pending = compute(quick, || {
+            let mut user = subject.entry.lock(&self.storage, &subject.key, versions.first().map(|v| &**v))?;
+            self.learn(&subject, &versions, &mut user, observation, facts)
+        })?;
+        self.reweigh(&subject.key);
+        if !pending.duplicate {
+            subject.entry.changed.notify_waiters();
+        }
+        Ok(pending)
+    }
+
+    fn learn(
+        &self,
+        subject: &Subject,
+        versions: &[Arc<ServingVersion>],
+        user: &mut LockedUser<'_>,
+        observation: Observation,
+        facts: Option<DecisionFacts>,
+    ) -> Result<PendingObservation, PredictorError> {
+        let stream = &subject.model.stream;
+        let state = user.state();
+        let (resolved, freeze) = self.features.freeze(versions, stream, &observation.item)?;
+        let mut predictions = Vec::with_capacity(versions.len());
+        for (version, features) in versions.iter().zip(&resolved) {
+            let response = state.model(version, stream, &self.features)?.response(features.features());
+            let predicted = features.offset() + response;
+            predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
+        }
+        let event = Event { item: observation.item.clone(), label: observation.label, weight: observation.weight };
+        let given_time = observation.timestamp;
+        let record = record(observation, state.epoch.next(), facts, predictions.clone());
+        let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
+        let label = record.label;
+        let append = Append { stream: stream.clone(), record: record.clone(), frozen };
+        let ticket = match self.storage.append(append)? {
+            Appended::New(ticket) => ticket,
+            Appended::Existing(existing) => return repeated(subject, &record, given_time, existing),
+        };
+        if let Some(freeze) = freeze {
+            freeze.enqueued(ticket.position());
+        }
+        let learners: Vec<Learner> = versions.iter().map(|version| Learner { version, stream }).collect();
+        state.advance(event, ticket.clone(), &learners, &self.features);
+        Ok(PendingObservation {
+            ticket,
+            entry: subject.entry.clone(),
+            model: subject.model.name.clone(),
+            user: subject.key.user.clone(),
+            user_epoch: record.user_epoch,
+            label,
+            predictions,
+            duplicate: false,
+        })
+    }
+
+    /// What the log keeps of the decision that an observation refers to. A decision that is not (or no longer) on
+    /// record leaves its id only.
+    fn decision_facts(
+        &self,
+        model: &ModelName,
+        observation: &Observation,
+    ) -> Result<Option<DecisionFacts>, PredictorError> {
+        let Some(id) = observation.decision.clone() else { return Ok(None) };
+        let found = compute(false, || self.storage.decision(model, &id))?;
+        let shown = found
+            .as_ref()
+            .and_then(|decision| decision.shown.iter().enumerate().find(|(_, slot)| slot.item == observation.item));
+        Ok(Some(DecisionFacts {
+            slot: shown.map(|(slot, _)| u32::try_from(slot).unwrap_or(u32::MAX)),
+            propensity: shown.and_then(|(_, slot)| slot.propensity),
+            pool: found.as_ref().is_some_and(|decision| decision.pool),
+            id,
+        }))
+    }
+
+    /// Waits until a begun observation is durable.
+    ///
+    /// # Errors
+    /// `Storage`: the observation is not acknowledged, and what memory learnt from it is forgotten.
+    pub async fn finish_observe(&self, pending: PendingObservation) -> Result<Observed, PredictorError> {
+        let committed = match pending.ticket.durable().await {
+            Ok(committed) => committed,
+            Err(error) => {
+                pending.entry.discard();
+                return Err(error.into());
+            }
+        };
+        let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model);
+        let predicted = predicted.map(|prediction| prediction.predicted);
+        if !pending.duplicate {
+            for Prediction { model, version, predicted } in pending.predictions {
+                let (user, label) = (pending.user.clone(), pending.label);
+                self.report(LossEvent { model, version, user, predicted, label });
+            }
+        }
+        Ok(Observed {
+            user_epoch: pending.user_epoch,
+            sequence: committed.sequence,
+            observation_id: committed.observation_id,
+            duplicate: pending.duplicate,
+            predicted,
+        })
+    }
+}
+
+fn record(
+    observation: Observation,
+    user_epoch: UserEpoch,
+    decision: Option<DecisionFacts>,
+    predictions: Vec<Prediction>,
+) -> Record {
+    Record {
+        kind: RecordKind::Observe,
+        user: observation.user,
+        user_epoch,
+        item: Some(observation.item),
+        label: observation.label,
+        weight: observation.weight,
+        feedback: observation.feedback,
+        timestamp: observation.timestamp.unwrap_or_else(now),
+        observation_id: observation.observation_id,
+        decision,
+        predictions,
+    }
+}
+
+/// The first result again where an id comes back with the same body; a conflict where the body is another.
+fn repeated(
+    subject: &Subject,
+    sent: &Record,
+    given_time: Option<Timestamp>,
+    existing: Existing,
+) -> Result<PendingObservation, PredictorError> {
+    let first = existing.record;
+    let decision = |record: &Record| -> Option<DecisionId> { record.decision.as_ref().map(|facts| facts.id.clone()) };
+    let same = first.user == sent.user
+        && first.item == sent.item
+        && first.label.to_bits() == sent.label.to_bits()
+        && first.weight.to_bits() == sent.weight.to_bits()
+        && first.feedback == sent.feedback
+        && decision(&first) == decision(sent)
+        && given_time.is_none_or(|time| time == first.timestamp);
+    if !same {
+        let id = sent.observation_id.clone().expect("only a given id can exist already");
+        return Err(PredictorError::ObservationConflict { id });
+    }
+    Ok(PendingObservation {
+        ticket: existing.ticket,
+        entry: subject.entry.clone(),
+        model: subject.model.name.clone(),
+        user: first.user,
+        user_epoch: first.user_epoch,
+        label: first.label,
+        predictions: first.predictions,
+        duplicate: true,
+    })
+}

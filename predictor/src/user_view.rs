@@ -1,0 +1,45 @@
+//! What the node knows of one user.
+
+use celeris_model::{ModelName, Record, Sequence, UserEpoch, UserId, VersionId};
+
+use crate::error::PredictorError;
+use crate::node::{Predictor, compute};
+
+/// One user's state and history under a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserView {
+    /// The version of the state.
+    pub version: VersionId,
+    /// The count of the user's events.
+    pub user_epoch: UserEpoch,
+    /// How many observations the state has learnt from.
+    pub observations: u64,
+    /// The weights `w_u`, length `dim`.
+    pub weights: Vec<f64>,
+    /// The latest events, newest first.
+    pub history: Vec<(Sequence, Record)>,
+}
+
+impl Predictor {
+    /// A user's state, and at most `history_max` of the latest events.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
+        let subject = self.subject(model, user)?;
+        let snapshot = compute(false, || self.snapshot(&subject))?;
+        self.settle(&subject, &snapshot).await?;
+        let mut history = compute(false, || self.storage.history(&subject.model.stream, user))?;
+        // Events that arrived since the snapshot are not part of this view.
+        history.retain(|(_, record)| record.user_epoch <= snapshot.epoch);
+        history.reverse();
+        history.truncate(history_max);
+        Ok(UserView {
+            version: subject.version.id,
+            user_epoch: snapshot.epoch,
+            observations: snapshot.model.observations(),
+            weights: snapshot.model.weights(),
+            history,
+        })
+    }
+}

@@ -1,0 +1,257 @@
+//! The users this node holds: each one's history and states, rebuilt from the log when touched, dropped when unused.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use celeris_model::{
+    Example, History, ItemId, ModelName, Record, RecordKind, StreamName, UserEpoch, UserId, UserModel, VersionId,
+};
+use celeris_storage::{Storage, Ticket};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::cache::Held;
+use crate::error::PredictorError;
+use crate::features::{FeatureSource, Resolved};
+use crate::version::ServingVersion;
+
+/// Which user of which stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct UserKey {
+    pub(crate) stream: StreamName,
+    pub(crate) user: UserId,
+}
+
+/// What a state learns from one observation; independent of models and versions.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) item: ItemId,
+    pub(crate) label: f32,
+    pub(crate) weight: f32,
+}
+
+/// One user's history and states, as of the last appended event.
+pub(crate) struct UserState {
+    /// The count of the user's events.
+    pub(crate) epoch: UserEpoch,
+    events: Vec<Event>,
+    /// When the last event is durable; `None` where it was read from the log.
+    pub(crate) pending: Option<Ticket>,
+    /// States by model; one of another version than the active one is replaced when next asked for.
+    states: HashMap<ModelName, (VersionId, Arc<UserModel>)>,
+}
+
+/// A user's place in memory: one lock, so that a user has one writer.
+pub(crate) struct UserEntry {
+    state: Mutex<Option<UserState>>,
+    bytes: AtomicUsize,
+    /// Told after every event, for those who wait for an epoch.
+    pub(crate) changed: Notify,
+}
+
+/// A user's state at one moment, to compute with outside the lock.
+pub(crate) struct Snapshot {
+    pub(crate) epoch: UserEpoch,
+    pub(crate) model: Arc<UserModel>,
+    /// What a reply built on this must wait for.
+    pub(crate) pending: Option<Ticket>,
+}
+
+/// Features resolved for the examples from `first` on.
+struct ResolvedEvents<'a> {
+    first: usize,
+    events: &'a [Event],
+    resolved: Vec<Resolved<'a>>,
+}
+
+impl History for ResolvedEvents<'_> {
+    fn example(&self, index: u64) -> Example<'_> {
+        let index = usize::try_from(index).expect("an index into memory") - self.first;
+        let (event, resolved) = (&self.events[index], &self.resolved[index]);
+        Example { features: resolved.features(), offset: resolved.offset(), label: event.label, weight: event.weight }
+    }
+}
+
+impl UserEntry {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(None), bytes: AtomicUsize::new(size_of::<Self>()), changed: Notify::new() })
+    }
+
+    /// Locks the user, reading the history from the log where it is not in memory.
+    pub(crate) fn lock(
+        &self,
+        storage: &Storage,
+        key: &UserKey,
+        interner: Option<&ServingVersion>,
+    ) -> Result<LockedUser<'_>, PredictorError> {
+        let mut guard = self.state.lock();
+        if guard.is_none() {
+            *guard = Some(UserState::load(storage, key, interner)?);
+        }
+        Ok(LockedUser { guard, entry: self })
+    }
+
+    /// Whether a request can be answered without disk or a rebuild, so that it need not leave the async threads.
+    pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
+        let Some(guard) = self.state.try_lock() else { return false };
+        guard.as_ref().is_some_and(|state| {
+            state.events.is_empty() || state.states.get(&version.model).is_some_and(|(built, _)| *built == version.id)
+        })
+    }
+
+    /// Forgets everything that is in memory: what comes next is read from the log.
+    pub(crate) fn discard(&self) {
+        *self.state.lock() = None;
+        self.changed.notify_waiters();
+    }
+}
+
+impl Held for Arc<UserEntry> {
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Not while somebody works with it, and not while the log cannot tell of its last event yet.
+    fn evictable(&self) -> bool {
+        Self::strong_count(self) == 1
+            && self.state.try_lock().is_some_and(|guard| {
+                guard.as_ref().and_then(|state| state.pending.as_ref()).is_none_or(Ticket::is_durable)
+            })
+    }
+}
+
+/// A user under lock, history in memory.
+pub(crate) struct LockedUser<'e> {
+    guard: MutexGuard<'e, Option<UserState>>,
+    entry: &'e UserEntry,
+}
+
+impl LockedUser<'_> {
+    pub(crate) fn state(&mut self) -> &mut UserState {
+        self.guard.as_mut().expect("locking has read the history")
+    }
+}
+
+impl Drop for LockedUser<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.guard.as_ref() {
+            self.entry.bytes.store(size_of::<UserEntry>() + state.bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl UserState {
+    fn load(storage: &Storage, key: &UserKey, interner: Option<&ServingVersion>) -> Result<Self, PredictorError> {
+        let mut state = Self { epoch: UserEpoch(0), events: Vec::new(), pending: None, states: HashMap::new() };
+        for (_, record) in storage.history(&key.stream, &key.user)? {
+            state.replay(record, interner)?;
+        }
+        Ok(state)
+    }
+
+    fn replay(&mut self, record: Record, interner: Option<&ServingVersion>) -> Result<(), PredictorError> {
+        let (RecordKind::Observe, Some(item)) = (record.kind, record.item) else {
+            return Err(PredictorError::UnsupportedRecord { kind: format!("{:?}", record.kind) });
+        };
+        self.epoch = record.user_epoch;
+        let event = Event { item, label: record.label, weight: record.weight };
+        self.remember(event, interner);
+        Ok(())
+    }
+
+    fn remember(&mut self, mut event: Event, interner: Option<&ServingVersion>) {
+        if let Some(shared) = interner.and_then(|version| version.theta.intern(&event.item)) {
+            event.item = shared.clone();
+        }
+        self.events.push(event);
+    }
+
+    /// How many observations the user has made.
+    pub(crate) fn observations(&self) -> usize {
+        self.events.len()
+    }
+
+    fn bytes(&self) -> usize {
+        let states: usize = self.states.values().map(|(_, model)| model.bytes()).sum();
+        // An id of an item that no table shares is an allocation of its own; counting it always errs on the safe side.
+        let items: usize = self.events.iter().map(|event| event.item.as_str().len() + 2 * size_of::<usize>()).sum();
+        size_of::<Self>() + states + items + self.events.capacity() * size_of::<Event>()
+    }
+
+    /// The state under `version`, built if it is not there.
+    pub(crate) fn model(
+        &mut self,
+        version: &ServingVersion,
+        stream: &StreamName,
+        features: &FeatureSource,
+    ) -> Result<Arc<UserModel>, PredictorError> {
+        if self.events.is_empty() {
+            return Ok(version.newcomer.clone());
+        }
+        if let Some((built, model)) = self.states.get(&version.model)
+            && *built == version.id
+        {
+            return Ok(model.clone());
+        }
+        let history = self.resolve(0, version, stream, features)?;
+        let model = Arc::new(UserModel::rebuild(&version.prior, &history, self.events.len() as u64)?);
+        self.states.insert(version.model.clone(), (version.id, model.clone()));
+        Ok(model)
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        first: usize,
+        version: &'a ServingVersion,
+        stream: &StreamName,
+        features: &FeatureSource,
+    ) -> Result<ResolvedEvents<'a>, PredictorError> {
+        let events = &self.events[first..];
+        let resolved: Result<_, _> =
+            events.iter().map(|event| features.resolve(version, stream, &event.item)).collect();
+        Ok(ResolvedEvents { first, events, resolved: resolved? })
+    }
+
+    /// Takes in an event that has been appended, and advances the states of `versions` by it.
+    ///
+    /// A state that cannot be advanced is dropped, and rebuilt from the history when next asked for: the log, not the
+    /// state, is the truth.
+    pub(crate) fn advance(&mut self, event: Event, ticket: Ticket, learners: &[Learner<'_>], features: &FeatureSource) {
+        let interner = learners.first().map(|learner| learner.version);
+        self.epoch = self.epoch.next();
+        self.pending = Some(ticket);
+        self.remember(event, interner);
+        for learner in learners {
+            if self.advance_one(learner, features).is_err() {
+                self.states.remove(&learner.version.model);
+            }
+        }
+    }
+
+    fn advance_one(&mut self, learner: &Learner<'_>, features: &FeatureSource) -> Result<(), PredictorError> {
+        let Learner { version, stream } = *learner;
+        let newest = self.events.len() - 1;
+        // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
+        let mut model = match self.states.remove(&version.model) {
+            Some((built, model)) if built == version.id => model,
+            _ if newest == 0 => version.newcomer.clone(),
+            _ => return Ok(()),
+        };
+        let mut history = self.resolve(newest, version, stream, features)?;
+        if model.solve_is_due(&history.example(newest as u64)) {
+            history = self.resolve(0, version, stream, features)?;
+        }
+        Arc::make_mut(&mut model).absorb(&version.prior, &history)?;
+        drop(history);
+        self.states.insert(version.model.clone(), (version.id, model));
+        Ok(())
+    }
+}
+
+/// A model whose state an observation advances.
+#[derive(Clone, Copy)]
+pub(crate) struct Learner<'a> {
+    pub(crate) version: &'a ServingVersion,
+    pub(crate) stream: &'a StreamName,
+}

@@ -1,0 +1,59 @@
+//! A model version as it is served, and the model that serves it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_features::Theta;
+use celeris_model::{ModelError, ModelName, Prior, StreamName, UserModel, VersionId};
+
+/// One immutable version of one model, in memory.
+pub struct ServingVersion {
+    /// The model.
+    pub model: ModelName,
+    /// The version's number.
+    pub id: VersionId,
+    /// Its feature table.
+    pub theta: Theta,
+    /// Its prior and noise.
+    pub prior: Prior,
+    /// The state of everybody who has said nothing.
+    pub(crate) newcomer: Arc<UserModel>,
+}
+
+impl ServingVersion {
+    /// A version ready to serve.
+    ///
+    /// # Errors
+    /// `DimMismatch` where table and prior disagree.
+    pub fn new(model: ModelName, id: VersionId, theta: Theta, prior: Prior) -> Result<Self, ModelError> {
+        if theta.dim() != prior.dim() {
+            return Err(ModelError::DimMismatch { what: "prior mean", expected: theta.dim(), received: prior.dim() });
+        }
+        let newcomer = Arc::new(UserModel::from_prior(&prior)?);
+        Ok(Self { model, id, theta, prior, newcomer })
+    }
+
+    /// The length of features and weights.
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.prior.dim()
+    }
+}
+
+/// How a model ranks where the request does not say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RankingDefaults {
+    /// The policy.
+    pub policy: PolicySpec,
+    /// The share of rankings that are drawn uniformly for the validation pool.
+    pub pool_share: PoolShare,
+}
+
+/// A model that answers requests: a name, the stream it learns from, and the version that is active.
+pub(crate) struct ServedModel {
+    pub(crate) name: ModelName,
+    pub(crate) stream: StreamName,
+    pub(crate) defaults: RankingDefaults,
+    pub(crate) active: ArcSwap<ServingVersion>,
+}

@@ -1,0 +1,223 @@
+//! Alternating least squares in which each side knows how unsure the other one is.
+//!
+//! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~ N(0, I)`, item biases
+//! `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and known traits `g_i` of the item (see [`crate::traits`]). With
+//! one side fixed the other is a ridge regression per row, as in ALS (Zhou et al. 2008). Two things differ from the
+//! textbook. The ridge of a row also holds the posterior variances of its partners, so it grows with the number of
+//! ratings exactly as far as the partners are not known (variational matrix factorisation, Lim and Teh 2007, with the
+//! variances kept per coordinate). And `w0`, `S`, `tau^2` and the noise are estimated again after every sweep, so that a
+//! factor which the data do not support fades out instead of fitting the noise.
+//!
+//! Rows are solved in parallel and their sums are added in chunks of fixed size, so the result does not depend on the
+//! number of threads.
+
+mod items;
+mod ridge;
+mod users;
+
+use nalgebra::{DMatrix, DVector};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use celeris_model::linear::dot;
+
+use crate::ratings::{Entry, Ratings, Rows};
+
+/// Rows solved, and their sums added, together.
+const CHUNK_ROWS: usize = 64;
+
+/// How many rows' worth of evidence the starting value of a variance counts for.
+const START_EVIDENCE: f64 = 5.0;
+
+/// Starting variances as shares of the labels' variance: of one latent weight, of one trait's weight, of the biases.
+const LATENT_SHARE: f64 = 0.02;
+const TRAIT_SHARE: f64 = 0.03;
+const BIAS_SHARE: f64 = 0.2;
+
+/// The starting noise, and the least that the noise can become, as shares of the labels' variance.
+const NOISE_SHARE: f64 = 0.8;
+const NOISE_SHARE_MIN: f64 = 1e-3;
+
+/// The least labels' variance that the shares are taken of, so that equal labels train too.
+const LABEL_VARIANCE_MIN: f64 = 1e-6;
+
+/// How the `dim` coordinates of a user's weights are used, in this order: latent factors, traits, the constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) latent: usize,
+    pub(crate) traits: usize,
+}
+
+impl Shape {
+    pub(crate) fn dim(self) -> usize {
+        self.latent + self.traits + 1
+    }
+}
+
+/// What a fit starts from, besides the ratings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start<'a> {
+    pub(crate) shape: Shape,
+    /// Row-major `items x shape.traits`.
+    pub(crate) traits: &'a [f32],
+    /// How much of the partners' variances goes into a row's ridge: 1 as the model says, 0 for plain ALS.
+    pub(crate) regularization: f64,
+    pub(crate) seed: u64,
+}
+
+/// One fit in progress. All variances are in squared units of the label.
+#[derive(Debug, Clone)]
+pub(crate) struct Als {
+    pub(crate) shape: Shape,
+    /// The mean label.
+    pub(crate) mean: f64,
+    pub(crate) noise_variance: f64,
+    /// Row-major `items x dim`: latent factors, traits, 1.
+    pub(crate) features: Vec<f32>,
+    /// Length `items`, around `mean`.
+    pub(crate) biases: Vec<f32>,
+    /// Row-major `users x dim`; zero for users without ratings.
+    pub(crate) weights: Vec<f32>,
+    /// `w0`, length `dim`.
+    pub(crate) weight_mean: DVector<f64>,
+    /// `S`, `dim x dim`.
+    pub(crate) weight_covariance: DMatrix<f64>,
+    /// `tau^2`.
+    bias_variance: f64,
+    /// Row-major `items x latent`: posterior variances.
+    factor_variances: Vec<f32>,
+    /// Length `items`: posterior variances.
+    bias_variances: Vec<f32>,
+    /// Row-major `users x dim`: posterior variances.
+    weight_variances: Vec<f32>,
+    regularization: f64,
+    label_variance: f64,
+    by_user: Rows,
+    by_item: Rows,
+}
+
+impl Als {
+    /// Random factors, and weights that nothing is known of yet.
+    pub(crate) fn start(ratings: &Ratings, start: Start) -> Self {
+        let shape = start.shape;
+        let (users, items, dim) = (ratings.users(), ratings.items(), shape.dim());
+        let (mean, variance) = ratings.label_moments();
+        let label_variance = variance.max(LABEL_VARIANCE_MIN);
+        let mut als = Self {
+            shape,
+            mean,
+            noise_variance: NOISE_SHARE * label_variance,
+            features: start_features(shape, start.traits, items, start.seed),
+            biases: vec![0.0; items],
+            weights: vec![0.0; users * dim],
+            weight_mean: DVector::zeros(dim),
+            weight_covariance: DMatrix::zeros(dim, dim),
+            bias_variance: BIAS_SHARE * label_variance,
+            factor_variances: vec![0.0; items * shape.latent],
+            bias_variances: vec![0.0; items],
+            weight_variances: vec![0.0; users * dim],
+            regularization: start.regularization,
+            label_variance,
+            by_user: Rows::by_user(ratings),
+            by_item: Rows::by_item(ratings),
+        };
+        als.weight_covariance = als.start_covariance();
+        als
+    }
+
+    /// One sweep: all users, then all items, then the noise.
+    pub(crate) fn sweep(&mut self) {
+        self.solve_users();
+        self.solve_items();
+        self.estimate_noise();
+    }
+
+    /// The expected label, with the trainer's own weights.
+    pub(crate) fn score(&self, user: u32, item: u32) -> f64 {
+        let (weights, features) = (self.user_row(&self.weights, user), self.item_row(item));
+        self.mean + f64::from(self.biases[item as usize]) + f64::from(dot(weights, features))
+    }
+
+    fn user_row<'a>(&self, table: &'a [f32], user: u32) -> &'a [f32] {
+        let dim = self.shape.dim();
+        &table[user as usize * dim..][..dim]
+    }
+
+    fn item_row(&self, item: u32) -> &[f32] {
+        let dim = self.shape.dim();
+        &self.features[item as usize * dim..][..dim]
+    }
+
+    fn factor_variances_of(&self, item: u32) -> &[f32] {
+        let latent = self.shape.latent;
+        &self.factor_variances[item as usize * latent..][..latent]
+    }
+
+    fn start_covariance(&self) -> DMatrix<f64> {
+        let shares = (0..self.shape.latent)
+            .map(|_| LATENT_SHARE)
+            .chain((0..self.shape.traits).map(|_| TRAIT_SHARE))
+            .chain([BIAS_SHARE])
+            .map(|share| share * self.label_variance);
+        DMatrix::from_diagonal(&DVector::from_iterator(self.shape.dim(), shares))
+    }
+
+    /// The expected squared residual under both sides' posteriors.
+    fn estimate_noise(&mut self) {
+        let this = &*self;
+        let users: Vec<u32> = (0_u32..).take(this.by_user.count()).collect();
+        let sums: Vec<(f64, f64)> = users
+            .par_chunks(CHUNK_ROWS)
+            .map(|users| {
+                users.iter().fold((0.0, 0.0), |sum, user| {
+                    this.by_user.row(*user as usize).iter().fold(sum, |(total, square), entry| {
+                        let weight = f64::from(entry.weight);
+                        (total + weight, square + weight * this.expected_square(*user, entry))
+                    })
+                })
+            })
+            .collect();
+        let (total, square) = sums.iter().fold((0.0, 0.0), |sum, chunk| (sum.0 + chunk.0, sum.1 + chunk.1));
+        self.noise_variance = (square / total).max(NOISE_SHARE_MIN * self.label_variance);
+    }
+
+    fn expected_square(&self, user: u32, entry: &Entry) -> f64 {
+        let weights = self.user_row(&self.weights, user);
+        let weight_variances = self.user_row(&self.weight_variances, user);
+        let features = self.item_row(entry.other);
+        let mut variance = self.bias_variances[entry.other as usize];
+        for (v, x) in weight_variances.iter().zip(features) {
+            variance += v * x * x;
+        }
+        for ((v, w), w_variance) in self.factor_variances_of(entry.other).iter().zip(weights).zip(weight_variances) {
+            variance += v * (w * w + w_variance);
+        }
+        let residual = f64::from(entry.label) - self.score(user, entry.other);
+        residual * residual + f64::from(variance)
+    }
+}
+
+fn start_features(shape: Shape, traits: &[f32], items: usize, seed: u64) -> Vec<f32> {
+    let dim = shape.dim();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut features = vec![1.0_f32; items * dim];
+    for (item, row) in features.chunks_exact_mut(dim).enumerate() {
+        for x in &mut row[..shape.latent] {
+            // Uniform with mean 0 and variance 1, as the factors' prior.
+            *x = (random.random::<f32>() * 2.0 - 1.0) * 3.0_f32.sqrt();
+        }
+        row[shape.latent..dim - 1].copy_from_slice(&traits[item * shape.traits..][..shape.traits]);
+    }
+    features
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "factors are held in f32; rounding to the nearest is meant")]
+fn write_row(row: &mut [f32], values: impl IntoIterator<Item = f64>) {
+    for (slot, value) in row.iter_mut().zip(values) {
+        *slot = value as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The one error type of this crate.
+
+use std::path::PathBuf;
+
+use celeris_model::ModelError;
+use thiserror::Error;
+
+/// What can stop a training run. Nothing has been published when one of these is returned.
+#[derive(Debug, Error)]
+pub enum RetrainError {
+    /// There is nothing to learn from.
+    #[error("no ratings to train on; observe some first")]
+    NoRatings,
+    /// A rating refers to a user or an item outside the declared counts.
+    #[error("rating {row}: {what} index {index} is out of range; there are {count}")]
+    IndexOutOfRange {
+        /// Position of the rating, from 0.
+        row: usize,
+        /// "user" or "item".
+        what: &'static str,
+        /// The index received.
+        index: u32,
+        /// How many there are.
+        count: usize,
+    },
+    /// A rating's label or weight is not a number that can be learnt from.
+    #[error("rating {row}: {cause}")]
+    Rating {
+        /// Position of the rating, from 0.
+        row: usize,
+        /// What is wrong with it.
+        cause: ModelError,
+    },
+    /// A setting lies outside its range.
+    #[error("{what} must be {range}, got {value}")]
+    Setting {
+        /// The setting's name.
+        what: &'static str,
+        /// The range, in words.
+        range: &'static str,
+        /// The value received.
+        value: String,
+    },
+    /// The fitted prior or a user's posterior is not usable.
+    #[error("the fitted prior cannot be served: {0}")]
+    Prior(#[from] ModelError),
+    /// The threads for training could not be started.
+    #[error("cannot start the training threads: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// A file or folder cannot be read or written.
+    #[error("{}: {cause}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: std::io::Error,
+    },
+    /// The job file does not say what it must.
+    #[error("{}: {cause}", path.display())]
+    JobFile {
+        /// The job file.
+        path: PathBuf,
+        /// Where and why.
+        cause: serde_json::Error,
+    },
+    /// An input file is not the one the job was written for.
+    #[error("{}: sha-256 is {received}, the job expects {expected}; write the file and the job again", path.display())]
+    Checksum {
+        /// The input file.
+        path: PathBuf,
+        /// What the job says.
+        expected: String,
+        /// What the file has.
+        received: String,
+    },
+    /// An input file is not Parquet, or is cut short.
+    #[error("{}: {cause}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What the reader or writer said.
+        cause: parquet::errors::ParquetError,
+    },
+    /// An input file lacks a column, or has it with another type.
+    #[error("{}: column `{column}` must be {expected}, found {found}", path.display())]
+    Column {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: &'static str,
+        /// The type it must have.
+        expected: &'static str,
+        /// The type it has, or "nothing".
+        found: String,
+    },
+    /// A value of an input file cannot be used.
+    #[error("{}: row {row}, column `{column}`: {cause}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The row, from 0.
+        row: u64,
+        /// The column.
+        column: &'static str,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The version directory could not be written.
+    #[error("cannot write the version: {0}")]
+    Output(#[from] celeris_features::FeaturesError),
+}

@@ -1,0 +1,171 @@
+//! From ratings to features: traits, alternating least squares, standardisation, and the caller's own features.
+
+use nalgebra::{DMatrix, DVector};
+
+use crate::als::{Als, Shape, Start};
+use crate::ratings::{Rating, Ratings};
+use crate::traits::{TRAITS, Traits};
+
+/// Sweeps that fit offsets and population to given features; nothing is latent then, so they settle soon.
+const REFIT_SWEEPS: usize = 10;
+
+/// A feature that is smaller than this for all items carries nothing and is not blown up to unit RMS.
+const RMS_MIN: f64 = 1e-12;
+
+/// Features that a caller gave for some items; they replace the trained ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pinned {
+    /// Indices of the items, below [`Ratings::items`].
+    pub items: Vec<u32>,
+    /// Row-major `items.len() x dim`, the last entry of each row 1.
+    pub features: Vec<f32>,
+}
+
+/// The settings of one fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe<'a> {
+    pub(crate) dim: usize,
+    pub(crate) seed: u64,
+    pub(crate) regularization: f64,
+    pub(crate) pinned: &'a Pinned,
+}
+
+/// Standardised features, and the population of weights that goes with them.
+#[derive(Debug, Clone)]
+pub(crate) struct Learnt {
+    pub(crate) dim: usize,
+    /// Length `items`; an item without ratings has the cold offset.
+    pub(crate) offsets: Vec<f32>,
+    /// Row-major `items x dim`; an item without ratings has the cold features.
+    pub(crate) features: Vec<f32>,
+    pub(crate) cold_offset: f32,
+    pub(crate) cold_features: Vec<f32>,
+    /// Row-major `users x dim`; a user without ratings has the population's mean.
+    pub(crate) weights: Vec<f32>,
+    pub(crate) weight_mean: DVector<f64>,
+    pub(crate) weight_covariance: DMatrix<f64>,
+    pub(crate) noise_variance: f64,
+}
+
+/// Fits features to the ratings, sweep by sweep until `finished` says so, which is asked after each.
+pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(usize, &Als) -> bool) -> Learnt {
+    let traits = Traits::of(ratings, TRAITS.min(recipe.dim - 1));
+    let shape = Shape { latent: recipe.dim - 1 - traits.count, traits: traits.count };
+    let start =
+        Start { shape, traits: &traits.items, regularization: recipe.regularization, seed: recipe.seed };
+    let mut als = Als::start(ratings, start);
+    let mut sweeps = 0;
+    loop {
+        als.sweep();
+        sweeps += 1;
+        if finished(sweeps, &als) {
+            break;
+        }
+    }
+    let mut cold_features = vec![0.0; shape.latent];
+    cold_features.extend(&traits.cold);
+    cold_features.push(1.0);
+    let mut learnt = Learnt::of(ratings, als, cold_features);
+    learnt.standardise(&rated_items(ratings));
+    if !recipe.pinned.items.is_empty() {
+        learnt = learnt.with_pinned(ratings, recipe.pinned);
+    }
+    learnt
+}
+
+fn rated_items(ratings: &Ratings) -> Vec<bool> {
+    let mut rated = vec![false; ratings.items()];
+    for rating in ratings.list() {
+        rated[rating.item as usize] = true;
+    }
+    rated
+}
+
+impl Learnt {
+    #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
+    fn of(ratings: &Ratings, als: Als, cold_features: Vec<f32>) -> Self {
+        let dim = als.shape.dim();
+        let offsets = als.biases.iter().map(|bias| (als.mean + f64::from(*bias)) as f32).collect();
+        let mut weights = als.weights;
+        let mut active = vec![false; ratings.users()];
+        for rating in ratings.list() {
+            active[rating.user as usize] = true;
+        }
+        for (row, _) in weights.chunks_exact_mut(dim).zip(active).filter(|(_, active)| !active) {
+            for (slot, mean) in row.iter_mut().zip(&als.weight_mean) {
+                *slot = *mean as f32;
+            }
+        }
+        Self {
+            dim,
+            offsets,
+            features: als.features,
+            cold_offset: als.mean as f32,
+            cold_features,
+            weights,
+            weight_mean: als.weight_mean,
+            weight_covariance: als.weight_covariance,
+            noise_variance: als.noise_variance,
+        }
+    }
+
+    /// Scales every feature but the constant to unit RMS over the rated items, and the weights inversely, which leaves
+    /// every score as it was. Features of one size keep the prior well conditioned and states in `f32` exact enough.
+    #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
+    fn standardise(&mut self, rated: &[bool]) {
+        let dim = self.dim;
+        let mut squares = vec![0.0_f64; dim];
+        for (row, _) in self.features.chunks_exact(dim).zip(rated).filter(|(_, rated)| **rated) {
+            for (sum, x) in squares.iter_mut().zip(row) {
+                *sum += f64::from(*x).powi(2);
+            }
+        }
+        let count = rated.iter().filter(|rated| **rated).count() as f64;
+        let mut scale = DVector::from_iterator(dim, squares.iter().map(|sum| (sum / count).sqrt()));
+        scale.apply(|rms| {
+            if *rms < RMS_MIN {
+                *rms = 1.0;
+            }
+        });
+        scale[dim - 1] = 1.0;
+        let rows = self.features.chunks_exact_mut(dim).chain([self.cold_features.as_mut_slice()]);
+        for (x, rms) in rows.flat_map(|row| row.iter_mut().zip(&scale)) {
+            *x = (f64::from(*x) / rms) as f32;
+        }
+        for (w, rms) in self.weights.chunks_exact_mut(dim).flat_map(|row| row.iter_mut().zip(&scale)) {
+            *w = (f64::from(*w) * rms) as f32;
+        }
+        self.weight_mean.component_mul_assign(&scale);
+        self.weight_covariance.component_mul_assign(&(&scale * scale.transpose()));
+        for ((row, offset), _) in
+            self.features.chunks_exact_mut(dim).zip(&mut self.offsets).zip(rated).filter(|(_, rated)| !**rated)
+        {
+            row.copy_from_slice(&self.cold_features);
+            *offset = self.cold_offset;
+        }
+    }
+
+    /// Replaces the features of pinned items, then fits offsets, weights and population to the features as they now
+    /// are: with all features known, that is the same alternation without a latent part.
+    fn with_pinned(mut self, ratings: &Ratings, pinned: &Pinned) -> Self {
+        let dim = self.dim;
+        for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
+            self.features[*item as usize * dim..][..dim].copy_from_slice(row);
+        }
+        let known: Vec<f32> = self.features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
+        let shape = Shape { latent: 0, traits: dim - 1 };
+        let mut als = Als::start(ratings, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
+        for _ in 0..REFIT_SWEEPS {
+            als.sweep();
+        }
+        Self::of(ratings, als, self.cold_features)
+    }
+
+    /// The expected label, with the trainer's own weights.
+    pub(crate) fn score(&self, rating: &Rating) -> f64 {
+        let (user, item) = (rating.user as usize, rating.item as usize);
+        let weights = &self.weights[user * self.dim..][..self.dim];
+        let features = &self.features[item * self.dim..][..self.dim];
+        f64::from(self.offsets[item]) + f64::from(celeris_model::linear::dot(weights, features))
+    }
+}

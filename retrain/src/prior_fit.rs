@@ -1,0 +1,56 @@
+//! The prior that users are served from.
+
+use celeris_model::Prior;
+use celeris_model::linear::cholesky;
+use nalgebra::{DMatrix, SymmetricEigen};
+
+use crate::error::RetrainError;
+use crate::learn::Learnt;
+
+/// The largest condition of `Lambda`: states in `f32` are sound up to here (design of the user state).
+pub const CONDITION_MAX: f64 = 1e4;
+
+/// Kept clear of [`CONDITION_MAX`] by rounding alone.
+const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
+
+/// `w0` and `Lambda = scale * sigma^2 S^-1`, the population that the trainer has estimated: `S` is the covariance of the
+/// users' posterior means plus their posterior covariances (the M step of empirical Bayes), so it is not narrowed by
+/// the shrinkage of users with few ratings, nor widened by their noise.
+///
+/// Serving conditions on features as if they were exact, which the trainer does not; `scale`, tuned on held-out
+/// ratings, makes up for that. `noise_variance` is that of held-out labels.
+///
+/// # Errors
+/// [`RetrainError::Prior`] where labels were so large that the covariance has overflowed.
+pub(crate) fn fit_prior(learnt: &Learnt, scale: f64, noise_variance: f64) -> Result<Prior, RetrainError> {
+    let dim = learnt.dim;
+    let not_definite = celeris_model::ModelError::NotPositiveDefinite { what: "the covariance of user weights" };
+    let inverse = cholesky(learnt.weight_covariance.as_slice(), dim).ok_or(not_definite)?.inverse();
+    let precision = bounded(inverse * (scale * learnt.noise_variance));
+    Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
+}
+
+/// The matrix with its largest eigenvalues lowered until the condition is within bounds: directions in which users do
+/// not differ are held less tightly than fitted, which costs nothing that the tuning of the scale would not see.
+fn bounded(matrix: DMatrix<f64>) -> DMatrix<f64> {
+    let mut eigen = SymmetricEigen::new(matrix);
+    let ceiling = eigen.eigenvalues.min() * CONDITION_TARGET;
+    eigen.eigenvalues.apply(|value| *value = value.min(ceiling));
+    let matrix = eigen.recompose();
+    // Recomposing rounds the two triangles differently.
+    (&matrix + matrix.transpose()) * 0.5
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_is_bounded_by_lowering_the_top_only() {
+        let matrix = DMatrix::from_diagonal(&nalgebra::dvector![2.0, 50.0, 1e9]);
+        let eigenvalues = bounded(matrix).symmetric_eigenvalues();
+        assert!((eigenvalues.min() - 2.0).abs() < 1e-6, "{eigenvalues}");
+        assert!(eigenvalues.max() / eigenvalues.min() <= CONDITION_MAX, "{eigenvalues}");
+        assert!(eigenvalues.iter().any(|value| (value - 50.0).abs() < 1e-6), "{eigenvalues}");
+    }
+}

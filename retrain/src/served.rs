@@ -1,0 +1,122 @@
+//! How well the posteriors that will be served predict ratings that they have not seen.
+
+use celeris_model::{Example, ModelError, Prior, UserModel};
+use rayon::prelude::*;
+
+use crate::learn::Learnt;
+use crate::ratings::{Entry, Rating, Ratings, Rows};
+
+/// Users whose sums are added together; fixed, so that sums do not depend on the threads.
+const CHUNK_USERS: usize = 64;
+
+/// Users whose predictions are judged, at most: some thousands tell one setting from another.
+const USERS_MAX: usize = 4096;
+
+/// Sums over held-out ratings.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Errors {
+    count: f64,
+    weight: f64,
+    /// Weighted squared errors of the scores, cut to the range of the labels.
+    squares: f64,
+    /// Squared errors of the uncut scores, each divided by its variance in units of the noise.
+    relative_squares: f64,
+}
+
+impl Errors {
+    pub(crate) fn rmse(&self) -> f64 {
+        (self.squares / self.weight).sqrt()
+    }
+
+    /// The `sigma^2` under which the errors have the size that their label intervals say.
+    pub(crate) fn noise_variance(&self) -> f64 {
+        self.relative_squares / self.count
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            weight: self.weight + other.weight,
+            squares: self.squares + other.squares,
+            relative_squares: self.relative_squares + other.relative_squares,
+        }
+    }
+}
+
+/// What is known, and what is to be predicted.
+pub(crate) struct HeldOut {
+    label_range: (f32, f32),
+    known: Rows,
+    asked: Rows,
+    users: Vec<usize>,
+}
+
+impl HeldOut {
+    pub(crate) fn new(known: &Ratings, asked: &Ratings) -> Self {
+        let rows = Rows::by_user(asked);
+        let users: Vec<usize> = (0..asked.users()).filter(|user| !rows.row(*user).is_empty()).collect();
+        let stride = users.len().div_ceil(USERS_MAX).max(1);
+        Self {
+            label_range: known.label_range(),
+            known: Rows::by_user(known),
+            asked: rows,
+            users: users.into_iter().step_by(stride).collect(),
+        }
+    }
+
+    /// The errors of the posteriors under `prior` that have absorbed what is known.
+    ///
+    /// # Errors
+    /// [`ModelError`] where a posterior cannot be computed.
+    pub(crate) fn errors(&self, learnt: &Learnt, prior: &Prior) -> Result<Errors, ModelError> {
+        let chunks: Vec<Result<Errors, ModelError>> = self
+            .users
+            .par_chunks(CHUNK_USERS)
+            .map(|users| {
+                users.iter().try_fold(Errors::default(), |sum, user| Ok(sum.plus(self.user_errors(*user, learnt, prior)?)))
+            })
+            .collect();
+        chunks.into_iter().try_fold(Errors::default(), |sum, chunk| Ok(sum.plus(chunk?)))
+    }
+
+    fn user_errors(&self, user: usize, learnt: &Learnt, prior: &Prior) -> Result<Errors, ModelError> {
+        let history: Vec<Example> = self.known.row(user).iter().map(|entry| learnt.example(entry)).collect();
+        let model = UserModel::rebuild(prior, history.as_slice(), history.len() as u64)?;
+        let mut errors = Errors::default();
+        for entry in self.asked.row(user) {
+            let example = learnt.example(entry);
+            let estimate = model.estimate(prior, example.offset, example.features);
+            let variance = f64::from(estimate.std_error).powi(2) / prior.noise_variance();
+            let cut = estimate.score.clamp(self.label_range.0, self.label_range.1);
+            let weight = f64::from(entry.weight);
+            errors.count += 1.0;
+            errors.weight += weight;
+            errors.squares += weight * f64::from(entry.label - cut).powi(2);
+            errors.relative_squares += f64::from(entry.label - estimate.score).powi(2) / (1.0 / weight + variance);
+        }
+        Ok(errors)
+    }
+}
+
+impl Learnt {
+    fn example(&self, entry: &Entry) -> Example<'_> {
+        let item = entry.other as usize;
+        Example {
+            features: &self.features[item * self.dim..][..self.dim],
+            label: entry.label,
+            offset: self.offsets[item],
+            weight: entry.weight,
+        }
+    }
+
+    /// The weighted RMSE of the trainer's own weights, cut to `range`.
+    pub(crate) fn own_rmse(&self, ratings: &[Rating], range: (f32, f32)) -> f64 {
+        let (mut squares, mut total) = (0.0, 0.0);
+        for rating in ratings {
+            let error = f64::from(rating.label) - self.score(rating).clamp(f64::from(range.0), f64::from(range.1));
+            squares += f64::from(rating.weight) * error * error;
+            total += f64::from(rating.weight);
+        }
+        (squares / total).sqrt()
+    }
+}

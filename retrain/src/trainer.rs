@@ -1,0 +1,234 @@
+//! The built-in trainer: settings in, everything that a version needs out.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use celeris_features::ColdItem;
+use celeris_features::table::check_features;
+use celeris_model::{Example, Prior};
+use rayon::ThreadPoolBuilder;
+
+use crate::error::RetrainError;
+use crate::learn::{Learnt, Pinned, Recipe, learn};
+use crate::prior_fit::fit_prior;
+use crate::progress::{Phase, Progress, Step};
+use crate::ratings::{Rating, Ratings};
+use crate::tuning::{Tuned, tune};
+
+/// The largest `dim`: beyond it a user's state alone is megabytes.
+pub const DIM_MAX: usize = 512;
+
+/// The most sweeps that can be asked for.
+pub const SWEEPS_LIMIT: usize = 1000;
+
+/// What the caller chooses; everything else is chosen on held-out ratings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainSettings {
+    /// The length of features and weights, the constant included: `dim` 20 is 17 latent factors, two traits, and 1.
+    pub dim: usize,
+    /// Seeds the factors and the choice of held-out ratings. Equal seeds and ratings give equal bytes.
+    pub seed: u64,
+    /// Threads to train on; they change nothing but the time.
+    pub threads: NonZeroUsize,
+    /// Sweeps at most.
+    pub sweeps_max: usize,
+    /// The share of the partners' variances that goes into every row's ridge; `None` tunes it.
+    pub regularization: Option<f64>,
+}
+
+impl TrainSettings {
+    /// Sweeps at most, unless told.
+    pub const SWEEPS_MAX: usize = 30;
+
+    /// Everything tuned, on one thread.
+    #[must_use]
+    pub fn new(dim: usize, seed: u64) -> Self {
+        Self { dim, seed, threads: NonZeroUsize::MIN, sweeps_max: Self::SWEEPS_MAX, regularization: None }
+    }
+
+    fn check(&self) -> Result<(), RetrainError> {
+        let within = |what, range, value: usize, max| {
+            if (1..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(RetrainError::Setting { what, range, value: value.to_string() })
+        };
+        within("dim", "1 to 512", self.dim, DIM_MAX)?;
+        within("sweeps_max", "1 to 1000", self.sweeps_max, SWEEPS_LIMIT)?;
+        match self.regularization {
+            Some(value) if !(0.0..=100.0).contains(&value) => {
+                let range = "between 0 and 100";
+                Err(RetrainError::Setting { what: "regularization", range, value: value.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a training run measured of itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metrics {
+    /// Ratings, users and items trained on.
+    pub ratings: usize,
+    /// Users, rated or not.
+    pub users: usize,
+    /// Items, rated or not.
+    pub items: usize,
+    /// The chosen or given regularization.
+    pub regularization: f64,
+    /// Sweeps of the final training.
+    pub sweeps: usize,
+    /// The chosen scale of the prior precision.
+    pub prior_scale: f64,
+    /// RMSE of the served posterior on held-out ratings; `None` where there were too few to hold any out.
+    pub validation_rmse: Option<f64>,
+    /// RMSE of the trainer's own weights on what they were trained on.
+    pub train_rmse: f64,
+    /// `sigma^2`: from held-out ratings, or else the trainer's own estimate.
+    pub noise_variance: f64,
+    /// The condition of `Lambda`.
+    pub prior_condition: f64,
+}
+
+impl Metrics {
+    /// The same by name, for a version's manifest.
+    #[must_use]
+    pub fn by_name(&self) -> BTreeMap<String, f64> {
+        let mut metrics: BTreeMap<String, f64> = [
+            ("ratings", self.ratings as f64),
+            ("users", self.users as f64),
+            ("items", self.items as f64),
+            ("regularization", self.regularization),
+            ("sweeps", self.sweeps as f64),
+            ("prior_scale", self.prior_scale),
+            ("train_rmse", self.train_rmse),
+            ("noise_variance", self.noise_variance),
+            ("prior_condition", self.prior_condition),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        if let Some(rmse) = self.validation_rmse {
+            metrics.insert("validation_rmse".to_owned(), rmse);
+        }
+        metrics
+    }
+}
+
+/// A trained version, in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trained {
+    /// The length of features and weights.
+    pub dim: usize,
+    /// Length `items`.
+    pub item_offsets: Vec<f32>,
+    /// Row-major `items x dim`: unit RMS per column over the rated items, the last column exactly 1. Items without
+    /// ratings have the cold item's row.
+    pub item_features: Vec<f32>,
+    /// Row-major `users x dim`: the trainer's own weights, which are not what is served.
+    pub user_weights: Vec<f32>,
+    /// What every user is served from.
+    pub prior: Prior,
+    /// What an item that was not trained is.
+    pub cold_item: ColdItem,
+    /// The smallest and largest label.
+    pub label_range: (f32, f32),
+    /// What the run measured.
+    pub metrics: Metrics,
+}
+
+impl Trained {
+    /// The rating as a served user state absorbs it.
+    ///
+    /// The caller guarantees that the item's index is below the number of items trained on.
+    #[must_use]
+    pub fn example(&self, rating: &Rating) -> Example<'_> {
+        let item = rating.item as usize;
+        Example {
+            features: &self.item_features[item * self.dim..][..self.dim],
+            label: rating.label,
+            offset: self.item_offsets[item],
+            weight: rating.weight,
+        }
+    }
+
+    /// The trainer's own weights of a user, length `dim`.
+    ///
+    /// The caller guarantees that the user's index is below the number of users trained on.
+    #[must_use]
+    pub fn own_weights(&self, user: u32) -> &[f32] {
+        &self.user_weights[user as usize * self.dim..][..self.dim]
+    }
+}
+
+/// Trains on `ratings`: chooses settings on held-out ratings, then trains on all.
+///
+/// The result depends on ratings, settings and pinned features, not on the number of threads.
+///
+/// # Errors
+/// `Setting`, `IndexOutOfRange` or `Prior` for bad input, `Threads` where threads cannot be had.
+pub fn train(
+    ratings: &Ratings,
+    settings: &TrainSettings,
+    pinned: &Pinned,
+    progress: &dyn Progress,
+) -> Result<Trained, RetrainError> {
+    settings.check()?;
+    check_pinned(ratings, settings.dim, pinned)?;
+    let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
+    pool.install(|| {
+        let regularization = settings.regularization.unwrap_or_default();
+        let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+        let tuned = tune(ratings, recipe, settings, progress)?;
+        let recipe = Recipe { regularization: tuned.regularization, ..recipe };
+        let learnt = learn(ratings, recipe, |sweep, _| {
+            progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
+            sweep >= tuned.sweeps
+        });
+        finish(ratings, learnt, tuned)
+    })
+}
+
+fn check_pinned(ratings: &Ratings, dim: usize, pinned: &Pinned) -> Result<(), RetrainError> {
+    let (expected, received) = (pinned.items.len() * dim, pinned.features.len());
+    if expected != received {
+        return Err(celeris_model::ModelError::DimMismatch { what: "pinned features", expected, received }.into());
+    }
+    for (row, item) in pinned.items.iter().enumerate() {
+        let count = ratings.items();
+        if *item as usize >= count {
+            return Err(RetrainError::IndexOutOfRange { row, what: "pinned item", index: *item, count });
+        }
+    }
+    Ok(pinned.features.chunks_exact(dim).try_for_each(|row| check_features(row, dim))?)
+}
+
+fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, RetrainError> {
+    let noise_variance = tuned.held_out.map_or(learnt.noise_variance, |held_out| held_out.noise_variance);
+    // Labels that are all predicted exactly would leave no noise, and a prior needs some.
+    let noise_variance = noise_variance.max(f64::from(f32::MIN_POSITIVE));
+    let prior = fit_prior(&learnt, tuned.prior_scale, noise_variance)?;
+    let label_range = ratings.label_range();
+    let metrics = Metrics {
+        ratings: ratings.list().len(),
+        users: ratings.users(),
+        items: ratings.items(),
+        regularization: tuned.regularization,
+        sweeps: tuned.sweeps,
+        prior_scale: tuned.prior_scale,
+        validation_rmse: tuned.held_out.map(|held_out| held_out.rmse),
+        train_rmse: learnt.own_rmse(ratings.list(), label_range),
+        noise_variance,
+        prior_condition: prior.condition(),
+    };
+    Ok(Trained {
+        dim: learnt.dim,
+        item_offsets: learnt.offsets,
+        item_features: learnt.features,
+        user_weights: learnt.weights,
+        prior,
+        cold_item: ColdItem { offset: learnt.cold_offset, features: learnt.cold_features },
+        label_range,
+        metrics,
+    })
+}

@@ -1,0 +1,78 @@
+//! What is known of an item before any factor is learnt: how often and how well it was rated.
+//!
+//! Users differ in how far they follow the crowd: some prefer what is popular, some spread their labels wider than
+//! others. Both are linear in two traits that take one pass over the data, so they are given to the model as known
+//! features with weights of every user's own (the global effects of Bell and Koren 2007), instead of being found again
+//! by factors. They carry most where ratings are few.
+
+use crate::als::{Als, Shape, Start};
+use crate::ratings::Ratings;
+
+/// Popularity and expected label.
+pub(crate) const TRAITS: usize = 2;
+
+/// Sweeps of the model without factors that says how well an item was rated; it settles in a handful.
+const BIAS_SWEEPS: usize = 10;
+
+/// Traits are cut at so many standard deviations, so that an item which nobody has rated yet is not judged by how far a
+/// straight line reaches beyond the items that somebody has.
+const DEVIATIONS_MAX: f64 = 3.0;
+
+/// The traits of all items, and of one that was never rated.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Traits {
+    pub(crate) count: usize,
+    /// Row-major `items x count`.
+    pub(crate) items: Vec<f32>,
+    /// Length `count`.
+    pub(crate) cold: Vec<f32>,
+}
+
+impl Traits {
+    /// The first `count` traits, centred and with unit variance over the ratings.
+    pub(crate) fn of(ratings: &Ratings, count: usize) -> Self {
+        debug_assert!(count <= TRAITS);
+        let mut columns: Vec<Vec<f32>> = Vec::with_capacity(count);
+        if count > 0 {
+            columns.push(standardised(ratings, popularity(ratings)));
+        }
+        if count > 1 {
+            columns.push(standardised(ratings, expected_labels(ratings, &columns[0])));
+        }
+        let row = |item: usize| columns.iter().map(move |column| column[item]);
+        Self { count, items: (0..ratings.items()).flat_map(row).collect(), cold: row(ratings.items()).collect() }
+    }
+}
+
+/// `ln(1 + number of ratings)` of every item and, last, of one that was never rated.
+fn popularity(ratings: &Ratings) -> Vec<f64> {
+    let mut counts = vec![0.0_f64; ratings.items() + 1];
+    for rating in ratings.list() {
+        counts[rating.item as usize] += 1.0;
+    }
+    counts.iter().map(|count| count.ln_1p()).collect()
+}
+
+/// The item's part of a model of biases and popularity alone; last, that of an item that was never rated.
+fn expected_labels(ratings: &Ratings, popularity: &[f32]) -> Vec<f64> {
+    let shape = Shape { latent: 0, traits: 1 };
+    let mut als = Als::start(ratings, Start { shape, traits: popularity, regularization: 1.0, seed: 0 });
+    for _ in 0..BIAS_SWEEPS {
+        als.sweep();
+    }
+    let biases = als.biases.iter().chain([&0.0]);
+    popularity.iter().zip(biases).map(|(p, bias)| als.weight_mean[0] * f64::from(*p) + f64::from(*bias)).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
+fn standardised(ratings: &Ratings, column: Vec<f64>) -> Vec<f32> {
+    let values = || ratings.list().iter().map(|rating| column[rating.item as usize]);
+    let count = ratings.list().len() as f64;
+    let mean = values().sum::<f64>() / count;
+    let deviation = (values().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt();
+    if deviation < 1e-6 {
+        // The same for all items, so it tells them apart no better than the constant does.
+        return vec![0.0; column.len()];
+    }
+    column.iter().map(|value| ((value - mean) / deviation).clamp(-DEVIATIONS_MAX, DEVIATIONS_MAX) as f32).collect()
+}

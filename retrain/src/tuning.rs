@@ -1,0 +1,165 @@
+//! The choice of settings on held-out ratings.
+//!
+//! A tenth of the ratings is held out, features are learnt from the rest for each regularization until they stop
+//! improving, and each is judged by the served posteriors under priors of several scales. Where a tenth is few ratings,
+//! several tenths are held out in turn and judged together.
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::als::Als;
+use crate::error::RetrainError;
+use crate::learn::{Learnt, Recipe, learn};
+use crate::prior_fit::fit_prior;
+use crate::progress::{Phase, Progress, Step};
+use crate::ratings::{Rating, Ratings};
+use crate::served::{Errors, HeldOut};
+use crate::trainer::TrainSettings;
+
+/// One rating in so many is held out.
+const FOLDS: usize = 10;
+
+/// Folds are tried until so many ratings have been held out in turn, or [`FOLDS_TRIED_MAX`] folds.
+const HELD_OUT_ENOUGH: usize = 2000;
+const FOLDS_TRIED_MAX: usize = 3;
+
+/// With fewer ratings nothing is held out, and the settings are [`Tuned::untuned`].
+const RATINGS_MIN: usize = 100;
+
+/// Sweeps before the held-out error is asked: the variances of the model take so many to settle, and until then the
+/// error says more about where they started than about when to stop.
+const SWEEPS_MIN: usize = 16;
+
+/// Shares of the partners' variances that are tried, the one that the model says first.
+const REGULARIZATIONS: [f64; 3] = [1.0, 2.0, 0.5];
+
+/// Scales of the prior precision that are tried, in steps of a factor that the error hardly resolves.
+const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];
+
+/// The settings of the final training.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Tuned {
+    pub(crate) regularization: f64,
+    pub(crate) sweeps: usize,
+    pub(crate) prior_scale: f64,
+    pub(crate) held_out: Option<HeldOutFigures>,
+}
+
+/// What the held-out ratings say of the chosen settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct HeldOutFigures {
+    pub(crate) rmse: f64,
+    pub(crate) noise_variance: f64,
+}
+
+impl Tuned {
+    fn untuned(settings: &TrainSettings) -> Self {
+        let regularization = settings.regularization.unwrap_or(REGULARIZATIONS[0]);
+        Self { regularization, sweeps: SWEEPS_MIN.min(settings.sweeps_max), prior_scale: 1.0, held_out: None }
+    }
+}
+
+/// One candidate's errors by prior scale, summed over folds.
+struct Trial {
+    regularization: f64,
+    sweeps: usize,
+    errors: Vec<Errors>,
+}
+
+impl Trial {
+    /// Position and error of the best scale.
+    fn best(&self) -> (usize, f64) {
+        let rmse = self.errors.iter().map(Errors::rmse).enumerate();
+        rmse.min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are scales to try")
+    }
+}
+
+/// Chooses the regularization, the number of sweeps and the scale of the prior.
+///
+/// # Errors
+/// [`RetrainError::Prior`] where a prior or posterior overflows.
+pub(crate) fn tune(
+    ratings: &Ratings,
+    recipe: Recipe,
+    settings: &TrainSettings,
+    progress: &dyn Progress,
+) -> Result<Tuned, RetrainError> {
+    if ratings.list().len() < RATINGS_MIN {
+        return Ok(Tuned::untuned(settings));
+    }
+    let folds = folds(ratings, settings.seed);
+    let fixed = settings.regularization.map(|value| [value]);
+    let candidates = fixed.as_ref().map_or(REGULARIZATIONS.as_slice(), <[f64; 1]>::as_slice);
+    let (mut done, total) = (0, candidates.len() * folds.len());
+    let mut best: Option<Trial> = None;
+    for &regularization in candidates {
+        let mut trial = Trial { regularization, sweeps: 0, errors: vec![Errors::default(); PRIOR_SCALES.len()] };
+        for (known, asked) in &folds {
+            let report = |sweep: usize| {
+                let within = sweep as f32 / settings.sweeps_max as f32;
+                progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
+            };
+            let (learnt, sweeps) =
+                learn_until_worse(known, asked.list(), Recipe { regularization, ..recipe }, settings.sweeps_max, report);
+            trial.sweeps += sweeps;
+            let held_out = HeldOut::new(known, asked);
+            for (sum, scale) in trial.errors.iter_mut().zip(PRIOR_SCALES) {
+                let prior = fit_prior(&learnt, scale, learnt.noise_variance)?;
+                *sum = sum.plus(held_out.errors(&learnt, &prior)?);
+            }
+            done += 1;
+        }
+        if best.as_ref().is_none_or(|best| trial.best().1 < best.best().1) {
+            best = Some(trial);
+        }
+    }
+    progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
+    let best = best.expect("there is at least one regularization to try");
+    let (scale, rmse) = best.best();
+    Ok(Tuned {
+        regularization: best.regularization,
+        sweeps: best.sweeps.div_ceil(folds.len()),
+        prior_scale: PRIOR_SCALES[scale],
+        held_out: Some(HeldOutFigures { rmse, noise_variance: best.errors[scale].noise_variance() }),
+    })
+}
+
+/// Pairs of what is known and what is held out.
+fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
+    let count = ratings.list().len();
+    let mut fold_of: Vec<usize> = (0..count).map(|row| row % FOLDS).collect();
+    fold_of.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    let tried = HELD_OUT_ENOUGH.div_ceil(count / FOLDS).min(FOLDS_TRIED_MAX);
+    let split = |fold| (ratings.filtered(|row| fold_of[row] != fold), ratings.filtered(|row| fold_of[row] == fold));
+    (0..tried).map(split).collect()
+}
+
+/// Learns until a sweep, from [`SWEEPS_MIN`] on, no longer lowers the held-out error; returns the number of sweeps too.
+fn learn_until_worse(
+    known: &Ratings,
+    asked: &[Rating],
+    recipe: Recipe,
+    sweeps_max: usize,
+    report: impl Fn(usize),
+) -> (Learnt, usize) {
+    let mut last = f64::INFINITY;
+    let mut sweeps = 0;
+    let learnt = learn(known, recipe, |sweep, als| {
+        report(sweep);
+        sweeps = sweep;
+        if sweep + 1 < SWEEPS_MIN {
+            return sweep >= sweeps_max;
+        }
+        let error = held_out_square(als, asked);
+        let worse = error >= last;
+        last = error;
+        sweep >= sweeps_max || worse
+    });
+    (learnt, sweeps)
+}
+
+fn held_out_square(als: &Als, asked: &[Rating]) -> f64 {
+    let square = |r: &Rating| f64::from(r.weight) * (f64::from(r.label) - als.score(r.user, r.item)).powi(2);
+    asked.iter().map(square).sum()
+}

@@ -1,0 +1,138 @@
+//! The catalog: JSON documents that change together or not at all. What they mean is the manager's business.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::database::{Access, Column, KeyRange};
+use crate::envelope::{corrupt, sealed, unseal};
+use crate::error::StorageError;
+use crate::keys::{self, KeyReader, TEXT_BYTES_MAX};
+use crate::store::Storage;
+
+/// The name of a document: its kind, then whatever tells it from others of the kind. A key is a prefix of the keys that
+/// go on after its last part.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CatalogKey {
+    parts: Vec<String>,
+}
+
+impl CatalogKey {
+    /// A key of these parts.
+    ///
+    /// # Errors
+    /// [`StorageError::CatalogKey`] where there is none, or one is empty or longer than 256 bytes.
+    pub fn new<T: Into<String>>(parts: impl IntoIterator<Item = T>) -> Result<Self, StorageError> {
+        let parts: Vec<String> = parts.into_iter().map(Into::into).collect();
+        if parts.is_empty() || parts.iter().any(|part| part.is_empty() || part.len() > TEXT_BYTES_MAX) {
+            return Err(StorageError::CatalogKey { parts });
+        }
+        Ok(Self { parts })
+    }
+
+    /// The parts.
+    #[must_use]
+    pub fn parts(&self) -> &[String] {
+        &self.parts
+    }
+
+    fn parse(key: &[u8]) -> Option<Self> {
+        let mut reader = KeyReader::new(key);
+        let mut parts = Vec::new();
+        while !reader.is_empty() {
+            parts.push(reader.text()?.to_owned());
+        }
+        Some(Self { parts })
+    }
+}
+
+impl fmt::Display for CatalogKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(&self.parts.join("/"))
+    }
+}
+
+/// Changes of several documents, made in one atomic step by [`Storage::commit_catalog`]. The last change of a key wins.
+#[derive(Debug, Clone, Default)]
+pub struct CatalogBatch {
+    /// The document as JSON, or `None` to delete it.
+    changes: Vec<(CatalogKey, Option<Vec<u8>>)>,
+}
+
+impl CatalogBatch {
+    /// No changes yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates or replaces a document.
+    ///
+    /// # Errors
+    /// [`StorageError::Document`] where it cannot be written as JSON.
+    pub fn put<T: Serialize + ?Sized>(&mut self, key: CatalogKey, document: &T) -> Result<&mut Self, StorageError> {
+        let json = serde_json::to_vec(document)
+            .map_err(|error| StorageError::Document { key: key.to_string(), reason: error.to_string() })?;
+        self.changes.push((key, Some(json)));
+        Ok(self)
+    }
+
+    /// Deletes a document; nothing happens where there is none.
+    pub fn delete(&mut self, key: CatalogKey) -> &mut Self {
+        self.changes.push((key, None));
+        self
+    }
+}
+
+impl Storage {
+    /// One document.
+    ///
+    /// # Errors
+    /// `Document` where it is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
+    pub fn catalog<T: DeserializeOwned>(&self, key: &CatalogKey) -> Result<Option<T>, StorageError> {
+        let stored = keys::catalog(&key.parts);
+        let value = self.database().get(Column::Catalog, &stored)?;
+        value.map(|value| decode(key, &stored, &value)).transpose()
+    }
+
+    /// All documents whose keys begin with the parts of `prefix`, in key order.
+    ///
+    /// # Errors
+    /// `Document` where one is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
+    pub fn list_catalog<T: DeserializeOwned>(&self, prefix: &CatalogKey) -> Result<Vec<(CatalogKey, T)>, StorageError> {
+        let mut documents = Vec::new();
+        let range = KeyRange::prefix(keys::catalog(&prefix.parts));
+        self.database().scan(Column::Catalog, range, Access::Lookup, |stored, value| {
+            let key = CatalogKey::parse(stored);
+            let key = key.ok_or_else(|| corrupt(Column::Catalog, stored, "its key is not made of texts"))?;
+            let document = decode(&key, stored, value)?;
+            documents.push((key, document));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(documents)
+    }
+
+    /// Makes all changes of a batch, or none. Returns once they are durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub fn commit_catalog(&self, changes: &CatalogBatch) -> Result<(), StorageError> {
+        let mut batch = self.database().batch();
+        for (key, json) in &changes.changes {
+            let stored = keys::catalog(&key.parts);
+            match json {
+                Some(json) => batch.put(Column::Catalog, &stored, &sealed(&stored, json)),
+                None => batch.delete(Column::Catalog, &stored),
+            }
+        }
+        self.commit(batch)
+    }
+}
+
+fn decode<T: DeserializeOwned>(key: &CatalogKey, stored: &[u8], value: &[u8]) -> Result<T, StorageError> {
+    let json = unseal(Column::Catalog, stored, value)?;
+    serde_json::from_slice(json)
+        .map_err(|error| StorageError::Document { key: key.to_string(), reason: error.to_string() })
+}

@@ -1,0 +1,337 @@
+//! RocksDB, and the only file that knows it.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
+    DBRecoveryMode, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions,
+};
+
+use crate::error::StorageError;
+use crate::keys::after_prefix;
+
+/// Memory for what RocksDB has read, shared by the databases of one store.
+pub(crate) type BlockCache = Cache;
+
+/// Bytes read ahead when a whole column family is swept.
+const READAHEAD_BYTES: usize = 2 << 20;
+
+/// Large blocks, because the log is read in runs and its index should stay small.
+const BLOCK_BYTES: usize = 16 << 10;
+
+const BLOOM_BITS_PER_KEY: f64 = 10.0;
+
+/// The column families; [`crate::keys`] says what is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    Log,
+    History,
+    ObservationIds,
+    Items,
+    ItemFeatures,
+    Frozen,
+    Catalog,
+    Decisions,
+}
+
+impl Column {
+    /// Those of the main database.
+    pub(crate) const MAIN: &'static [Self] =
+        &[Self::Log, Self::History, Self::ObservationIds, Self::Items, Self::ItemFeatures, Self::Frozen, Self::Catalog];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::History => "history",
+            Self::ObservationIds => "observation_ids",
+            Self::Items => "items",
+            Self::ItemFeatures => "item_features",
+            Self::Frozen => "frozen",
+            Self::Catalog => "catalog",
+            Self::Decisions => "decisions",
+        }
+    }
+
+    /// Whether its values carry a seal of their own ([`crate::envelope`]).
+    pub(crate) fn is_sealed(self) -> bool {
+        !matches!(self, Self::History | Self::ObservationIds)
+    }
+
+    /// Whether single keys are looked up that may well be absent, so that a filter pays.
+    fn wants_filter(self) -> bool {
+        !matches!(self, Self::Log | Self::History | Self::Catalog)
+    }
+}
+
+/// What becomes of a write-ahead log that is damaged before its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Recovery {
+    /// The database does not open.
+    Refuse,
+    /// It opens with what precedes the damage: for what may be lost.
+    UpToDamage,
+}
+
+/// What a database is opened with.
+pub(crate) struct Tuning<'a> {
+    pub(crate) recovery: Recovery,
+    pub(crate) cache: &'a BlockCache,
+    pub(crate) write_buffer_bytes: usize,
+    pub(crate) wal_bytes_max: u64,
+}
+
+/// How far a write has gone when the call returns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Durability {
+    /// It survives a loss of power.
+    Synced,
+    /// It survives the end of the process.
+    Buffered,
+}
+
+/// What a read does to the cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Access {
+    /// It will probably be read again.
+    Lookup,
+    /// It is read once and in a long run: read ahead, leave the cache alone.
+    Sweep,
+}
+
+/// Keys from `from` up to, not including, `to`.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyRange {
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: Vec<u8>,
+}
+
+impl KeyRange {
+    /// All keys that begin with `prefix`.
+    pub(crate) fn prefix(prefix: Vec<u8>) -> Self {
+        Self { to: after_prefix(prefix.clone()), from: prefix }
+    }
+
+    /// The keys of this range that come after `key`.
+    pub(crate) fn after(self, mut key: Vec<u8>) -> Self {
+        key.push(0);
+        Self { from: key, to: self.to }
+    }
+}
+
+/// One RocksDB database.
+pub(crate) struct Database {
+    db: DB,
+    columns: &'static [Column],
+    path: PathBuf,
+}
+
+impl Database {
+    /// Opens the database at `path`, or creates it.
+    ///
+    /// # Errors
+    /// [`StorageError::CorruptLog`] where RocksDB finds damage, else [`StorageError::Database`].
+    pub(crate) fn open(path: &Path, columns: &'static [Column], tuning: &Tuning) -> Result<Self, StorageError> {
+        let descriptors =
+            columns.iter().map(|column| ColumnFamilyDescriptor::new(column.name(), column_options(*column, tuning)));
+        let db = DB::open_cf_descriptors(&database_options(tuning), path, descriptors)
+            .map_err(|error| failure(path, "open the database", error))?;
+        Ok(Self { db, columns, path: path.to_owned() })
+    }
+
+    pub(crate) fn columns(&self) -> &'static [Column] {
+        self.columns
+    }
+
+    fn handle(&self, column: Column) -> &ColumnFamily {
+        self.db.cf_handle(column.name()).expect("every column family is created when the database is opened")
+    }
+
+    fn failure(&self, action: &'static str) -> impl Fn(rocksdb::Error) -> StorageError {
+        move |error| failure(&self.path, action, error)
+    }
+
+    /// The value of one key.
+    pub(crate) fn get(&self, column: Column, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
+        self.db.get_pinned_cf(self.handle(column), key).map_err(self.failure("read"))
+    }
+
+    /// The values of several keys, in their order.
+    pub(crate) fn get_many(
+        &self,
+        column: Column,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Option<DBPinnableSlice<'_>>>, StorageError> {
+        let found = self.db.batched_multi_get_cf(self.handle(column), keys, false);
+        found.into_iter().map(|value| value.map_err(self.failure("read"))).collect()
+    }
+
+    /// Visits the entries of `range` in key order, as they were when the call began, until told to stop.
+    pub(crate) fn scan(
+        &self,
+        column: Column,
+        range: KeyRange,
+        access: Access,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        let mut options = read_options(access);
+        options.set_iterate_upper_bound(range.to);
+        self.walk(column, options, Some(&range.from), &mut visit)
+    }
+
+    /// Visits every entry of a column family, in key order.
+    pub(crate) fn sweep(
+        &self,
+        column: Column,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        self.walk(column, read_options(Access::Sweep), None, &mut visit)
+    }
+
+    fn walk(
+        &self,
+        column: Column,
+        options: ReadOptions,
+        from: Option<&[u8]>,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), options);
+        match from {
+            Some(key) => entries.seek(key),
+            None => entries.seek_to_first(),
+        }
+        while let Some((key, value)) = entries.item() {
+            if visit(key, value)?.is_break() {
+                return Ok(());
+            }
+            entries.next();
+        }
+        // An iterator that meets damage ends early, and only its status tells.
+        entries.status().map_err(self.failure("read"))
+    }
+
+    /// The greatest key that begins with `prefix`.
+    pub(crate) fn last_key(&self, column: Column, prefix: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), read_options(Access::Lookup));
+        // The bound itself is never a key: it would have to begin with another, shorter text or number.
+        entries.seek_for_prev(after_prefix(prefix.to_vec()));
+        entries.status().map_err(self.failure("read"))?;
+        Ok(entries.key().filter(|key| key.starts_with(prefix)).map(<[u8]>::to_vec))
+    }
+
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        Batch { database: self, writes: WriteBatch::default() }
+    }
+
+    /// A number that every write raises, for the life of the database.
+    pub(crate) fn latest_write(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    /// Moves all writes into sorted files, which leaves the write-ahead log empty.
+    pub(crate) fn flush(&self) -> Result<(), StorageError> {
+        let handles: Vec<&ColumnFamily> = self.columns.iter().map(|column| self.handle(*column)).collect();
+        self.db.flush_cfs_opt(&handles, &FlushOptions::default()).map_err(self.failure("flush"))
+    }
+}
+
+/// Writes that happen together or not at all, in their order.
+pub(crate) struct Batch<'a> {
+    database: &'a Database,
+    writes: WriteBatch,
+}
+
+impl Batch<'_> {
+    pub(crate) fn put(&mut self, column: Column, key: &[u8], value: &[u8]) {
+        self.writes.put_cf(self.database.handle(column), key, value);
+    }
+
+    pub(crate) fn delete(&mut self, column: Column, key: &[u8]) {
+        self.writes.delete_cf(self.database.handle(column), key);
+    }
+
+    /// Deletes every key that begins with `prefix`.
+    pub(crate) fn delete_prefix(&mut self, column: Column, prefix: &[u8]) {
+        let to = after_prefix(prefix.to_vec());
+        self.writes.delete_range_cf(self.database.handle(column), prefix, to.as_slice());
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.writes.size_in_bytes()
+    }
+
+    pub(crate) fn commit(self, durability: Durability) -> Result<(), StorageError> {
+        let mut options = WriteOptions::default();
+        options.set_sync(matches!(durability, Durability::Synced));
+        self.database.db.write_opt(self.writes, &options).map_err(self.database.failure("write"))
+    }
+}
+
+fn database_options(tuning: &Tuning) -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    match tuning.recovery {
+        Recovery::Refuse => {
+            options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+            options.set_track_and_verify_wals_in_manifest(true);
+        }
+        // RocksDB's default.
+        Recovery::UpToDamage => options.set_wal_recovery_mode(DBRecoveryMode::PointInTime),
+    }
+    options.set_paranoid_checks(true);
+    options.set_manual_wal_flush(false);
+    options.set_recycle_log_file_num(0);
+    options.set_max_total_wal_size(tuning.wal_bytes_max);
+    options.set_db_write_buffer_size(tuning.write_buffer_bytes);
+    options.set_max_background_jobs(2);
+    options.set_stats_dump_period_sec(0);
+    options.set_max_log_file_size(1 << 20);
+    options.set_keep_log_file_num(4);
+    options
+}
+
+fn column_options(column: Column, tuning: &Tuning) -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(tuning.cache);
+    blocks.set_block_size(BLOCK_BYTES);
+    // Indexes and filters count against the cache, so that memory stays bounded whatever the log's length.
+    blocks.set_cache_index_and_filter_blocks(true);
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    if column.wants_filter() {
+        blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+    }
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&blocks);
+    options.set_write_buffer_size(tuning.write_buffer_bytes / 2);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options
+}
+
+fn read_options(access: Access) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_verify_checksums(true);
+    if matches!(access, Access::Sweep) {
+        options.fill_cache(false);
+        options.set_readahead_size(READAHEAD_BYTES);
+    }
+    options
+}
+
+fn failure(path: &Path, action: &'static str, error: rocksdb::Error) -> StorageError {
+    let kind = error.kind();
+    let reason = error.into_string();
+    match kind {
+        ErrorKind::Corruption => StorageError::CorruptLog { file: named_file(path, &reason), offset: None, reason },
+        _ => StorageError::Database { action, reason },
+    }
+}
+
+/// The file that RocksDB's message names, or the directory where it names none.
+fn named_file(path: &Path, reason: &str) -> PathBuf {
+    let dir = path.to_string_lossy();
+    let Some(start) = reason.find(&*dir) else { return path.to_owned() };
+    let name = reason[start + dir.len()..].trim_start_matches('/');
+    let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || "-._".contains(c))).unwrap_or(name.len());
+    path.join(name[..end].trim_end_matches('.'))
+}

@@ -1,0 +1,160 @@
+//! Rankings, written in the background.
+//!
+//! They have a database of their own: they are not synced, and a write-ahead log in which some writes are synced and
+//! others are not could come back from a loss of power with holes that no check can tell from damage. For the same
+//! reason a damaged end of theirs does not keep the store from opening.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use celeris_model::{Decision, DecisionId, ModelName};
+use parking_lot::Mutex;
+
+use crate::database::{Column, Database, Durability, Tuning};
+use crate::envelope::{self, corrupt, unseal};
+use crate::error::StorageError;
+use crate::keys;
+use crate::store::Storage;
+
+/// Decisions that share one write at most.
+const BATCH_DECISIONS_MAX: usize = 256;
+
+const COLUMNS: &[Column] = &[Column::Decisions];
+
+enum Message {
+    Write(Box<Decision>),
+    /// Answered once everything before it is readable.
+    Flush(Sender<()>),
+}
+
+/// The decisions and their writer thread.
+pub(crate) struct Decisions {
+    database: Arc<Database>,
+    dropped: Arc<AtomicU64>,
+    /// `None` once stopped.
+    queue: Mutex<Option<SyncSender<Message>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Decisions {
+    pub(crate) fn start(path: &Path, tuning: &Tuning, queue_max: usize) -> Result<Self, StorageError> {
+        let database = Arc::new(Database::open(path, COLUMNS, tuning)?);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let (queue, messages) = sync_channel(queue_max);
+        let writer = {
+            let (database, dropped) = (Arc::clone(&database), Arc::clone(&dropped));
+            std::thread::Builder::new()
+                .name("celeris-decide".to_owned())
+                .spawn(move || run(&database, &messages, &dropped))
+                .map_err(StorageError::io("start the thread of", "the decisions"))?
+        };
+        Ok(Self { database, dropped, queue: Mutex::new(Some(queue)), writer: Mutex::new(Some(writer)) })
+    }
+
+    fn queue(&self) -> Option<SyncSender<Message>> {
+        self.queue.lock().clone()
+    }
+
+    fn flush(&self) {
+        let Some(queue) = self.queue() else { return };
+        let (done, wait) = channel();
+        if queue.send(Message::Flush(done)).is_ok() {
+            // An error means that the writer is gone, and then nothing is left to wait for.
+            let _ = wait.recv();
+        }
+    }
+
+    pub(crate) fn delete_model(&self, model: &ModelName) -> Result<(), StorageError> {
+        self.flush();
+        let mut batch = self.database.batch();
+        batch.delete_prefix(Column::Decisions, &keys::of_model(model));
+        batch.commit(Durability::Synced)
+    }
+
+    /// Writes what is queued, ends the writer, and moves everything into sorted files. A second call does nothing.
+    pub(crate) fn stop(&self) -> Result<(), StorageError> {
+        drop(self.queue.lock().take());
+        let Some(writer) = self.writer.lock().take() else { return Ok(()) };
+        if writer.join().is_err() {
+            tracing::error!("the writer of decisions panicked");
+        }
+        self.database.flush()
+    }
+}
+
+/// Writes until every sender is gone.
+fn run(database: &Database, messages: &Receiver<Message>, dropped: &AtomicU64) {
+    while let Ok(first) = messages.recv() {
+        let mut batch = database.batch();
+        let mut decisions = 0;
+        let mut waiting = Vec::new();
+        for message in std::iter::once(first).chain(messages.try_iter().take(BATCH_DECISIONS_MAX)) {
+            match message {
+                Message::Write(decision) => {
+                    let (key, value) = encode(&decision);
+                    batch.put(Column::Decisions, &key, &value);
+                    decisions += 1;
+                }
+                Message::Flush(done) => waiting.push(done),
+            }
+        }
+        if let Err(error) = batch.commit(Durability::Buffered) {
+            dropped.fetch_add(decisions, Ordering::Relaxed);
+            tracing::error!(%error, decisions, "decisions were lost");
+        }
+        for done in waiting {
+            // Whoever waited may have given up.
+            let _ = done.send(());
+        }
+    }
+}
+
+fn encode(decision: &Decision) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::decision(&decision.model, &decision.id);
+    let mut value =
+        postcard::to_extend(decision, envelope::begin()).expect("a vector takes any bytes, and every length is known");
+    envelope::seal(&key, &mut value);
+    (key, value)
+}
+
+impl Storage {
+    /// Queues a decision for the background writer and says whether there was room. It survives the end of the process
+    /// once written, but not a loss of power. Never blocks.
+    #[must_use]
+    pub fn record_decision(&self, decision: Decision) -> bool {
+        let decisions = self.decisions();
+        let accepted =
+            decisions.queue().is_some_and(|queue| queue.try_send(Message::Write(Box::new(decision))).is_ok());
+        if !accepted {
+            decisions.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        accepted
+    }
+
+    /// How many decisions found no room or could not be written since the store was opened.
+    #[must_use]
+    pub fn decisions_dropped(&self) -> u64 {
+        self.decisions().dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until every decision accepted so far can be read. Blocks the thread.
+    pub fn flush_decisions(&self) {
+        self.decisions().flush();
+    }
+
+    /// One decision.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn decision(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Decision>, StorageError> {
+        let key = keys::decision(model, id);
+        let Some(value) = self.decisions().database.get(Column::Decisions, &key)? else { return Ok(None) };
+        let body = unseal(Column::Decisions, &key, &value)?;
+        let decision =
+            postcard::from_bytes(body).map_err(|error| corrupt(Column::Decisions, &key, &error.to_string()))?;
+        Ok(Some(decision))
+    }
+}

@@ -1,0 +1,141 @@
+//! The data directory: who may open it, and whether this version understands it.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use celeris_model::ids::PARTITIONS;
+use serde::{Deserialize, Serialize};
+
+use crate::error::StorageError;
+
+/// The on-disk format of this version.
+const FORMAT_VERSION: u32 = 1;
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Format {
+    format: u32,
+    partitions: u32,
+}
+
+const CURRENT: Format = Format { format: FORMAT_VERSION, partitions: PARTITIONS as u32 };
+
+/// A data directory that this process alone has open.
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// The lock is the open file: it goes with it, however the process ends.
+    _lock: File,
+}
+
+impl Directory {
+    /// Creates the directory if need be, takes its lock, and checks its format.
+    ///
+    /// # Errors
+    /// `InUse`, `UnknownFormat` or `Io`.
+    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
+        fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
+        let lock_path = path.join("LOCK");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(StorageError::io("open", &lock_path))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
+            TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
+        })?;
+        let directory = Self { path: path.to_owned(), _lock: lock };
+        directory.check_format()?;
+        Ok(directory)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The database of everything that must not be lost.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join("db")
+    }
+
+    /// The database of decisions.
+    pub(crate) fn decisions(&self) -> PathBuf {
+        self.path.join("decisions")
+    }
+
+    fn format_file(&self) -> PathBuf {
+        self.path.join("FORMAT")
+    }
+
+    fn unknown(&self, reason: String) -> StorageError {
+        StorageError::UnknownFormat { dir: self.path.clone(), reason }
+    }
+
+    fn check_format(&self) -> Result<(), StorageError> {
+        let path = self.format_file();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return self.check_fresh(),
+            Err(error) => return Err(StorageError::io("read", path)(error)),
+        };
+        let format: Format = serde_json::from_str(&text).map_err(|error| {
+            self.unknown(format!("its FORMAT file is not understood ({error}); restore that file from a backup"))
+        })?;
+        if format.format != FORMAT_VERSION {
+            let found = format.format;
+            return Err(self.unknown(format!(
+                "it has format {found}, this version reads format {FORMAT_VERSION}; run the version that wrote it, or \
+                 choose another directory"
+            )));
+        }
+        if format != CURRENT {
+            let found = format.partitions;
+            return Err(self.unknown(format!(
+                "it has {found} partitions, this version has {PARTITIONS}, and the count is fixed for the life of a \
+                 store; run the version that wrote it, or import its observations into a new directory"
+            )));
+        }
+        if !self.database().exists() {
+            return Err(self.unknown(
+                "it has a FORMAT file but no database (db/); restore the directory from a backup, or remove FORMAT to \
+                 start empty"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Without a FORMAT file there must not be a database either: it might be anyone's.
+    fn check_fresh(&self) -> Result<(), StorageError> {
+        if self.database().exists() {
+            return Err(self.unknown(
+                "it has a database (db/) but no FORMAT file; restore that file from a backup, or remove db/ if this \
+                 store has never been opened with success"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Marks the directory as complete: its databases exist.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn write_format(&self) -> Result<(), StorageError> {
+        let path = self.format_file();
+        if path.exists() {
+            return Ok(());
+        }
+        let draft = self.path.join("FORMAT.new");
+        let text = serde_json::to_string(&CURRENT).expect("two numbers are valid JSON");
+        File::create(&draft)
+            .and_then(|mut file| {
+                writeln!(file, "{text}")?;
+                file.sync_all()
+            })
+            .map_err(StorageError::io("write", &draft))?;
+        fs::rename(&draft, &path).map_err(StorageError::io("write", &path))?;
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(StorageError::io("sync", &self.path))
+    }
+}

@@ -1,0 +1,80 @@
+//! The seal around a stored value: one format byte, the body, and the CRC-32C (little-endian) of the *key*, the format
+//! byte and the body.
+//!
+//! RocksDB checks its blocks; this check goes from the caller's hands back to the caller's hands, and because the key
+//! takes part, an intact value under the wrong key is found too.
+
+use crc32c::{crc32c, crc32c_append};
+
+use crate::database::Column;
+use crate::error::StorageError;
+use crate::keys;
+
+/// The format of every value written today.
+const FORMAT: u8 = 1;
+
+const CHECKSUM_BYTES: usize = 4;
+
+/// A value under construction: the format byte is there, the body is to be appended.
+pub(crate) fn begin() -> Vec<u8> {
+    let mut value = Vec::with_capacity(128);
+    value.push(FORMAT);
+    value
+}
+
+/// Completes a value that [`begin`] began.
+pub(crate) fn seal(key: &[u8], value: &mut Vec<u8>) {
+    let checksum = crc32c_append(crc32c(key), value);
+    value.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// A complete value around `body`.
+pub(crate) fn sealed(key: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut value = begin();
+    value.extend_from_slice(body);
+    seal(key, &mut value);
+    value
+}
+
+/// The body of a sealed value.
+///
+/// # Errors
+/// [`StorageError::Corrupt`].
+pub(crate) fn unseal<'a>(column: Column, key: &[u8], value: &'a [u8]) -> Result<&'a [u8], StorageError> {
+    let (content, checksum) =
+        value.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(|| corrupt(column, key, "it is cut short"))?;
+    if crc32c_append(crc32c(key), content) != u32::from_le_bytes(*checksum) {
+        return Err(corrupt(column, key, "its checksum does not match"));
+    }
+    match content.split_first() {
+        Some((&FORMAT, body)) => Ok(body),
+        Some((format, _)) => Err(corrupt(column, key, &format!("it has the unknown format {format}"))),
+        None => Err(corrupt(column, key, "it is empty")),
+    }
+}
+
+/// What is said of an entry that cannot be understood.
+pub(crate) fn corrupt(column: Column, key: &[u8], reason: &str) -> StorageError {
+    StorageError::Corrupt { column: column.name(), key: keys::hex(key), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_and_every_other_key_is_found() {
+        let value = sealed(b"key", b"body");
+        assert_eq!(keys::hex(&value), format!("01626f6479{}", keys::hex(&crc32c(b"key\x01body").to_le_bytes())));
+        assert!(matches!(unseal(Column::Items, b"key", &value), Ok(b"body")));
+        assert!(unseal(Column::Items, b"kez", &value).is_err());
+        for bit in 0..value.len() * 8 {
+            let mut damaged = value.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(unseal(Column::Items, b"key", &damaged).is_err(), "bit {bit}");
+        }
+        for length in 0..value.len() {
+            assert!(unseal(Column::Items, b"key", &value[..length]).is_err(), "length {length}");
+        }
+    }
+}

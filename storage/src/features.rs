@@ -1,0 +1,146 @@
+//! Item features: what callers put, and what versions froze.
+
+use celeris_model::{ItemId, ModelName, VersionId};
+use serde::{Deserialize, Serialize};
+
+use crate::database::Column;
+use crate::envelope::{corrupt, sealed, unseal};
+use crate::error::StorageError;
+use crate::keys;
+use crate::store::Storage;
+
+/// The features that a caller put for an item; the next version takes them up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemFeatures {
+    /// As the caller put them.
+    pub features: Vec<f32>,
+    /// Grows with every change of the item's features, also across a deletion; not consecutive.
+    pub revision: u64,
+}
+
+/// The features of one item as one version uses them from the first observation that learnt from them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FrozenFeatures {
+    /// The model.
+    pub model: ModelName,
+    /// Its version.
+    pub version: VersionId,
+    /// The item.
+    pub item: ItemId,
+    /// The item's offset.
+    pub offset: f32,
+    /// Length `dim`, the last entry 1.
+    pub features: Vec<f32>,
+}
+
+/// Field order is the order on disk (postcard).
+#[derive(Serialize, Deserialize)]
+struct StoredFeatures {
+    revision: u64,
+    features: Vec<f32>,
+}
+
+/// Field order is the order on disk (postcard).
+#[derive(Serialize, Deserialize)]
+struct StoredFrozen {
+    offset: f32,
+    features: Vec<f32>,
+}
+
+impl Storage {
+    /// Puts an item's features and answers their revision. Returns once they are durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub fn put_item_features(&self, model: &ModelName, item: &ItemId, features: Vec<f32>) -> Result<u64, StorageError> {
+        self.write_with_revision(|batch, revision| {
+            let key = keys::item_features(model, item);
+            batch.put(Column::ItemFeatures, &key, &encode(&key, &StoredFeatures { revision, features }));
+        })
+    }
+
+    /// The features that were put for an item.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn item_features(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
+        let stored = self.get_stored(Column::ItemFeatures, &keys::item_features(model, item))?;
+        Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
+    }
+
+    /// Deletes the features that were put for an item. Returns once that is durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub fn delete_item_features(&self, model: &ModelName, item: &ItemId) -> Result<(), StorageError> {
+        let mut batch = self.database().batch();
+        batch.delete(Column::ItemFeatures, &keys::item_features(model, item));
+        self.commit(batch)
+    }
+
+    /// The features that a version froze for an item, if it has learnt from it.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn frozen(
+        &self,
+        model: &ModelName,
+        version: VersionId,
+        item: &ItemId,
+    ) -> Result<Option<FrozenFeatures>, StorageError> {
+        let stored = self.get_stored(Column::Frozen, &keys::frozen(model, version, item))?;
+        Ok(stored.map(|StoredFrozen { offset, features }| FrozenFeatures {
+            model: model.clone(),
+            version,
+            item: item.clone(),
+            offset,
+            features,
+        }))
+    }
+
+    /// Deletes what belongs to a model: features put, features frozen, decisions. Its stream stays, and so do its
+    /// catalog documents, which are the manager's. Returns once that is durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub fn delete_model(&self, model: &ModelName) -> Result<(), StorageError> {
+        let mut batch = self.database().batch();
+        let prefix = keys::of_model(model);
+        batch.delete_prefix(Column::ItemFeatures, &prefix);
+        batch.delete_prefix(Column::Frozen, &prefix);
+        self.commit(batch)?;
+        self.decisions().delete_model(model)
+    }
+
+    fn get_stored<T: for<'de> Deserialize<'de>>(&self, column: Column, key: &[u8]) -> Result<Option<T>, StorageError> {
+        let Some(value) = self.database().get(column, key)? else { return Ok(None) };
+        let body = unseal(column, key, &value)?;
+        postcard::from_bytes(body).map(Some).map_err(|error| corrupt(column, key, &error.to_string()))
+    }
+}
+
+/// The complete entry that freezes an item's features.
+pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::frozen(&frozen.model, frozen.version, &frozen.item);
+    let value = encode(&key, &StoredFrozen { offset: frozen.offset, features: frozen.features.clone() });
+    (key, value)
+}
+
+fn encode(key: &[u8], stored: &impl Serialize) -> Vec<u8> {
+    let body = postcard::to_extend(stored, Vec::new()).expect("a vector takes any bytes, and every length is known");
+    sealed(key, &body)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_values_are_what_existing_stores_hold() {
+        let put = encode(b"k", &StoredFeatures { revision: 300, features: vec![0.5, 1.0] });
+        assert_eq!(keys::hex(unseal(Column::ItemFeatures, b"k", &put).unwrap()), "ac02020000003f0000803f");
+        let frozen = encode(b"k", &StoredFrozen { offset: -1.0, features: vec![1.0] });
+        assert_eq!(keys::hex(unseal(Column::Frozen, b"k", &frozen).unwrap()), "000080bf010000803f");
+    }
+}

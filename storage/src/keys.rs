@@ -1,0 +1,232 @@
+//! The keys of every column family.
+//!
+//! A key is a sequence of parts, each of which tells its own length, so that no two different keys run together and
+//! all entries under a prefix lie side by side:
+//!
+//! - *text* of 1 to 256 bytes: one byte `length - 1`, then the bytes. Texts sort by length first, then bytewise.
+//! - *number*: one byte with the count of significant bytes (0 to 8), then these, big-endian. Numbers sort as numbers.
+//! - *byte*: itself. Partitions are bytes.
+//!
+//! | column family     | key                                        | value                                     |
+//! |-------------------|--------------------------------------------|-------------------------------------------|
+//! | `log`             | stream, partition, sequence                | sealed [record](crate::record)            |
+//! | `history`         | stream, partition, user, user epoch        | sequence as a varint                      |
+//! | `observation_ids` | stream, observation id                     | partition byte, sequence as a varint      |
+//! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
+//! | `item_features`   | model, item                                | sealed revision, features                 |
+//! | `frozen`          | model, version, item                       | sealed offset, features                   |
+//! | `catalog`         | the parts of the [`crate::CatalogKey`]     | sealed JSON                               |
+//! | `decisions`       | model, decision id                         | sealed decision                           |
+//!
+//! The last one lies in a database of its own. "Sealed" is explained in [`crate::envelope`].
+
+use celeris_model::{
+    DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
+};
+
+/// The longest text part, in bytes.
+pub(crate) const TEXT_BYTES_MAX: usize = 256;
+
+fn push_text(key: &mut Vec<u8>, text: &str) {
+    let prefix = text.len().checked_sub(1).and_then(|length| u8::try_from(length).ok());
+    key.push(prefix.expect("texts in keys are checked to be 1 to 256 bytes long"));
+    key.extend_from_slice(text.as_bytes());
+}
+
+fn push_number(key: &mut Vec<u8>, number: u64) {
+    let bytes = number.to_be_bytes();
+    let significant = &bytes[number.leading_zeros() as usize / 8..];
+    key.push(u8::try_from(significant.len()).expect("at most eight"));
+    key.extend_from_slice(significant);
+}
+
+fn with_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    for text in texts {
+        push_text(&mut key, text);
+    }
+    key
+}
+
+/// All records of a stream, all its items, all its observation ids, …
+pub(crate) fn of_stream(stream: &StreamName) -> Vec<u8> {
+    with_texts([stream.as_str()])
+}
+
+/// Everything of a model.
+pub(crate) fn of_model(model: &ModelName) -> Vec<u8> {
+    with_texts([model.as_str()])
+}
+
+/// One record of the log.
+pub(crate) fn log(stream: &StreamName, partition: Partition, sequence: Sequence) -> Vec<u8> {
+    let mut key = of_stream(stream);
+    key.push(partition.index());
+    push_number(&mut key, sequence.0);
+    key
+}
+
+/// All history entries of one user.
+pub(crate) fn history_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
+    let mut key = of_stream(stream);
+    key.push(Partition::of(user).index());
+    push_text(&mut key, user.as_str());
+    key
+}
+
+/// One event of one user.
+pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Vec<u8> {
+    let mut key = history_of(stream, user);
+    push_number(&mut key, epoch.0);
+    key
+}
+
+/// A client's observation id.
+pub(crate) fn observation_id(stream: &StreamName, id: &ObservationId) -> Vec<u8> {
+    with_texts([stream.as_str(), id.as_str()])
+}
+
+/// An item's attributes.
+pub(crate) fn item(stream: &StreamName, item: &ItemId) -> Vec<u8> {
+    with_texts([stream.as_str(), item.as_str()])
+}
+
+/// An item's features as a caller put them.
+pub(crate) fn item_features(model: &ModelName, item: &ItemId) -> Vec<u8> {
+    with_texts([model.as_str(), item.as_str()])
+}
+
+/// An item's features as a version froze them.
+pub(crate) fn frozen(model: &ModelName, version: VersionId, item: &ItemId) -> Vec<u8> {
+    let mut key = of_model(model);
+    push_number(&mut key, version.0);
+    push_text(&mut key, item.as_str());
+    key
+}
+
+/// A catalog document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
+pub(crate) fn catalog(parts: &[String]) -> Vec<u8> {
+    with_texts(parts.iter().map(String::as_str))
+}
+
+/// One ranking.
+pub(crate) fn decision(model: &ModelName, id: &DecisionId) -> Vec<u8> {
+    with_texts([model.as_str(), id.as_str()])
+}
+
+/// The least key that is greater than every key beginning with `prefix`.
+pub(crate) fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
+    while let Some(last) = prefix.pop() {
+        if let Some(next) = last.checked_add(1) {
+            prefix.push(next);
+            return prefix;
+        }
+    }
+    unreachable!("a prefix holds a text, and UTF-8 has no byte 0xff")
+}
+
+/// Takes a key apart again. Every method answers `None` where the key does not have that part.
+pub(crate) struct KeyReader<'a>(&'a [u8]);
+
+impl<'a> KeyReader<'a> {
+    pub(crate) fn new(key: &'a [u8]) -> Self {
+        Self(key)
+    }
+
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        let length = usize::from(self.byte()?) + 1;
+        std::str::from_utf8(self.bytes(length)?).ok()
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let length = usize::from(self.byte()?);
+        let mut bytes = [0; 8];
+        bytes[8_usize.checked_sub(length)?..].copy_from_slice(self.bytes(length)?);
+        Some(u64::from_be_bytes(bytes))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The key as error messages show it.
+pub(crate) fn hex(key: &[u8]) -> String {
+    use std::fmt::Write as _;
+    key.iter().fold(String::with_capacity(2 * key.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_what_existing_stores_hold() {
+        // These bytes are on users' disks. A change needs a new format version and a way to read the old one.
+        let stream = StreamName::new("films").unwrap();
+        let model = ModelName::new("films").unwrap();
+        let user = UserId::new("alice").unwrap();
+        let item_id = ItemId::new("m1").unwrap();
+        let partition = Partition::of(&user);
+        let cases = [
+            (log(&stream, partition, Sequence(0x0102)), "0466696c6d7330020102"),
+            (history(&stream, &user, UserEpoch(7)), "0466696c6d733004616c6963650107"),
+            (observation_id(&stream, &ObservationId::new("o-1").unwrap()), "0466696c6d73026f2d31"),
+            (item(&stream, &item_id), "0466696c6d73016d31"),
+            (item_features(&model, &item_id), "0466696c6d73016d31"),
+            (frozen(&model, VersionId(3), &item_id), "0466696c6d730103016d31"),
+            (catalog(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
+            (decision(&model, &DecisionId::new("d").unwrap()), "0466696c6d730064"),
+        ];
+        for (key, expected) in cases {
+            assert_eq!(hex(&key), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_sort_as_numbers_and_come_back() {
+        let numbers = [0, 1, 0xff, 0x100, 0xffff, 0x1_0000, u64::from(u32::MAX), 1 << 40, u64::MAX];
+        let keys: Vec<Vec<u8>> = numbers
+            .iter()
+            .map(|number| {
+                let mut key = Vec::new();
+                push_number(&mut key, *number);
+                key
+            })
+            .collect();
+        assert!(keys.is_sorted());
+        for (key, number) in keys.iter().zip(numbers) {
+            let mut reader = KeyReader::new(key);
+            assert_eq!(reader.number(), Some(number));
+            assert!(reader.is_empty());
+        }
+    }
+
+    #[test]
+    fn no_text_runs_into_its_neighbour() {
+        let longest = "x".repeat(TEXT_BYTES_MAX);
+        let key = with_texts(["a", &longest, "é"]);
+        let mut reader = KeyReader::new(&key);
+        assert_eq!([reader.text(), reader.text(), reader.text()], [Some("a"), Some(longest.as_str()), Some("é")]);
+        assert_ne!(with_texts(["ab", "c"]), with_texts(["a", "bc"]));
+        assert!(KeyReader::new(&key[..5]).text().is_some());
+        assert!(KeyReader::new(&[3, b'a']).text().is_none());
+        assert!(KeyReader::new(&[9, 0, 0, 0, 0, 0, 0, 0, 0, 0]).number().is_none());
+    }
+}

@@ -1,0 +1,240 @@
+//! The observation log: synchronous to append to, asynchronous to become durable.
+//!
+//! An append takes its sequence and its place in a bounded queue, and returns. One committer thread takes whatever has
+//! gathered, writes it as one batch with one sync, and moves the durable position forward; so writers that come while
+//! a sync is under way share the next one. A write or sync that fails poisons the log for good: RocksDB's state is then
+//! unknown, and only opening the directory again can tell what is on the disk.
+
+mod committer;
+mod pending;
+mod progress;
+mod queue;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use celeris_model::{Partition, Record, RecordKind, Sequence, StreamName};
+use parking_lot::{Mutex, RwLock};
+
+pub use self::progress::{CommitPosition, Committed, Ticket};
+
+use self::pending::PendingIds;
+use self::progress::Progress;
+use self::queue::{Indexed, Prepared, Queue};
+use crate::database::Database;
+use crate::error::StorageError;
+use crate::features::{self, FrozenFeatures};
+use crate::history;
+use crate::options::StorageOptions;
+use crate::watermark::Watermark;
+use crate::{keys, record};
+
+/// The largest encoded record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 64 << 10;
+
+/// One event for the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Append {
+    /// The stream it belongs to.
+    pub stream: StreamName,
+    /// What happened. Its partition is that of its user; its `user_epoch` is the caller's to count.
+    pub record: Record,
+    /// Features that freeze with it, written in the same atomic batch. The caller guarantees that one item of one
+    /// version is frozen with one vector only.
+    pub frozen: Vec<FrozenFeatures>,
+}
+
+/// What became of an append.
+#[derive(Debug)]
+pub enum Appended {
+    /// It is in the queue.
+    New(Ticket),
+    /// The stream has an observation of that id already; nothing was enqueued.
+    Existing(Existing),
+}
+
+/// The observation that was there first.
+#[derive(Debug)]
+pub struct Existing {
+    /// Its record.
+    pub record: Record,
+    /// When it becomes durable, which is no matter of course: it may still be in the queue.
+    pub ticket: Ticket,
+}
+
+/// What the log has done since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogCounters {
+    /// Writes, each with its sync.
+    pub commits: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes handed to RocksDB in them.
+    pub bytes: u64,
+}
+
+/// What appenders and the committer share.
+struct Shared {
+    database: Arc<Database>,
+    queue: Queue,
+    progress: Progress,
+    pending: PendingIds,
+    /// The last durable sequences.
+    watermarks: RwLock<HashMap<StreamName, Watermark>>,
+    commits: AtomicU64,
+    records: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// The log and its committer thread.
+pub(crate) struct Log {
+    shared: Arc<Shared>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Log {
+    /// Starts the committer; `watermarks` say where each partition's sequence goes on.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`] where no thread can be started.
+    pub(crate) fn start(
+        database: Arc<Database>,
+        watermarks: HashMap<StreamName, Watermark>,
+        options: &StorageOptions,
+    ) -> Result<Self, StorageError> {
+        let shared = Arc::new(Shared {
+            database,
+            queue: Queue::new(options, watermarks.clone()),
+            progress: Progress::default(),
+            pending: PendingIds::default(),
+            watermarks: RwLock::new(watermarks),
+            commits: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        let worker = Arc::clone(&shared);
+        let committer = std::thread::Builder::new()
+            .name("celeris-commit".to_owned())
+            .spawn(move || committer::run(&worker))
+            .map_err(StorageError::io("start the thread of", "the log"))?;
+        Ok(Self { shared, committer: Mutex::new(Some(committer)) })
+    }
+
+    /// See [`crate::Storage::append`].
+    pub(crate) fn append(&self, append: Append) -> Result<Appended, StorageError> {
+        let shared = &*self.shared;
+        shared.progress.health()?;
+        let Append { stream, record, frozen } = append;
+        // A correction names the observation it is about; only an observation brings a name of its own.
+        let new_id = record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe);
+        let Some(id) = new_id else {
+            let prepared = prepare(stream, &record, &frozen, None)?;
+            return shared.enqueue(prepared).map(Appended::New);
+        };
+        if id.as_str().starts_with(history::SERVER_ID_SIGN) {
+            return match history::find(&shared.database, &stream, &id)? {
+                Some((partition, sequence, record)) => Ok(shared.existing(partition, sequence, record)),
+                None => Err(StorageError::ReservedId { id: id.as_str().to_owned() }),
+            };
+        }
+        let key = keys::observation_id(&stream, &id);
+        let mut shard = shared.pending.lock(&key);
+        if let Some((record, ticket)) = shard.get(&key) {
+            return Ok(Appended::Existing(Existing { record: record.clone(), ticket: ticket.clone() }));
+        }
+        // The committer takes an id out of `pending` after it can be read, so one of the two always knows it.
+        if let Some((partition, sequence, record)) = history::find(&shared.database, &stream, &id)? {
+            return Ok(shared.existing(partition, sequence, record));
+        }
+        let prepared = prepare(stream, &record, &frozen, Some(key.clone()))?;
+        let ticket = shared.enqueue(prepared)?;
+        shard.insert(key, (record, ticket.clone()));
+        Ok(Appended::New(ticket))
+    }
+
+    /// Deletes a stream's records and index entries in the queue's order: what was appended before goes, what is
+    /// appended after stays and counts from 1 again.
+    pub(crate) fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
+        self.shared.progress.health()?;
+        self.shared.queue.push_deletion(stream.clone())
+    }
+
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.shared.progress
+    }
+
+    /// Refuses where a synced write must not be tried.
+    pub(crate) fn check_writable(&self) -> Result<(), StorageError> {
+        self.shared.progress.health()?;
+        if self.shared.queue.is_closed() { Err(StorageError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn watermark(&self, stream: &StreamName) -> Watermark {
+        self.shared.watermarks.read().get(stream).cloned().unwrap_or_else(Watermark::start)
+    }
+
+    pub(crate) fn streams(&self) -> Vec<StreamName> {
+        let mut streams: Vec<StreamName> = self.shared.watermarks.read().keys().cloned().collect();
+        streams.sort();
+        streams
+    }
+
+    pub(crate) fn counters(&self) -> LogCounters {
+        LogCounters {
+            commits: self.shared.commits.load(Ordering::Relaxed),
+            records: self.shared.records.load(Ordering::Relaxed),
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Commits what is queued and ends the committer. A second call does nothing.
+    pub(crate) fn stop(&self) {
+        self.shared.queue.close();
+        if let Some(committer) = self.committer.lock().take()
+            && committer.join().is_err()
+        {
+            // It has poisoned the log on its way out, which is what the caller hears of.
+            tracing::error!("the log's committer panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn enqueue(&self, prepared: Prepared) -> Result<Ticket, StorageError> {
+        let id = prepared.id.clone();
+        let (position, partition, sequence) = self.queue.push(prepared)?;
+        Ok(self.progress.ticket(position, Committed::new(partition, sequence, id)))
+    }
+
+    fn existing(&self, partition: Partition, sequence: Sequence, record: Record) -> Appended {
+        let committed = Committed::new(partition, sequence, record.observation_id.clone());
+        let ticket = self.progress.ticket(CommitPosition::START, committed);
+        Appended::Existing(Existing { record, ticket })
+    }
+}
+
+/// Encodes all that does not depend on the sequence, so that the committer has little left to do.
+fn prepare(
+    stream: StreamName,
+    record: &Record,
+    frozen: &[FrozenFeatures],
+    id_key: Option<Vec<u8>>,
+) -> Result<Prepared, StorageError> {
+    let value = record::encode(&stream, record);
+    if value.len() > RECORD_BYTES_MAX {
+        return Err(StorageError::RecordTooLarge { bytes: value.len() });
+    }
+    Ok(Prepared {
+        partition: Partition::of(&record.user),
+        indexed: Indexed {
+            history_key: keys::history(&stream, &record.user, record.user_epoch),
+            id_key,
+            frozen: frozen.iter().map(features::encode_frozen).collect(),
+        },
+        id: record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe),
+        stream,
+        value,
+    })
+}

@@ -1,0 +1,154 @@
+//! The bounded queue between appenders and the committer, which also hands out the sequences.
+
+use std::collections::{HashMap, VecDeque};
+
+use celeris_model::{ObservationId, Partition, Sequence, StreamName};
+use parking_lot::{Condvar, Mutex};
+
+use super::progress::CommitPosition;
+use crate::error::StorageError;
+use crate::options::StorageOptions;
+use crate::watermark::Watermark;
+
+/// A record that needs only its sequence.
+pub(super) struct Prepared {
+    pub(super) stream: StreamName,
+    pub(super) partition: Partition,
+    /// The client's id, if it gave one.
+    pub(super) id: Option<ObservationId>,
+    /// The encoded record, to be sealed.
+    pub(super) value: Vec<u8>,
+    pub(super) indexed: Indexed,
+}
+
+impl Prepared {
+    fn bytes(&self) -> usize {
+        let frozen: usize = self.indexed.frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.value.len() + self.indexed.history_key.len() + self.indexed.id_key.as_ref().map_or(0, Vec::len) + frozen
+    }
+}
+
+/// What is written beside a record.
+pub(super) struct Indexed {
+    pub(super) history_key: Vec<u8>,
+    pub(super) id_key: Option<Vec<u8>>,
+    /// Complete entries of `frozen`.
+    pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// One thing for the committer to do.
+pub(super) enum Work {
+    Append { sequence: Sequence, prepared: Prepared },
+    DeleteStream(StreamName),
+}
+
+/// Work that shares one write. Never empty.
+pub(super) struct Group {
+    pub(super) work: Vec<Work>,
+    /// The position that is durable once it is written.
+    pub(super) position: CommitPosition,
+}
+
+struct State {
+    waiting: VecDeque<(Work, usize)>,
+    bytes: usize,
+    /// The position handed out last.
+    last: CommitPosition,
+    /// The sequences handed out last.
+    sequences: HashMap<StreamName, Watermark>,
+    closed: bool,
+}
+
+/// First in, first out: the order of appends is the order of positions, of sequences and of the disk.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    arrived: Condvar,
+    limits: StorageOptions,
+}
+
+impl Queue {
+    pub(super) fn new(limits: &StorageOptions, sequences: HashMap<StreamName, Watermark>) -> Self {
+        let state = State { waiting: VecDeque::new(), bytes: 0, last: CommitPosition::START, sequences, closed: false };
+        Self { state: Mutex::new(state), arrived: Condvar::new(), limits: limits.clone() }
+    }
+
+    /// Takes the next place in line.
+    pub(super) fn push(&self, prepared: Prepared) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
+        let bytes = prepared.bytes();
+        let mut state = self.state.lock();
+        self.check_room(&state, bytes)?;
+        let partition = prepared.partition;
+        if !state.sequences.contains_key(&prepared.stream) {
+            state.sequences.insert(prepared.stream.clone(), Watermark::start());
+        }
+        let handed_out = state.sequences.get_mut(&prepared.stream).expect("inserted above where it was missing");
+        let sequence = handed_out.get(partition).next();
+        handed_out.set(partition, sequence);
+        let position = self.enqueue(&mut state, Work::Append { sequence, prepared }, bytes);
+        Ok((position, partition, sequence))
+    }
+
+    /// Puts the deletion of a stream in line; its sequences start again behind it.
+    pub(super) fn push_deletion(&self, stream: StreamName) -> Result<CommitPosition, StorageError> {
+        let mut state = self.state.lock();
+        self.check_room(&state, 0)?;
+        state.sequences.remove(&stream);
+        Ok(self.enqueue(&mut state, Work::DeleteStream(stream), 0))
+    }
+
+    fn check_room(&self, state: &State, bytes: usize) -> Result<(), StorageError> {
+        if state.closed {
+            return Err(StorageError::Closed);
+        }
+        let queued = state.waiting.len();
+        // One piece of work is always let in: it may be larger than a small limit.
+        let too_large = queued > 0 && state.bytes + bytes > self.limits.queue_bytes_max;
+        if queued >= self.limits.queue_records_max || too_large {
+            return Err(StorageError::Overloaded { queued });
+        }
+        Ok(())
+    }
+
+    fn enqueue(&self, state: &mut State, work: Work, bytes: usize) -> CommitPosition {
+        state.last.0 += 1;
+        state.bytes += bytes;
+        state.waiting.push_back((work, bytes));
+        self.arrived.notify_one();
+        state.last
+    }
+
+    /// Waits for work and takes as much as may share a write; `None` once the queue is closed and empty.
+    pub(super) fn take(&self) -> Option<Group> {
+        let mut state = self.state.lock();
+        while state.waiting.is_empty() {
+            if state.closed {
+                return None;
+            }
+            self.arrived.wait(&mut state);
+        }
+        let mut work = Vec::new();
+        let mut bytes = 0;
+        while work.len() < self.limits.commit_records_max.max(1) {
+            let Some((next, size)) = state.waiting.pop_front() else { break };
+            if !work.is_empty() && bytes + size > self.limits.commit_bytes_max {
+                state.waiting.push_front((next, size));
+                break;
+            }
+            bytes += size;
+            work.push(next);
+        }
+        state.bytes -= bytes;
+        let position = CommitPosition(state.last.0 - state.waiting.len() as u64);
+        Some(Group { work, position })
+    }
+
+    /// Lets nothing more in; what is in is still taken.
+    pub(super) fn close(&self) {
+        self.state.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+}

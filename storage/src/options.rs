@@ -1,0 +1,37 @@
+//! The bounds of the store's queues and memory.
+
+/// How much the store may hold in memory and in its queues. Every bound has a sound default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageOptions {
+    /// Records that may wait for the disk; an append beyond it is [`crate::StorageError::Overloaded`].
+    pub queue_records_max: usize,
+    /// Bytes of records that may wait for the disk.
+    pub queue_bytes_max: usize,
+    /// Records that share one write and sync at most.
+    pub commit_records_max: usize,
+    /// Bytes of records that share one write and sync at most (one record is always taken).
+    pub commit_bytes_max: usize,
+    /// Decisions that may wait for the background writer; more are dropped and counted.
+    pub decision_queue_max: usize,
+    /// Memory for blocks, indexes and filters that were read.
+    pub block_cache_bytes: usize,
+    /// Memory for writes that are not in sorted files yet; half of it in addition for decisions.
+    pub write_buffer_bytes: usize,
+    /// Write-ahead log on disk after which the oldest writes are moved to sorted files. Bounds the time of recovery.
+    pub wal_bytes_max: u64,
+}
+
+impl Default for StorageOptions {
+    fn default() -> Self {
+        Self {
+            queue_records_max: 65_536,
+            queue_bytes_max: 64 << 20,
+            commit_records_max: 4096,
+            commit_bytes_max: 1 << 20,
+            decision_queue_max: 8192,
+            block_cache_bytes: 128 << 20,
+            write_buffer_bytes: 64 << 20,
+            wal_bytes_max: 128 << 20,
+        }
+    }
+}

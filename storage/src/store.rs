@@ -1,0 +1,177 @@
+//! The store: opening it in the right order, and closing it clean.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use celeris_model::StreamName;
+use parking_lot::Mutex;
+
+use crate::database::{Batch, BlockCache, Column, Database, Durability, Recovery, Tuning};
+use crate::decisions::Decisions;
+use crate::directory::Directory;
+use crate::error::StorageError;
+use crate::log::{Append, Appended, CommitPosition, Log, LogCounters};
+use crate::options::StorageOptions;
+use crate::{keys, verify, wal_check};
+
+/// One node's store. Cheap to clone: clones share one open directory, which closes with the last of them.
+#[derive(Clone)]
+pub struct Storage {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    log: Log,
+    decisions: Decisions,
+    database: Arc<Database>,
+    /// Held while a revision is chosen and written, so that no two writes choose the same.
+    revisions: Mutex<()>,
+    /// Last, so that the lock outlives the databases.
+    directory: Directory,
+}
+
+impl Storage {
+    /// Opens the store in `dir`, or creates it.
+    ///
+    /// Nothing is served before it is checked: the write-ahead log by [`crate::wal_check`] before RocksDB replays it,
+    /// then every block of the main database. The time is that of reading it all once.
+    ///
+    /// # Errors
+    /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, where the message names the place and says what
+    /// to do; `Io` and `Database` for the rest.
+    pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
+        let directory = Directory::open(dir.as_ref())?;
+        wal_check::check_and_cut(&directory.database())?;
+        let cache = BlockCache::new_lru_cache(options.block_cache_bytes);
+        let tuning = Tuning {
+            recovery: Recovery::Refuse,
+            cache: &cache,
+            write_buffer_bytes: options.write_buffer_bytes,
+            wal_bytes_max: options.wal_bytes_max,
+        };
+        let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
+        let watermarks = verify::verify(&database)?;
+        // Only now is there something that a later opening may not find missing.
+        directory.write_format()?;
+        let tuning =
+            Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
+        let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
+        let log = Log::start(Arc::clone(&database), watermarks, options)?;
+        let inner = Inner { log, decisions, database, revisions: Mutex::new(()), directory };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The data directory. `versions/` and `jobs/` in it are the manager's.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.inner.directory.path()
+    }
+
+    /// Commits what is queued, writes the decisions that wait, and leaves an empty write-ahead log behind. Later writes
+    /// are [`StorageError::Closed`], reads go on. Dropping the last clone does the same. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Poisoned` or `Database`; what was acknowledged is durable all the same.
+    pub fn close(&self) -> Result<(), StorageError> {
+        self.inner.close()
+    }
+
+    /// Enqueues one event. Never waits for the disk to sync; [`crate::Ticket::durable`] does.
+    ///
+    /// Events of one caller keep their order. An observation whose client-given id the stream has already, committed or
+    /// queued, is not enqueued: the answer is the first one. A client that repeats an id that the server made
+    /// (`~partition-sequence`) is answered with that record; it cannot name a new one.
+    ///
+    /// # Errors
+    /// `Overloaded`, `Poisoned`, `Closed`, `ReservedId` or `RecordTooLarge`, with nothing enqueued; or what reading the
+    /// index of ids can fail with.
+    pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
+        self.inner.log.append(append)
+    }
+
+    /// Waits until everything up to `position` is durable.
+    ///
+    /// # Errors
+    /// `Poisoned` if it will never be known to be; `Closed`.
+    pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
+        self.inner.log.progress().wait(position).await
+    }
+
+    /// Whether everything up to `position` is durable now.
+    #[must_use]
+    pub fn is_durable(&self, position: CommitPosition) -> bool {
+        self.inner.log.progress().is_durable(position)
+    }
+
+    /// Whether the store still accepts writes.
+    ///
+    /// # Errors
+    /// `Poisoned`, with the first failure.
+    pub fn health(&self) -> Result<(), StorageError> {
+        self.inner.log.progress().health()
+    }
+
+    /// What the log has done since the store was opened.
+    #[must_use]
+    pub fn counters(&self) -> LogCounters {
+        self.inner.log.counters()
+    }
+
+    /// Deletes a stream: its items at once, its records and ids behind what is in the queue. The answer is the position
+    /// at which that is durable. The caller guarantees that no append of the stream is under way.
+    ///
+    /// # Errors
+    /// `Overloaded`, `Poisoned`, `Closed` or `Database`.
+    pub fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
+        let mut batch = self.inner.database.batch();
+        batch.delete_prefix(Column::Items, &keys::of_stream(stream));
+        self.commit(batch)?;
+        self.inner.log.delete_stream(stream)
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        &self.inner.log
+    }
+
+    pub(crate) fn decisions(&self) -> &Decisions {
+        &self.inner.decisions
+    }
+
+    /// Writes and syncs. A failure poisons the log too: both share the write-ahead log, whose state is unknown then.
+    pub(crate) fn commit(&self, batch: Batch) -> Result<(), StorageError> {
+        self.inner.log.check_writable()?;
+        batch.commit(Durability::Synced).inspect_err(|error| self.inner.log.progress().poison(&error.to_string()))
+    }
+
+    /// Writes and syncs what `fill` puts under a revision that is greater than any before.
+    pub(crate) fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
+        let _chosen = self.inner.revisions.lock();
+        // RocksDB counts its writes, and this write raises the count, so the next revision is greater.
+        let revision = self.inner.database.latest_write() + 1;
+        let mut batch = self.inner.database.batch();
+        fill(&mut batch, revision);
+        self.commit(batch)?;
+        Ok(revision)
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<(), StorageError> {
+        self.log.stop();
+        self.decisions.stop()?;
+        self.log.progress().health()?;
+        self.database.flush()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, dir = %self.directory.path().display(), "the store was not closed clean");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Many writers, few syncs, and a queue that has an end.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod scenario;
+
+use celeris_model::Sequence;
+use celeris_storage::{Appended, CommitPosition, Storage, StorageError, StorageOptions};
+use scenario::{append, assert_consistent, new, observation, open, stream, user};
+
+#[tokio::test]
+async fn concurrent_writers_share_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let writers: Vec<_> = (0..64)
+        .map(|writer| {
+            let storage = storage.clone();
+            tokio::spawn(async move {
+                for epoch in 1..=50 {
+                    let record = observation(&user(&format!("user-{writer}")), epoch);
+                    new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let counters = storage.counters();
+    assert_eq!(counters.records, 64 * 50);
+    // Each of the 50 rounds needs one sync or two; a quarter of the records is far above that on any machine.
+    assert!(counters.commits * 4 < counters.records, "{counters:?}");
+    assert_consistent(&storage, &stream("films"));
+}
+
+#[tokio::test]
+async fn appends_of_one_caller_keep_their_order_and_waits_are_monotonic() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let tickets: Vec<_> =
+        (1..=300).map(|epoch| new(storage.append(append(observation(&user("u"), epoch))).unwrap())).collect();
+    assert!(tickets.is_sorted_by_key(|ticket| ticket.position()));
+    assert!(storage.is_durable(CommitPosition::START));
+    storage.wait_durable(tickets[150].position()).await.unwrap();
+    assert!(tickets[..=150].iter().all(|ticket| ticket.is_durable() && storage.is_durable(ticket.position())));
+    for (index, ticket) in tickets.iter().enumerate() {
+        assert_eq!(ticket.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StorageOptions { queue_records_max: 4, commit_records_max: 2, ..StorageOptions::default() };
+    let storage = Storage::open(dir.path(), &options).unwrap();
+    let mut accepted = Vec::new();
+    let mut refused = 0;
+    let mut epoch = 1;
+    // A push takes a microsecond and a sync many of them, so the queue fills up at once.
+    while refused < 100 || accepted.len() < 20 {
+        match storage.append(append(observation(&user("u"), epoch))) {
+            Ok(Appended::New(ticket)) => {
+                accepted.push(ticket);
+                epoch += 1;
+            }
+            Err(StorageError::Overloaded { queued }) => {
+                assert_eq!(queued, 4);
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for (index, ticket) in accepted.iter().enumerate() {
+        assert_eq!(ticket.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
+    }
+    assert_eq!(storage.counters().records, accepted.len() as u64);
+    assert_consistent(&storage, &stream("films"));
+}
+
+#[tokio::test]
+async fn an_oversized_record_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let mut record = observation(&user("u"), 1);
+    record.feedback = Some("x".repeat(70_000));
+    assert!(matches!(storage.append(append(record)), Err(StorageError::RecordTooLarge { bytes: 70_000.. })));
+    let committed = new(storage.append(append(observation(&user("u"), 1))).unwrap()).durable().await.unwrap();
+    assert_eq!(committed.sequence, Sequence(1), "a refused record takes no sequence");
+}

@@ -1,0 +1,97 @@
+//! What an observation is called, and that the name is taken once.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod scenario;
+
+use celeris_model::{Record, RecordKind};
+use celeris_storage::{Append, Appended, StorageError};
+use scenario::{append, assert_consistent, existing, id, log_of, new, observation, open, stream, user};
+
+fn named(user_name: &str, epoch: u64, text: &str) -> Record {
+    Record { observation_id: Some(id(text)), ..observation(&user(user_name), epoch) }
+}
+
+#[tokio::test]
+async fn an_id_that_is_pending_or_committed_is_answered_with_the_first_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let first = new(storage.append(append(named("alice", 1, "o-1"))).unwrap());
+    // Whether or not the committer has got to it by now: the answer is the same.
+    let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
+    assert_eq!(repeat.record, named("alice", 1, "o-1"));
+    assert_eq!(repeat.ticket.durable().await.unwrap(), first.durable().await.unwrap());
+    let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
+    assert_eq!(repeat.record, named("alice", 1, "o-1"));
+    assert!(repeat.ticket.is_durable());
+    // Ids are unique in a stream only.
+    let elsewhere = Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new() };
+    new(storage.append(elsewhere).unwrap()).durable().await.unwrap();
+    drop(storage);
+    let storage = open(dir.path());
+    let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
+    assert_eq!(repeat.record, named("alice", 1, "o-1"));
+    assert_eq!(repeat.ticket.durable().await.unwrap(), first.durable().await.unwrap());
+    assert_eq!(storage.watermark(&stream("films")).records(), 1);
+}
+
+#[test]
+fn of_many_concurrent_appends_of_one_id_one_is_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    for round in 0..200 {
+        let text = format!("o-{round}");
+        let news = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|writer| {
+                    let (storage, text) = (&storage, &text);
+                    scope.spawn(move || {
+                        let record = named(&format!("user-{writer}"), round + 1, text);
+                        matches!(storage.append(append(record)).unwrap(), Appended::New(_))
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).filter(|new| *new).count()
+        });
+        assert_eq!(news, 1, "round {round}");
+    }
+    storage.close().unwrap();
+    assert_eq!(log_of(&storage, &stream("films")).len(), 200);
+}
+
+#[tokio::test]
+async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let record = observation(&user("alice"), 1);
+    let committed = new(storage.append(append(record.clone())).unwrap()).durable().await.unwrap();
+    assert_eq!(committed.observation_id, id(&format!("~{}-1", committed.partition.index())));
+    let found = storage.observation(&stream("films"), &committed.observation_id).unwrap();
+    assert_eq!(found, Some((committed.partition, committed.sequence, record.clone())));
+    // A client that repeats its observation under the id that it was told.
+    let told = Record { observation_id: Some(committed.observation_id.clone()), ..record.clone() };
+    let repeat = existing(storage.append(append(told)).unwrap());
+    assert_eq!((repeat.record, repeat.ticket.durable().await.unwrap()), (record, committed));
+    for taken in ["~0-999", "~", "~x"] {
+        let error = storage.append(append(named("alice", 2, taken))).unwrap_err();
+        assert!(matches!(&error, StorageError::ReservedId { id } if id == taken), "{error}");
+        assert_eq!(storage.observation(&stream("films"), &id(taken)).unwrap(), None);
+    }
+    assert_eq!(storage.watermark(&stream("films")).records(), 1);
+}
+
+#[tokio::test]
+async fn a_correction_names_its_observation_and_takes_no_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    new(storage.append(append(named("alice", 1, "o-1"))).unwrap());
+    let correction = Record { kind: RecordKind::Correct, label: 1.0, ..named("alice", 2, "o-1") };
+    new(storage.append(append(correction.clone())).unwrap()).durable().await.unwrap();
+    let (.., found) = storage.observation(&stream("films"), &id("o-1")).unwrap().unwrap();
+    assert_eq!(found, named("alice", 1, "o-1"));
+    let history = storage.history(&stream("films"), &user("alice")).unwrap();
+    assert_eq!(
+        history.into_iter().map(|(_, record)| record).collect::<Vec<_>>(),
+        [named("alice", 1, "o-1"), correction]
+    );
+    assert_consistent(&storage, &stream("films"));
+}

@@ -1,0 +1,225 @@
+//! Items, features, frozen features, catalog documents and decisions.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod scenario;
+
+use celeris_model::{Decision, DecisionId, ShownSlot, Timestamp, UserEpoch, VersionId};
+use celeris_storage::{
+    Append, CatalogBatch, CatalogKey, FrozenFeatures, Storage, StorageError, StorageOptions, Watermark,
+};
+use scenario::{append, crash_image, files, fill, flip, item, model, new, observation, open, stream, user};
+use serde_json::{Map, Value, json};
+
+fn attributes(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+fn frozen(version: u64) -> FrozenFeatures {
+    FrozenFeatures {
+        model: model("films"),
+        version: VersionId(version),
+        item: item("m1"),
+        offset: 3.5,
+        features: vec![0.25, 1.0],
+    }
+}
+
+fn decision(id: &str) -> Decision {
+    Decision {
+        id: DecisionId::new(id).unwrap(),
+        model: model("films"),
+        version: VersionId(1),
+        user: user("alice"),
+        user_epoch: UserEpoch(4),
+        timestamp: Timestamp(1),
+        seed: 7,
+        policy: r#"{"name":"greedy"}"#.to_owned(),
+        pool: false,
+        shown: vec![ShownSlot { item: item("m1"), score: 4.0, std_error: 0.5, propensity: Some(1.0) }],
+        candidates: 20,
+    }
+}
+
+#[test]
+fn revisions_of_an_item_grow_even_across_its_deletion() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let films = stream("films");
+    let first = storage.put_item(&films, &item("m1"), &attributes(json!({"title": "M", "year": 1931}))).unwrap();
+    let second = storage.put_item(&films, &item("m1"), &attributes(json!({"title": "M"}))).unwrap();
+    storage.delete_item(&films, &item("m1")).unwrap();
+    assert_eq!(storage.item(&films, &item("m1")).unwrap(), None);
+    drop(storage);
+    let storage = open(dir.path());
+    let third = storage.put_item(&films, &item("m1"), &attributes(json!({}))).unwrap();
+    assert!(first < second && second < third, "{first}, {second}, {third}");
+    assert_eq!(storage.item(&films, &item("m1")).unwrap().unwrap().revision, third);
+    let put = storage.put_item_features(&model("films"), &item("m1"), vec![0.5, 1.0]).unwrap();
+    assert!(put > third);
+    let features = storage.item_features(&model("films"), &item("m1")).unwrap().unwrap();
+    assert_eq!((features.features, features.revision), (vec![0.5, 1.0], put));
+    storage.delete_item_features(&model("films"), &item("m1")).unwrap();
+    assert_eq!(storage.item_features(&model("films"), &item("m1")).unwrap(), None);
+}
+
+#[test]
+fn pages_of_items_cover_the_stream_once_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let names: Vec<_> = (0..25).map(|n| item(&format!("{n}"))).collect();
+    let title = attributes(json!({"title": "T"}));
+    storage.put_items(&stream("films"), names.iter().map(|name| (name, &title))).unwrap();
+    storage.put_item(&stream("filmss"), &item("other"), &title).unwrap();
+    storage.put_item(&stream("filmt"), &item("other"), &title).unwrap();
+    let mut listed = Vec::new();
+    loop {
+        let page = storage.items(&stream("films"), listed.last(), 10).unwrap();
+        assert!(page.len() <= 10);
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.iter().all(|(_, record)| record.attributes == title));
+        listed.extend(page.into_iter().map(|(name, _)| name));
+    }
+    assert_eq!(listed, names, "shorter names first, then bytewise");
+    assert!(storage.items(&stream("films"), None, 0).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn features_freeze_with_the_record_that_learnt_from_them() {
+    let live = tempfile::tempdir().unwrap();
+    let storage = open(live.path());
+    let with_frozen = |epoch| Append { frozen: vec![frozen(epoch)], ..append(observation(&user("u"), epoch)) };
+    for version in 1..=3 {
+        new(storage.append(with_frozen(version)).unwrap()).durable().await.unwrap();
+    }
+    let image = tempfile::tempdir().unwrap();
+    crash_image(live.path(), image.path());
+    let storage = open(image.path());
+    for version in 1..=3 {
+        let found = storage.frozen(&model("films"), VersionId(version), &item("m1")).unwrap();
+        assert_eq!(found, Some(frozen(version)));
+    }
+    assert_eq!(storage.frozen(&model("films"), VersionId(4), &item("m1")).unwrap(), None);
+}
+
+#[tokio::test]
+async fn deleting_a_stream_takes_what_came_before_and_nothing_of_its_neighbours() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    fill(&storage, 0..30).await;
+    let neighbour = Append { stream: stream("filmt"), ..append(observation(&user("u"), 1)) };
+    new(storage.append(neighbour).unwrap()).durable().await.unwrap();
+    storage.put_item(&stream("films"), &item("m1"), &Map::new()).unwrap();
+    let deleted = storage.delete_stream(&stream("films")).unwrap();
+    let after = new(storage.append(append(observation(&user("user-1"), 1))).unwrap());
+    storage.wait_durable(deleted).await.unwrap();
+    assert_eq!(after.durable().await.unwrap().sequence.0, 1);
+    drop(storage);
+    let storage = open(dir.path());
+    assert_eq!(storage.watermark(&stream("films")).records(), 1);
+    assert_eq!(storage.history(&stream("films"), &user("user-1")).unwrap().len(), 1);
+    assert!(storage.history(&stream("films"), &user("user-0")).unwrap().is_empty());
+    assert_eq!(storage.item(&stream("films"), &item("m1")).unwrap(), None);
+    assert_eq!(storage.watermark(&stream("filmt")).records(), 1);
+    let text = serde_json::to_string(&storage.watermark(&stream("filmt"))).unwrap();
+    assert_eq!(serde_json::from_str::<Watermark>(&text).unwrap(), storage.watermark(&stream("filmt")));
+    assert!(serde_json::from_str::<Watermark>("[1,2]").is_err());
+}
+
+#[test]
+fn catalog_changes_happen_together_and_lists_follow_the_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let key = |parts: &[&str]| CatalogKey::new(parts.iter().copied()).unwrap();
+    let mut batch = CatalogBatch::new();
+    batch.put(key(&["model", "a"]), &json!({"dim": 1})).unwrap();
+    batch.put(key(&["model", "b"]), &json!({"dim": 2})).unwrap();
+    batch.put(key(&["models", "c"]), &json!({"dim": 3})).unwrap();
+    batch.put(key(&["version", "a", "1"]), &json!({"n": 1})).unwrap();
+    storage.commit_catalog(&batch).unwrap();
+    let mut batch = CatalogBatch::new();
+    batch.delete(key(&["model", "a"])).put(key(&["model", "b"]), &json!({"dim": 5})).unwrap();
+    storage.commit_catalog(&batch).unwrap();
+    drop(storage);
+    let storage = open(dir.path());
+    assert_eq!(storage.list_catalog(&key(&["model"])).unwrap(), [(key(&["model", "b"]), json!({"dim": 5}))]);
+    assert_eq!(storage.catalog::<Value>(&key(&["model", "a"])).unwrap(), None);
+    assert_eq!(storage.catalog(&key(&["version", "a", "1"])).unwrap(), Some(json!({"n": 1})));
+    assert!(matches!(storage.catalog::<u64>(&key(&["model", "b"])), Err(StorageError::Document { .. })));
+    assert!(matches!(CatalogKey::new(["model", ""]), Err(StorageError::CatalogKey { .. })));
+    assert!(matches!(CatalogKey::new(["x".repeat(257)]), Err(StorageError::CatalogKey { .. })));
+    assert!(matches!(CatalogKey::new(Vec::<String>::new()), Err(StorageError::CatalogKey { .. })));
+}
+
+#[test]
+fn decisions_are_readable_after_a_flush_and_after_the_process_ends() {
+    let live = tempfile::tempdir().unwrap();
+    let storage = open(live.path());
+    for n in 0..1000 {
+        assert!(storage.record_decision(decision(&format!("d-{n}"))));
+    }
+    storage.flush_decisions();
+    let image = tempfile::tempdir().unwrap();
+    crash_image(live.path(), image.path());
+    let storage = open(image.path());
+    for n in 0..1000 {
+        let expected = decision(&format!("d-{n}"));
+        assert_eq!(storage.decision(&model("films"), &expected.id).unwrap(), Some(expected));
+    }
+    assert_eq!(storage.decisions_dropped(), 0);
+    storage.close().unwrap();
+    assert!(!storage.record_decision(decision("late")));
+    assert_eq!(storage.decisions_dropped(), 1);
+}
+
+#[test]
+fn a_damaged_end_of_the_decisions_does_not_keep_the_store_from_opening() {
+    let live = tempfile::tempdir().unwrap();
+    let storage = open(live.path());
+    for n in 0..10 {
+        assert!(storage.record_decision(decision(&format!("d-{n}"))));
+        storage.flush_decisions();
+    }
+    let image = tempfile::tempdir().unwrap();
+    crash_image(live.path(), image.path());
+    let wal = files(&image.path().join("decisions"), "log").pop().unwrap();
+    let middle = usize::try_from(std::fs::metadata(&wal).unwrap().len()).unwrap() / 2;
+    flip(&wal, 8 * middle);
+    let storage = open(image.path());
+    let found = |n: u64| storage.decision(&model("films"), &decision(&format!("d-{n}")).id).unwrap();
+    assert_eq!(found(0), Some(decision("d-0")));
+    assert_eq!(found(9), None);
+}
+
+#[test]
+fn decisions_that_find_no_room_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StorageOptions { decision_queue_max: 1, ..StorageOptions::default() };
+    let storage = Storage::open(dir.path(), &options).unwrap();
+    let accepted: Vec<usize> = (0..5000).filter(|n| storage.record_decision(decision(&format!("d-{n}")))).collect();
+    storage.flush_decisions();
+    assert_eq!(storage.decisions_dropped() as usize, 5000 - accepted.len());
+    assert!(storage.decisions_dropped() > 0);
+    for n in accepted {
+        let id = DecisionId::new(format!("d-{n}")).unwrap();
+        assert!(storage.decision(&model("films"), &id).unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn deleting_a_model_leaves_the_stream_and_other_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let other = FrozenFeatures { model: model("other"), ..frozen(1) };
+    let record = Append { frozen: vec![frozen(1), other.clone()], ..append(observation(&user("u"), 1)) };
+    new(storage.append(record).unwrap()).durable().await.unwrap();
+    storage.put_item_features(&model("films"), &item("m1"), vec![1.0]).unwrap();
+    assert!(storage.record_decision(decision("d")));
+    storage.delete_model(&model("films")).unwrap();
+    assert_eq!(storage.frozen(&model("films"), VersionId(1), &item("m1")).unwrap(), None);
+    assert_eq!(storage.item_features(&model("films"), &item("m1")).unwrap(), None);
+    assert_eq!(storage.decision(&model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
+    assert_eq!(storage.frozen(&model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
+    assert_eq!(storage.watermark(&stream("films")).records(), 1);
+}

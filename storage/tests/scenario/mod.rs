@@ -1,0 +1,158 @@
+//! What the scenarios share: a small world of users and items, and the disk under a store.
+#![allow(clippy::unwrap_used, dead_code, reason = "a panic is how a test fails; no scenario needs everything")]
+
+use std::fs;
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
+
+use celeris_model::{
+    ItemId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
+    UserEpoch, UserId, VersionId,
+};
+use celeris_storage::{Append, Appended, Existing, LogRange, Storage, StorageOptions, Ticket};
+
+pub fn stream(name: &str) -> StreamName {
+    StreamName::new(name).unwrap()
+}
+
+pub fn model(name: &str) -> ModelName {
+    ModelName::new(name).unwrap()
+}
+
+pub fn user(name: &str) -> UserId {
+    UserId::new(name).unwrap()
+}
+
+pub fn item(name: &str) -> ItemId {
+    ItemId::new(name).unwrap()
+}
+
+pub fn id(text: &str) -> ObservationId {
+    ObservationId::new(text).unwrap()
+}
+
+/// A usual observation: no client id, one prediction by the stream's own model.
+pub fn observation(user: &UserId, epoch: u64) -> Record {
+    Record {
+        kind: RecordKind::Observe,
+        user: user.clone(),
+        user_epoch: UserEpoch(epoch),
+        item: Some(item(&format!("item-{}", epoch % 97))),
+        label: 0.5 + (epoch % 10) as f32 / 2.0,
+        weight: 1.0,
+        feedback: None,
+        timestamp: Timestamp(1_700_000_000_000 + i64::try_from(epoch).unwrap()),
+        observation_id: None,
+        decision: None,
+        predictions: vec![Prediction { model: model("films"), version: VersionId(1), predicted: 3.5 }],
+    }
+}
+
+pub fn append(record: Record) -> Append {
+    Append { stream: stream("films"), record, frozen: Vec::new() }
+}
+
+pub fn new(appended: Appended) -> Ticket {
+    match appended {
+        Appended::New(ticket) => ticket,
+        Appended::Existing(existing) => panic!("{existing:?} was there already"),
+    }
+}
+
+pub fn existing(appended: Appended) -> Existing {
+    match appended {
+        Appended::Existing(existing) => existing,
+        Appended::New(ticket) => panic!("{ticket:?} is a second one"),
+    }
+}
+
+pub fn open(dir: &Path) -> Storage {
+    Storage::open(dir, &StorageOptions::default()).unwrap()
+}
+
+/// Appends usual observations of a few users, by running number, and waits for each.
+pub async fn fill(storage: &Storage, numbers: Range<u64>) {
+    for n in numbers {
+        let record = observation(&user(&format!("user-{}", n % 5)), n / 5 + 1);
+        new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+    }
+}
+
+/// All records of a stream by partition, in sequence order.
+pub fn log_of(storage: &Storage, stream: &StreamName) -> Vec<(Partition, Sequence, Record)> {
+    let mut records = Vec::new();
+    for partition in Partition::all() {
+        let range = LogRange { stream: stream.clone(), partition, after: Sequence(0), up_to: Sequence(u64::MAX) };
+        let outcome = storage
+            .scan(&range, |sequence, record| {
+                records.push((partition, sequence, record));
+                ControlFlow::<()>::Continue(())
+            })
+            .unwrap();
+        assert!(outcome.is_continue());
+    }
+    records
+}
+
+/// The log, the history index, the watermark and the names of records say the same.
+pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
+    let log = log_of(storage, stream);
+    let watermark = storage.watermark(stream);
+    assert_eq!(watermark.records(), log.len() as u64);
+    let mut users: Vec<UserId> = log.iter().map(|(.., record)| record.user.clone()).collect();
+    users.sort();
+    users.dedup();
+    for user in users {
+        let expected: Vec<(Sequence, Record)> = log
+            .iter()
+            .filter(|(.., record)| record.user == user)
+            .map(|(_, sequence, record)| (*sequence, record.clone()))
+            .collect();
+        assert_eq!(storage.last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
+        assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} is not what the log says");
+    }
+    let mut next = std::collections::HashMap::new();
+    for (partition, sequence, _) in &log {
+        let expected = next.entry(*partition).or_insert(1);
+        assert_eq!(sequence.0, *expected, "a gap in {partition:?}");
+        *expected += 1;
+        assert!(*sequence <= watermark.get(*partition));
+    }
+}
+
+/// A copy of the directory as a crash at this moment would leave it, without the lock.
+pub fn crash_image(dir: &Path, image: &Path) {
+    fs::create_dir_all(image).unwrap();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let target = image.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            crash_image(&entry.path(), &target);
+        } else if entry.file_name() != "LOCK" {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The files of the main database with this extension that are not empty, oldest first.
+pub fn database_files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    files(&dir.join("db"), extension)
+}
+
+/// The files in `dir` with this extension that are not empty, oldest first.
+pub fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .filter(|path| fs::metadata(path).unwrap().len() > 0)
+        .collect();
+    files.sort();
+    files
+}
+
+pub fn flip(path: &Path, bit: usize) {
+    let mut data = fs::read(path).unwrap();
+    data[bit / 8] ^= 1 << (bit % 8);
+    fs::write(path, data).unwrap();
+}
