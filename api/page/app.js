@@ -13,15 +13,17 @@ const ROWS = 25;
 const ROWS_MAX = 500;
 /** The most candidates that one request may carry. */
 const CANDIDATES_MAX = 10_000;
-const HISTORY_MAX = 200;
+/** All that the service gives, since what was rated leaves the ranking; fewer are drawn. */
+const HISTORY_MAX = 10_000;
+const EVENTS_MAX = 200;
 const TYPING_MS = 120;
 
 /** What each policy does, in a line; those that draw at random show their propensities. */
 const POLICIES = {
-  greedy: { chance: false, does: 'the best score first: nothing here is chance' },
-  lin_ucb: { chance: false, does: 'score plus a bonus for what is uncertain' },
-  thompson: { chance: true, does: 'draws a taste you might have, and ranks by it' },
-  epsilon_greedy: { chance: true, does: 'mostly the best, now and then anything' },
+  greedy: { chance: false, does: 'always the best score first' },
+  lin_ucb: { chance: false, does: 'with a bonus for what is uncertain' },
+  thompson: { chance: true, does: 'by a taste that you might have' },
+  epsilon_greedy: { chance: true, does: 'mostly the best, sometimes anything' },
 };
 
 const state = {
@@ -112,7 +114,8 @@ async function rank({ moves = false, seed } = {}) {
     state.decision = reply;
     ranking.show(reply.items, { catalogue: state.catalogue, moves, chance: POLICIES[state.policy].chance });
     byId('more').hidden = reply.items.length >= body.items.length || state.rows >= ROWS_MAX;
-    say(`ranked ${count(body.items.length)} titles in ${Math.round(performance.now() - started)} ms${circumstances(reply)}`);
+    const took = Math.round(performance.now() - started);
+    say(`ranked ${count(body.items.length)} titles in ${took} ms${circumstances(reply)}`);
     list.dataset.epoch = reply.user_epoch;
     list.setAttribute('aria-busy', 'false');
   } catch (problem) {
@@ -123,49 +126,58 @@ async function rank({ moves = false, seed } = {}) {
   }
 }
 
-/** Whether there is anything to rank, and anything to rank with; shows what is missing instead. */
+/** Where the grey rows still wait, nothing will come: the notice says why. */
+function withoutRanking() {
+  if (ranking.order.length > 0) return;
+  showNothing('There is no ranking to show. Choose something else, or reload the page to try again.');
+}
+
+/** Whether there is anything to rank; shows what is missing instead. */
 function rankable(matching) {
   const { model, catalogue } = state;
   let missing = null;
-  if (model.active_version === null) {
-    missing = `“${model.name}” has ${count(model.observations)} observations but was never trained. Press “Retrain” and it will be.`;
-  } else if (catalogue.size === 0) {
+  if (catalogue.size === 0) {
     missing = `“${model.name}” has no titles yet. Put some with PUT /v1/models/${model.name}/items/{item}.`;
   } else if (matching.length === 0) {
     missing = state.query ? `No title left to rate matches “${state.query}”.` : 'You have rated everything here.';
   }
-  byId('nothing').hidden = missing === null;
-  byId('nothing').textContent = missing ?? '';
-  if (missing === null) return true;
-  ranking.show([], { catalogue, moves: false, chance: false });
+  if (missing !== null) {
+    showNothing(missing);
+    return false;
+  }
+  byId('nothing').hidden = true;
+  return true;
+}
+
+function showNothing(words) {
+  byId('nothing').textContent = words;
+  byId('nothing').hidden = false;
+  ranking.show([], { catalogue: state.catalogue, moves: false, chance: false });
   byId('ranking').setAttribute('aria-busy', 'false');
   byId('more').hidden = true;
   say('');
-  return false;
 }
 
 function circumstances({ cold, pool }) {
   if (pool) return ' · drawn at random for the validation pool';
-  return cold ? ' · by everyone’s taste, until you rate' : '';
+  return cold ? ' · everyone’s taste so far' : '';
 }
 
 async function refreshUser() {
   const { model, user, catalogue } = state;
-  // A model without a version can say nothing of anyone, and that is no mistake to report.
-  const reply = model.active_version === null
-    ? { history: [], observations: 0, user_epoch: 0 }
-    : await api.getUser(model.name, user, HISTORY_MAX);
+  const reply = await api.getUser(model.name, user, HISTORY_MAX);
   if (user !== state.user) return;
-  state.history = reply.history;
+  // What was retracted names no item any more.
+  state.history = reply.history.filter((event) => event.item !== null);
   state.epoch = Math.max(state.epoch, reply.user_epoch);
-  for (const { item } of reply.history) state.rated.add(item);
-  showRatings(reply.history, { total: reply.observations, catalogue });
+  for (const { item } of state.history) state.rated.add(item);
+  showRatings(state.history.slice(0, EVENTS_MAX), { total: reply.observations, catalogue });
   drawErrors();
 }
 
 function drawErrors() {
   const everyone = state.model.recent_loss?.rmse ?? null;
-  showErrors(state.history, { everyone, title: (item) => state.catalogue.get(item).name });
+  showErrors(state.history.slice(0, EVENTS_MAX), { everyone, title: (item) => state.catalogue.get(item).name });
 }
 
 async function refreshModel() {
@@ -173,6 +185,8 @@ async function refreshModel() {
   const [model, { versions }] = await Promise.all([api.getModel(name), api.listVersions(name)]);
   if (name !== state.model.name) return;
   state.model = model;
+  const untrained = versions.some((version) => version.active && version.algorithm === 'untrained');
+  byId('untrained').hidden = !untrained;
   showModel(model, versions, (version) => guarded(() => serve(version)));
 }
 
@@ -188,7 +202,12 @@ function rate(item, label) {
     const shown = decision?.logged && decision.items.some((slot) => slot.item === item);
     let reply;
     try {
-      reply = await api.observe(model.name, { user, item, label, ...(shown ? { decision_id: decision.decision_id } : {}) });
+      reply = await api.observe(model.name, {
+        user,
+        item,
+        label,
+        ...(shown ? { decision_id: decision.decision_id } : {}),
+      });
     } catch (problem) {
       ranking.mark(item, 0);
       state.rated.delete(item);
@@ -208,7 +227,8 @@ function rate(item, label) {
 
 function announce(item, label, predicted) {
   const guess = typeof predicted === 'number' ? `, predicted ${predicted.toFixed(1)}` : '';
-  byId('announcement').textContent = `${state.catalogue.get(item).name}: ${label} of 5${guess}. The ranking has changed.`;
+  byId('announcement').textContent =
+    `${state.catalogue.get(item).name}: ${label} of 5${guess}. The ranking has changed.`;
 }
 
 async function serve(version) {
@@ -235,7 +255,11 @@ function say(words) {
 
 function showGenres() {
   const chip = (genre, words) =>
-    element('button', { type: 'button', class: 'chip', 'aria-pressed': String(state.genre === genre), onclick: () => pickGenre(genre) }, words);
+    element(
+      'button',
+      { type: 'button', class: 'chip', 'aria-pressed': String(state.genre === genre), onclick: () => pickGenre(genre) },
+      words,
+    );
   const genres = state.catalogue.genres();
   byId('genres').hidden = genres.length === 0;
   byId('genres').replaceChildren(chip(null, 'All'), ...genres.map((genre) => chip(genre, genre)));
@@ -254,7 +278,12 @@ function showPolicy() {
 }
 
 function createModelCommand() {
-  return `curl -X POST ${location.origin}/v1/models \\\n  -H 'content-type: application/json' \\\n  -d '{"name": "movies", "dim": 20}'`;
+  const lines = [
+    `curl -X POST ${location.origin}/v1/models`,
+    "  -H 'content-type: application/json'",
+    `  -d '{"name": "movies", "dim": 20}'`,
+  ];
+  return lines.join(' \\\n');
 }
 
 /** Runs what may fail, and shows kindly what went wrong. */
@@ -264,6 +293,7 @@ async function guarded(work) {
     await work();
   } catch (problem) {
     if (problem.name === 'AbortError') return;
+    withoutRanking();
     byId('notice-title').textContent = problem.title ?? 'Something went wrong on this page';
     byId('notice-detail').textContent = problem.detail ?? problem.message;
     byId('notice').hidden = false;

@@ -28,7 +28,9 @@ const folded = (text) => text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCas
 
 function entry({ item, attributes }) {
   const full = typeof attributes?.title === 'string' ? attributes.title : item;
-  const genres = Array.isArray(attributes?.genres) ? attributes.genres.filter((genre) => typeof genre === 'string') : [];
+  const genres = Array.isArray(attributes?.genres)
+    ? attributes.genres.filter((genre) => typeof genre === 'string')
+    : [];
   const { name, year } = splitTitle(full);
   return { item, full, name, year, genres, search: folded(`${name} ${full}`) };
 }
@@ -67,7 +69,7 @@ export class Catalogue {
     return [...frequency].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([genre]) => genre);
   }
 
-  /** Ids of the items of `genre` (null for any) whose title holds every word of `query`, but none that `rated` holds. */
+  /** Ids of the items of `genre` (null for any) whose titles hold every word of `query`, but none of those `rated`. */
   select({ genre, query, rated }) {
     const words = folded(query).split(/\s+/).filter(Boolean);
     const chosen = [];

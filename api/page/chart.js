@@ -46,13 +46,17 @@ function grid(ceiling, y) {
     );
   }
   const middle = (BOX.left + BOX.width - BOX.right) / 2;
-  lines.push(drawn('text', { class: 'tick', x: middle, y: BOX.height - 5, 'text-anchor': 'middle' }, 'your ratings, in order'));
+  lines.push(
+    drawn('text', { class: 'tick', x: middle, y: BOX.height - 5, 'text-anchor': 'middle' }, 'your ratings, in order'),
+  );
   return lines;
 }
 
 function reference(everyone, ceiling, y) {
   if (everyone === null || everyone > ceiling) return [];
-  return [drawn('line', { class: 'everyone', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(everyone), y2: y(everyone) })];
+  return [
+    drawn('line', { class: 'everyone', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(everyone), y2: y(everyone) }),
+  ];
 }
 
 function marks(points, { x, y, title }) {
@@ -65,7 +69,9 @@ function marks(points, { x, y, title }) {
     ),
   );
   if (points.length === 0) return [];
-  const path = points.map(({ rmse }, index) => `${index ? 'L' : 'M'}${x(index).toFixed(1)} ${y(rmse).toFixed(1)}`).join('');
+  const path = points
+    .map(({ rmse }, index) => `${index ? 'L' : 'M'}${x(index).toFixed(1)} ${y(rmse).toFixed(1)}`)
+    .join('');
   const last = points.length - 1;
   return [
     ...dots,
@@ -77,10 +83,11 @@ function marks(points, { x, y, title }) {
 function caption(points, history) {
   if (points.length > 1) return `stars off, over the last ${Math.min(points.length, WINDOW)} ratings`;
   if (points.length === 1) return 'stars off, at the first rating';
-  return history.length ? 'earlier ratings came without a prediction; rate a title' : 'rate a title to see how far off it was';
+  return history.length ? 'no prediction on record yet' : 'rate a title to see how far off it was';
 }
 
 function summary(points) {
   if (points.length === 0) return 'No predictions to compare yet';
-  return `Error of ${points.length} predictions: from ${points[0].rmse.toFixed(2)} to ${points.at(-1).rmse.toFixed(2)} stars`;
+  const [first, last] = [points[0], points.at(-1)].map((point) => point.rmse.toFixed(2));
+  return `Error of ${points.length} predictions: from ${first} to ${last} stars`;
 }

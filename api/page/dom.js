@@ -2,7 +2,7 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** `element('li', {class: 'row', 'data-item': '7', onclick: f}, child, 'text')`; attributes that are null are left out. */
+/** `element('li', {class: 'row', 'data-item': '7', onclick: f}, child, 'text')`; what is null is left out. */
 export function element(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);
 }

@@ -6,12 +6,16 @@ import { byId, count, element } from './dom.js';
 const POLL_MS = 300;
 const ERRORS_MAX = 1;
 const FINAL = ['succeeded', 'rejected', 'failed'];
-const SPANS = [['day', 86_400_000], ['hour', 3_600_000], ['minute', 60_000]];
+const SPANS = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+];
 
 /** Shows a model and its versions; `use(version)` is called to switch to another. */
 export function showModel(model, versions, use) {
   const facts = [
-    ['Version', model.active_version === null ? 'none yet' : `v${model.active_version}`],
+    ['Version', `v${model.active_version}`],
     ['Dimension', count(model.dim)],
     ['Observations', count(model.observations)],
     ['Titles', count(model.items)],
@@ -29,7 +33,11 @@ function versionRow({ version, active, algorithm, created, metrics }, use) {
   const measured = Object.entries(metrics ?? {}).filter(([, value]) => typeof value === 'number');
   const choose = active
     ? element('span', { class: 'badge' }, 'serving')
-    : element('button', { type: 'button', class: 'quiet', 'aria-label': `Serve version ${version}`, onclick: () => use(version) }, 'serve');
+    : element(
+        'button',
+        { type: 'button', class: 'quiet', 'aria-label': `Serve version ${version}`, onclick: () => use(version) },
+        'serve',
+      );
   const all = measured.flatMap(([name, value]) => [element('dt', {}, spaced(name)), element('dd', {}, figure(value))]);
   return element(
     'li',
@@ -41,7 +49,12 @@ function versionRow({ version, active, algorithm, created, metrics }, use) {
         'summary',
         {},
         element('span', { class: 'number' }, `v${version}`),
-        element('span', { class: 'about' }, [algorithm, ago(created), ...errors(measured)].filter(Boolean).join(' · ')),
+        element(
+          'span',
+          { class: 'about' },
+          element('b', {}, errors(measured).join(' · ')),
+          element('span', {}, [algorithm, ago(created)].filter(Boolean).join(' · ')),
+        ),
       ),
       element('dl', { class: 'facts' }, ...all),
     ),
@@ -95,7 +108,7 @@ export async function retrain(model) {
 function showProgress({ state, phase, progress, version, why, error }) {
   byId('job').hidden = false;
   byId('job').dataset.state = state;
-  byId('job-progress').value = state === 'succeeded' ? 1 : progress ?? 0;
+  byId('job-progress').value = state === 'succeeded' ? 1 : (progress ?? 0);
   const words = {
     queued: 'waiting for its turn',
     running: phase || 'running',

@@ -75,7 +75,9 @@ export class Ranking {
   #movement(slots) {
     const staying = new Set(slots.map((slot) => slot.item));
     // A rated item leaves the ranking, and everything below it closes up: that is no movement.
-    const left = this.order.filter((item) => staying.has(item) || !this.#rows.get(item).stars.classList.contains('sent'));
+    const left = this.order.filter(
+      (item) => staying.has(item) || !this.#rows.get(item).stars.classList.contains('sent'),
+    );
     const old = new Map(left.map((item, index) => [item, index]));
     const changes = new Map();
     for (const [index, { item }] of slots.entries()) {
@@ -99,7 +101,13 @@ export class Ranking {
         if (Math.abs(distance) < 1) continue;
         node.animate([{ transform: `translateY(${distance}px)` }, { transform: 'none' }], GLIDE);
       } else {
-        node.animate([{ opacity: 0, transform: 'translateY(1rem)' }, { opacity: 1, transform: 'none' }], RISE);
+        node.animate(
+          [
+            { opacity: 0, transform: 'translateY(1rem)' },
+            { opacity: 1, transform: 'none' },
+          ],
+          RISE,
+        );
       }
     }
   }
@@ -111,7 +119,11 @@ export class Ranking {
     const score = element('span', { class: 'score', 'data-testid': 'score' });
     const spread = element('span', { class: 'spread' });
     const bar = element('div', { class: 'bar', 'aria-hidden': 'true' });
-    bar.append(element('div', { class: 'sure' }), element('div', { class: 'unsure' }), element('div', { class: 'tick' }));
+    bar.append(
+      element('div', { class: 'sure' }),
+      element('div', { class: 'unsure' }),
+      element('div', { class: 'tick' }),
+    );
     const stars = starInput(film.name, (label) => this.#rate(film.item, label));
     const node = element(
       'li',
@@ -132,9 +144,10 @@ export class Ranking {
       showMove(move, change);
       chance.hidden = !random;
       chance.textContent = slot.propensity === null ? 'by chance' : `chance ${percent(slot.propensity)}`;
-      chance.title = slot.propensity === null
-        ? 'This policy has no closed form for the probability of a slot'
-        : 'The probability that the policy shows this title in this place';
+      chance.title =
+        slot.propensity === null
+          ? 'This policy has no closed form for the probability of a slot'
+          : 'The probability that the policy shows this title in this place';
       score.textContent = slot.score.toFixed(2);
       spread.textContent = `±${slot.std_error.toFixed(2)}`;
       slide(bar, {

@@ -32,13 +32,25 @@ export function starInput(title, rate) {
   };
   const keys = (event) => {
     const label = Number(event.target.closest('button').dataset.label);
-    const next = { ArrowRight: label + 1, ArrowUp: label + 1, ArrowLeft: label - 1, ArrowDown: label - 1, Home: 1, End: 5 };
+    const next = {
+      ArrowRight: label + 1,
+      ArrowUp: label + 1,
+      ArrowLeft: label - 1,
+      ArrowDown: label - 1,
+      Home: 1,
+      End: 5,
+    };
     if (event.key in next) focus(next[event.key]);
-    else if (STARS.includes(Number(event.key)) && !event.ctrlKey && !event.metaKey && !event.altKey) rate(Number(event.key));
+    else if (STARS.includes(Number(event.key)) && !event.ctrlKey && !event.metaKey && !event.altKey)
+      rate(Number(event.key));
     else return;
     event.preventDefault();
   };
-  return element('div', { class: 'stars', role: 'group', 'aria-label': `Your rating of ${title}`, onkeydown: keys }, ...buttons);
+  return element(
+    'div',
+    { class: 'stars', role: 'group', 'aria-label': `Your rating of ${title}`, onkeydown: keys },
+    ...buttons,
+  );
 }
 
 /** Shows which stars were pressed while the rating is on its way; 0 takes it back. */

@@ -35,7 +35,12 @@ export function rememberUser(user) {
 /** Ids to offer: those met before, and those of the numbered users whom the model has heard of. */
 export async function suggestedUsers(model) {
   const heard = await Promise.all(
-    NUMBERED.map((user) => getUser(model, user, 1).then((reply) => reply.observations > 0, () => false)),
+    NUMBERED.map((user) =>
+      getUser(model, user, 1).then(
+        (reply) => reply.observations > 0,
+        () => false,
+      ),
+    ),
   );
   return [...new Set([...recentUsers(), ...NUMBERED.filter((_, index) => heard[index])])];
 }

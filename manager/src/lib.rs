@@ -1,1 +1,21 @@
-//! placeholder
+//! The life cycle of models: which there are, which versions each has, which one serves, and how a new one comes about.
+//!
+//! The catalog in storage is the truth: a version exists once the catalog names it, and a switch of versions is one
+//! atomic write followed by a pointer move in the predictor. Retraining runs in a child process from a snapshot of the
+//! log, while serving goes on; only a version directory that was read back whole is ever activated.
+//!
+//! What this crate is not: it serves no request and trains nothing itself.
+
+pub mod error;
+mod export;
+pub mod jobs;
+pub mod losses;
+mod manager;
+pub mod records;
+mod retraining;
+
+pub use error::ManagerError;
+pub use jobs::{Job, JobId, JobState};
+pub use losses::RecentLoss;
+pub use manager::{Manager, ManagerOptions};
+pub use records::{Loss, ModelConfig, ModelRecord, VersionRecord};

@@ -1,5 +1,7 @@
 //! What clients tell the service, and the records that the log keeps of it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
@@ -9,6 +11,14 @@ use crate::ids::{DecisionId, ItemId, ModelName, ObservationId, UserEpoch, UserId
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
+
+impl From<SystemTime> for Timestamp {
+    /// A time before 1970 becomes 0.
+    fn from(time: SystemTime) -> Self {
+        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+}
 
 /// The largest magnitude of a label: far beyond any rating or count, and small enough that sums of squares over a
 /// long history stay exact enough in `f64` and finite in `f32`.

@@ -58,3 +58,11 @@ pub enum PredictorError {
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
+
+impl PredictorError {
+    /// Whether the log's queue was full, so that the same request may go through a moment later.
+    #[must_use]
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::Storage(StorageError::Overloaded { .. }))
+    }
+}

@@ -260,6 +260,19 @@ impl FeatureSource {
         Ok(())
     }
 
+    /// Keeps the attributes of many items with one write.
+    pub(crate) fn describe_all<'a>(
+        &self,
+        stream: &StreamName,
+        items: impl IntoIterator<Item = (&'a ItemId, &'a serde_json::Map<String, serde_json::Value>)>,
+    ) -> Result<(), PredictorError> {
+        self.storage.put_items(stream, items)?;
+        for revision in &self.revisions {
+            revision.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Forgets an item's attributes and given features; what users were taught with it stays.
     pub(crate) fn forget(&self, model: &ModelName, stream: &StreamName, item: &ItemId) -> Result<bool, PredictorError> {
         let _change = self.freezing[stripe(item)].lock();

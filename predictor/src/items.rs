@@ -1,6 +1,7 @@
 //! Items that callers describe: attributes for the stream, features for one model.
 
 use celeris_model::{ItemId, ModelName};
+use celeris_storage::ItemRecord;
 use serde_json::{Map, Value};
 
 use crate::error::PredictorError;
@@ -14,6 +15,17 @@ pub struct ItemChange {
     pub features: Option<Vec<f32>>,
     /// Attributes, replacing those before.
     pub attributes: Option<Map<String, Value>>,
+}
+
+/// An item of a listing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedItem {
+    /// The item.
+    pub item: ItemId,
+    /// Its attributes.
+    pub attributes: Map<String, Value>,
+    /// Whether the active version was trained on it.
+    pub trained: bool,
 }
 
 /// What is known of an item.
@@ -55,6 +67,40 @@ impl Predictor {
             }
             Ok(effective)
         })
+    }
+
+    /// Describes many items of a stream with one write, attributes only.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn put_attributes<'a>(
+        &self,
+        model: &ModelName,
+        items: impl IntoIterator<Item = (&'a ItemId, &'a Map<String, Value>)>,
+    ) -> Result<(), PredictorError> {
+        let served = self.model(model)?;
+        compute(false, || self.features.describe_all(&served.stream, items))
+    }
+
+    /// A page of the items that callers described, in the order of their ids, after `after`.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn items(
+        &self,
+        model: &ModelName,
+        after: Option<&ItemId>,
+        limit: usize,
+    ) -> Result<Vec<ListedItem>, PredictorError> {
+        let served = self.model(model)?;
+        let version = served.active.load_full();
+        let page = compute(false, || self.storage.items(&served.stream, after, limit))?;
+        let listed = |(item, record): (ItemId, ItemRecord)| ListedItem {
+            trained: version.theta.get(&item).is_some(),
+            attributes: record.attributes,
+            item,
+        };
+        Ok(page.into_iter().map(listed).collect())
     }
 
     /// What is known of an item; `None` where nothing is.

@@ -27,7 +27,7 @@ pub mod version;
 
 pub use error::PredictorError;
 pub use features::Effective;
-pub use items::{ItemChange, ItemView};
+pub use items::{ItemChange, ItemView, ListedItem};
 pub use loss::LossEvent;
 pub use node::{Predictor, PredictorOptions};
 pub use observe::{Observed, PendingObservation};

@@ -1,6 +1,7 @@
 //! Feedback: predicted, made durable, learnt from, in that order as others see it (Velox §2.4, `observe`).
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use celeris_model::{
     DecisionFacts, DecisionId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
@@ -11,7 +12,6 @@ use celeris_storage::{Append, Appended, Existing, Ticket};
 use crate::error::PredictorError;
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
-use crate::topk::now;
 use crate::users::{Event, Learner, LockedUser, UserEntry};
 use crate::version::ServingVersion;
 
@@ -189,7 +189,7 @@ fn record(
         label: observation.label,
         weight: observation.weight,
         feedback: observation.feedback,
-        timestamp: observation.timestamp.unwrap_or_else(now),
+        timestamp: observation.timestamp.unwrap_or_else(|| SystemTime::now().into()),
         observation_id: observation.observation_id,
         decision,
         predictions,

@@ -1,11 +1,9 @@
 //! Rankings of given items by a policy (Velox §2.5, `topK`), each leaving a decision behind.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use celeris_bandits::{Candidates, PolicySpec, Pooled};
-use celeris_model::{
-    Decision, DecisionId, Estimate, ItemId, ModelName, ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
-};
+use celeris_model::{Decision, DecisionId, Estimate, ItemId, ModelName, ShownSlot, UserEpoch, UserId, VersionId};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -143,7 +141,7 @@ impl Predictor {
             version: subject.version.id,
             user: subject.key.user.clone(),
             user_epoch: scene.snapshot.epoch,
-            timestamp: now(),
+            timestamp: SystemTime::now().into(),
             seed,
             policy: serde_json::to_string(&policy).expect("a policy has finite parameters"),
             pool: drawn.pool,
@@ -191,10 +189,4 @@ fn draw(
 fn distinct(items: &[ItemId]) -> Vec<ItemId> {
     let mut seen = std::collections::HashSet::with_capacity(items.len());
     items.iter().filter(|item| seen.insert(*item)).cloned().collect()
-}
-
-/// The time of the node's clock.
-pub(crate) fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }

@@ -167,11 +167,6 @@ impl UserState {
         self.events.push(event);
     }
 
-    /// How many observations the user has made.
-    pub(crate) fn observations(&self) -> usize {
-        self.events.len()
-    }
-
     fn bytes(&self) -> usize {
         let states: usize = self.states.values().map(|(_, model)| model.bytes()).sum();
         // An id of an item that no table shares is an allocation of its own; counting it always errs on the safe side.

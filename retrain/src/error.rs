@@ -24,12 +24,12 @@ pub enum RetrainError {
         count: usize,
     },
     /// A rating's label or weight is not a number that can be learnt from.
-    #[error("rating {row}: {cause}")]
+    #[error("rating {row}: {source}")]
     Rating {
         /// Position of the rating, from 0.
         row: usize,
         /// What is wrong with it.
-        cause: ModelError,
+        source: ModelError,
     },
     /// A setting lies outside its range.
     #[error("{what} must be {range}, got {value}")]
@@ -48,20 +48,20 @@ pub enum RetrainError {
     #[error("cannot start the training threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
     /// A file or folder cannot be read or written.
-    #[error("{}: {cause}", path.display())]
+    #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// What the operating system said.
-        cause: std::io::Error,
+        source: std::io::Error,
     },
     /// The job file does not say what it must.
-    #[error("{}: {cause}", path.display())]
+    #[error("{}: {source}", path.display())]
     JobFile {
         /// The job file.
         path: PathBuf,
         /// Where and why.
-        cause: serde_json::Error,
+        source: serde_json::Error,
     },
     /// An input file is not the one the job was written for.
     #[error("{}: sha-256 is {received}, the job expects {expected}; write the file and the job again", path.display())]
@@ -73,39 +73,7 @@ pub enum RetrainError {
         /// What the file has.
         received: String,
     },
-    /// An input file is not Parquet, or is cut short.
-    #[error("{}: {cause}", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// What the reader or writer said.
-        cause: parquet::errors::ParquetError,
-    },
-    /// An input file lacks a column, or has it with another type.
-    #[error("{}: column `{column}` must be {expected}, found {found}", path.display())]
-    Column {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: &'static str,
-        /// The type it must have.
-        expected: &'static str,
-        /// The type it has, or "nothing".
-        found: String,
-    },
-    /// A value of an input file cannot be used.
-    #[error("{}: row {row}, column `{column}`: {cause}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The row, from 0.
-        row: u64,
-        /// The column.
-        column: &'static str,
-        /// What is wrong.
-        cause: String,
-    },
-    /// The version directory could not be written.
-    #[error("cannot write the version: {0}")]
-    Output(#[from] celeris_features::FeaturesError),
+    /// An input file cannot be read, or the version cannot be written; the message names file, row and column.
+    #[error(transparent)]
+    Files(#[from] celeris_features::FeaturesError),
 }

@@ -51,8 +51,7 @@ pub(crate) struct Learnt {
 pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(usize, &Als) -> bool) -> Learnt {
     let traits = Traits::of(ratings, TRAITS.min(recipe.dim - 1));
     let shape = Shape { latent: recipe.dim - 1 - traits.count, traits: traits.count };
-    let start =
-        Start { shape, traits: &traits.items, regularization: recipe.regularization, seed: recipe.seed };
+    let start = Start { shape, traits: &traits.items, regularization: recipe.regularization, seed: recipe.seed };
     let mut als = Als::start(ratings, start);
     let mut sweeps = 0;
     loop {

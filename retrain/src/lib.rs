@@ -1,7 +1,21 @@
-//! Trainers.
+//! The built-in trainer: from ratings to the features, prior and noise of a model version.
+//!
+//! [`train`] works in memory; [`run_job`] is the same between Parquet files, for a process of its own.
+//!
+//! What this crate is not: it serves nothing, schedules nothing and activates nothing. User weights that it learns on
+//! the way are kept for analysis only, because a user's served state is a function of the prior and the user's own
+//! observations.
+//!
+//! Where to look, in the order of the work: [`observations`] for the files, [`ratings`] for what is learnt from,
+//! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
+//! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
+//! user is, [`trainer`] for the whole, [`job`] for the child process and [`progress`] for what it says meanwhile.
+
 mod als;
-mod error;
+pub mod error;
+pub mod job;
 mod learn;
+pub mod observations;
 pub mod prior_fit;
 pub mod progress;
 pub mod ratings;
@@ -11,7 +25,9 @@ mod traits;
 mod tuning;
 
 pub use error::RetrainError;
+pub use job::{Algorithm, Job, run_job};
 pub use learn::Pinned;
+pub use observations::{InputFile, ObservationRow, ObservationsWriter, write_pinned_items};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};
 pub use ratings::{Rating, Ratings};
 pub use trainer::{Metrics, TrainSettings, Trained, train};

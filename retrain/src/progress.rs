@@ -19,6 +19,19 @@ pub enum Phase {
     Writing,
 }
 
+impl Phase {
+    /// Its name, as in progress lines and job records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reading => "reading",
+            Self::Tuning => "tuning",
+            Self::Training => "training",
+            Self::Writing => "writing",
+        }
+    }
+}
+
 /// One report of progress: a line of the train job's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {

@@ -38,8 +38,8 @@ impl Ratings {
         for (row, rating) in list.iter().enumerate() {
             check_index(row, "user", rating.user, users)?;
             check_index(row, "item", rating.item, items)?;
-            check_label(rating.label).map_err(|cause| RetrainError::Rating { row, cause })?;
-            check_weight(rating.weight).map_err(|cause| RetrainError::Rating { row, cause })?;
+            check_label(rating.label).map_err(|source| RetrainError::Rating { row, source })?;
+            check_weight(rating.weight).map_err(|source| RetrainError::Rating { row, source })?;
         }
         Ok(Self { users, items, list })
     }
@@ -79,7 +79,9 @@ impl Ratings {
     /// The smallest and the largest label.
     #[must_use]
     pub fn label_range(&self) -> (f32, f32) {
-        self.list.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), r| (low.min(r.label), high.max(r.label)))
+        self.list
+            .iter()
+            .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), r| (low.min(r.label), high.max(r.label)))
     }
 }
 

@@ -73,7 +73,9 @@ impl HeldOut {
             .users
             .par_chunks(CHUNK_USERS)
             .map(|users| {
-                users.iter().try_fold(Errors::default(), |sum, user| Ok(sum.plus(self.user_errors(*user, learnt, prior)?)))
+                users
+                    .iter()
+                    .try_fold(Errors::default(), |sum, user| Ok(sum.plus(self.user_errors(*user, learnt, prior)?)))
             })
             .collect();
         chunks.into_iter().try_fold(Errors::default(), |sum, chunk| Ok(sum.plus(chunk?)))

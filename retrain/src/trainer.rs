@@ -46,7 +46,7 @@ impl TrainSettings {
         Self { dim, seed, threads: NonZeroUsize::MIN, sweeps_max: Self::SWEEPS_MAX, regularization: None }
     }
 
-    fn check(&self) -> Result<(), RetrainError> {
+    pub(crate) fn check(&self) -> Result<(), RetrainError> {
         let within = |what, range, value: usize, max| {
             if (1..=max).contains(&value) {
                 return Ok(());

@@ -34,10 +34,10 @@ impl Traits {
         debug_assert!(count <= TRAITS);
         let mut columns: Vec<Vec<f32>> = Vec::with_capacity(count);
         if count > 0 {
-            columns.push(standardised(ratings, popularity(ratings)));
+            columns.push(standardised(ratings, &popularity(ratings)));
         }
         if count > 1 {
-            columns.push(standardised(ratings, expected_labels(ratings, &columns[0])));
+            columns.push(standardised(ratings, &expected_labels(ratings, &columns[0])));
         }
         let row = |item: usize| columns.iter().map(move |column| column[item]);
         Self { count, items: (0..ratings.items()).flat_map(row).collect(), cold: row(ratings.items()).collect() }
@@ -65,7 +65,7 @@ fn expected_labels(ratings: &Ratings, popularity: &[f32]) -> Vec<f64> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
-fn standardised(ratings: &Ratings, column: Vec<f64>) -> Vec<f32> {
+fn standardised(ratings: &Ratings, column: &[f64]) -> Vec<f32> {
     let values = || ratings.list().iter().map(|rating| column[rating.item as usize]);
     let count = ratings.list().len() as f64;
     let mean = values().sum::<f64>() / count;

@@ -100,8 +100,13 @@ pub(crate) fn tune(
                 let within = sweep as f32 / settings.sweeps_max as f32;
                 progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
             };
-            let (learnt, sweeps) =
-                learn_until_worse(known, asked.list(), Recipe { regularization, ..recipe }, settings.sweeps_max, report);
+            let (learnt, sweeps) = learn_until_worse(
+                known,
+                asked.list(),
+                Recipe { regularization, ..recipe },
+                settings.sweeps_max,
+                report,
+            );
             trial.sweeps += sweeps;
             let held_out = HeldOut::new(known, asked);
             for (sum, scale) in trial.errors.iter_mut().zip(PRIOR_SCALES) {

@@ -41,7 +41,7 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     pub(crate) fn start(path: &Path, tuning: &Tuning, queue_max: usize) -> Result<Self, StorageError> {
-        let database = Arc::new(Database::open(path, COLUMNS, tuning)?);
+        let database = Arc::new(Database::open(path, COLUMNS, tuning).map_err(expendable)?);
         let dropped = Arc::new(AtomicU64::new(0));
         let (queue, messages) = sync_channel(queue_max);
         let writer = {
@@ -82,6 +82,17 @@ impl Decisions {
             tracing::error!("the writer of decisions panicked");
         }
         self.database.flush()
+    }
+}
+
+/// Damage to decisions has a way out that damage to the log has not.
+fn expendable(error: StorageError) -> StorageError {
+    match error {
+        StorageError::CorruptLog { file, offset, reason } => {
+            let reason = format!("{reason} (users' states do not need it: remove `decisions/` to go on without)");
+            StorageError::CorruptLog { file, offset, reason }
+        }
+        other => other,
     }
 }
 

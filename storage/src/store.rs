@@ -33,8 +33,8 @@ struct Inner {
 impl Storage {
     /// Opens the store in `dir`, or creates it.
     ///
-    /// Nothing is served before it is checked: the write-ahead log by [`crate::wal_check`] before RocksDB replays it,
-    /// then every block of the main database. The time is that of reading it all once.
+    /// Nothing is served before it is checked: the write-ahead log before RocksDB replays it, then every block of the
+    /// main database and every record. The time is that of reading it all once.
     ///
     /// # Errors
     /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, where the message names the place and says what

@@ -31,11 +31,11 @@ fn every_acknowledged_record_survives_kill_9_once() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
         let acks = random.random_range(1..400);
         let mut seen = 0;
         // What the pipe still holds after the kill was acknowledged too.
-        while let Some(line) = lines.next() {
+        for line in lines {
             let Some(ack) = line.strip_prefix("ack ") else { continue };
             let (place, name) = ack.split_once(' ').unwrap();
             assert_eq!(acknowledged.insert(place.to_owned(), name.to_owned()), None, "{place} was given twice");

@@ -62,7 +62,7 @@ fn record(oracle: &Oracle, stream: usize, user_number: usize, name: Option<u8>, 
         kind,
         observation_id: name.map(|n| id(&format!("o-{n}"))),
         item: observation(&user("x"), epoch).item.filter(|_| kind != RecordKind::Erase),
-        weight: if epoch % 3 == 0 { 2.5 } else { 1.0 },
+        weight: if epoch.is_multiple_of(3) { 2.5 } else { 1.0 },
         ..observation(&user(&name_of_user), epoch)
     }
 }
@@ -81,7 +81,7 @@ async fn apply(storage: &Storage, oracle: &mut Oracle, step: &Step) {
                 (Appended::New(ticket), None) => {
                     let place = oracle.push(*number, record);
                     // Waiting only now and then leaves work in the queue for the steps that follow.
-                    if place.1.0 % 4 == 0 {
+                    if place.1.0.is_multiple_of(4) {
                         let committed = ticket.durable().await.unwrap();
                         assert_eq!((committed.partition, committed.sequence), place);
                     }

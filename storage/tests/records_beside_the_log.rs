@@ -10,7 +10,7 @@ use celeris_storage::{
 use scenario::{append, crash_image, files, fill, flip, item, model, new, observation, open, stream, user};
 use serde_json::{Map, Value, json};
 
-fn attributes(value: Value) -> Map<String, Value> {
+fn attributes(value: &Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
@@ -45,13 +45,13 @@ fn revisions_of_an_item_grow_even_across_its_deletion() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let films = stream("films");
-    let first = storage.put_item(&films, &item("m1"), &attributes(json!({"title": "M", "year": 1931}))).unwrap();
-    let second = storage.put_item(&films, &item("m1"), &attributes(json!({"title": "M"}))).unwrap();
+    let first = storage.put_item(&films, &item("m1"), &attributes(&json!({"title": "M", "year": 1931}))).unwrap();
+    let second = storage.put_item(&films, &item("m1"), &attributes(&json!({"title": "M"}))).unwrap();
     storage.delete_item(&films, &item("m1")).unwrap();
     assert_eq!(storage.item(&films, &item("m1")).unwrap(), None);
     drop(storage);
     let storage = open(dir.path());
-    let third = storage.put_item(&films, &item("m1"), &attributes(json!({}))).unwrap();
+    let third = storage.put_item(&films, &item("m1"), &attributes(&json!({}))).unwrap();
     assert!(first < second && second < third, "{first}, {second}, {third}");
     assert_eq!(storage.item(&films, &item("m1")).unwrap().unwrap().revision, third);
     let put = storage.put_item_features(&model("films"), &item("m1"), vec![0.5, 1.0]).unwrap();
@@ -67,7 +67,7 @@ fn pages_of_items_cover_the_stream_once_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let names: Vec<_> = (0..25).map(|n| item(&format!("{n}"))).collect();
-    let title = attributes(json!({"title": "T"}));
+    let title = attributes(&json!({"title": "T"}));
     storage.put_items(&stream("films"), names.iter().map(|name| (name, &title))).unwrap();
     storage.put_item(&stream("filmss"), &item("other"), &title).unwrap();
     storage.put_item(&stream("filmt"), &item("other"), &title).unwrap();

@@ -49,7 +49,8 @@ impl Numbered {
     /// Trains on some of the ratings; users and items that are not among them are known to be there, and cold.
     fn train(&self, ratings: &[Rating], settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
         let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
-        let train_settings = TrainSettings { threads: settings.threads, ..TrainSettings::new(settings.dim, settings.seed) };
+        let train_settings =
+            TrainSettings { threads: settings.threads, ..TrainSettings::new(settings.dim, settings.seed) };
         train(&ratings, &train_settings, &Pinned::default(), &Silent)
     }
 }

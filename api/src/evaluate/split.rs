@@ -88,9 +88,8 @@ pub fn evaluate_split(
     let judged_biases = judge(&biases, &told, &asked_by_user)?;
     let range = trained.label_range;
     let served = || judged.iter().map(|one| (one.label, one.served.score));
-    let covered = judged.iter().filter(|one| {
-        (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std
-    });
+    let covered =
+        judged.iter().filter(|one| (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std);
     Ok(SplitReport {
         protocol: "split",
         dataset: dataset.to_owned(),
@@ -123,13 +122,19 @@ impl fmt::Display for SplitReport {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let Self { dataset, dim, seed, train_ratings, test_ratings, test_ratings_of_unseen_items: unseen, .. } = self;
         writeln!(out, "split of {dataset}, dim {dim}, seed {seed}")?;
-        writeln!(out, "  {train_ratings} ratings to train on, {test_ratings} to predict, {unseen} of these of unseen items")?;
+        writeln!(
+            out,
+            "  {train_ratings} ratings to train on, {test_ratings} to predict, {unseen} of these of unseen items"
+        )?;
         writeln!(out, "  rmse                  {:.4}   mae {:.4}", self.rmse, self.mae)?;
         writeln!(out, "  rmse, own weights     {:.4}   (the trainer's, which are not served)", self.rmse_own_weights)?;
         writeln!(out, "  rmse, biases alone    {:.4}", self.rmse_biases)?;
         writeln!(out, "  95 % intervals cover  {:.1} %", 100.0 * self.coverage_95)?;
         writeln!(out, "  training took         {:.1} s", self.train_seconds)?;
         let Self { regularization, sweeps, prior_scale, .. } = self;
-        write!(out, "  the trainer chose     regularization {regularization}, {sweeps} sweeps, prior scale {prior_scale}")
+        write!(
+            out,
+            "  the trainer chose     regularization {regularization}, {sweeps} sweeps, prior scale {prior_scale}"
+        )
     }
 }

@@ -109,8 +109,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(rows: &[Vec<Rating>], schedule: Schedule, order_seed: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(order_seed);
+    /// The parts of the given order, a stream of its own of the seeded generator.
+    fn of(rows: &[Vec<Rating>], schedule: Schedule, seed: u64, order: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(order);
         let mut parts = Self { first: Vec::new(), then: Vec::new(), asked: Vec::new() };
         for row in rows {
             let mut row = row.clone();
@@ -155,7 +157,7 @@ impl Experiment {
         let mut sum = Squares::default();
         let mut counts = [0; 3];
         for order in 0..orders {
-            let parts = Parts::of(&rows, schedule, settings.seed.wrapping_add(order as u64));
+            let parts = Parts::of(&rows, schedule, settings.seed, order as u64);
             counts = [&parts.first, &parts.then, &parts.asked].map(|rows| rows.iter().map(Vec::len).sum());
             let squares = Self::order(&numbered, &parts, settings)?;
             sum.initial += squares.initial;
@@ -225,6 +227,9 @@ impl fmt::Display for Experiment {
         writeln!(out, "    own weights         {initial:.4}            {retrained:.4}")?;
         let [first, then, asked] = self.ratings;
         let Self { users, users_left_out, orders, .. } = self;
-        write!(out, "    {users} users ({users_left_out} left out), {first} + {then} ratings told, {asked} asked, {orders} orders")
+        write!(
+            out,
+            "    {users} users ({users_left_out} left out), {first} + {then} ratings told, {asked} asked, {orders} orders"
+        )
     }
 }

@@ -85,9 +85,8 @@ impl Als {
                 *d += charged * f64::from(*variance);
             }
         }
-        let regressors = |entry: &Entry| {
-            self.user_row(&self.weights, entry.other)[..latent].iter().copied().chain([1.0])
-        };
+        let regressors =
+            |entry: &Entry| self.user_row(&self.weights, entry.other)[..latent].iter().copied().chain([1.0]);
         let (mean, variances) = if entries.len() <= latent {
             let root = |k: usize| f64::from(entries[k].weight).sqrt();
             let columns = entries.iter().flat_map(|entry| {

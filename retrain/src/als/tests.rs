@@ -1,0 +1,116 @@
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use nalgebra::{DMatrix, DVector};
+
+use super::{Als, Shape, Start};
+use crate::ratings::{Rating, Ratings, Rows};
+
+const SHAPE: Shape = Shape { latent: 2, traits: 1 };
+
+/// Six users, five items, weights that differ, a pair rated twice, and an item (4) that fewer users than factors rated.
+fn ratings() -> Ratings {
+    let rating = |user, item, label, weight| Rating { user, item, label, weight };
+    let list = (0..24)
+        .map(|k: u32| rating(k % 6, (k * 7 / 3) % 4, (k * 5 % 9) as f32 * 0.5 + 0.5, 1.0 + (k % 3) as f32 * 0.5))
+        .chain([rating(0, 4, 4.5, 2.0), rating(1, 0, 3.0, 1.0)]);
+    Ratings::new(6, 5, list.collect()).unwrap()
+}
+
+const TRAITS: [f32; 5] = [0.5, -1.0, 0.25, 1.5, -2.0];
+
+fn start(regularization: f64) -> Als {
+    Als::start(&ratings(), Start { shape: SHAPE, traits: &TRAITS, regularization, seed: 3 })
+}
+
+/// The minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal matrix entry by
+/// entry: slow, and written independently of the code under test.
+fn reference(
+    examples: &[(Vec<f64>, f64, f64)],
+    ridge: &DMatrix<f64>,
+    moment: &DVector<f64>,
+) -> (DVector<f64>, DMatrix<f64>) {
+    let dim = moment.len();
+    let mut matrix = ridge.clone();
+    let mut right = moment.clone();
+    for (x, target, weight) in examples {
+        for i in 0..dim {
+            right[i] += weight * x[i] * target;
+            for j in 0..dim {
+                matrix[(i, j)] += weight * x[i] * x[j];
+            }
+        }
+    }
+    let inverse = matrix.try_inverse().unwrap();
+    (&inverse * right, inverse)
+}
+
+/// Factors are rounded to `f32` when stored, so a stored value is within its rounding of the exact one.
+fn close(stored: f32, exact: f64) {
+    assert!((f64::from(stored) - exact).abs() <= 1e-6 * exact.abs().max(1.0), "{stored} is not {exact}");
+}
+
+#[test]
+fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
+    let mut als = start(1.0);
+    als.sweep();
+    // In the second sweep the items' variances are no longer zero.
+    let before = als.clone();
+    als.solve_users();
+
+    let dim = SHAPE.dim();
+    let noise = before.noise_variance;
+    let precision = before.weight_covariance.clone().try_inverse().unwrap() * noise;
+    let (by_user, by_item) = (Rows::by_user(&ratings()), Rows::by_item(&ratings()));
+    for user in 0..6 {
+        let mut ridge = precision.clone();
+        let mut examples = Vec::new();
+        for entry in by_user.row(user) {
+            let (item, weight) = (entry.other as usize, f64::from(entry.weight));
+            let x: Vec<f64> = before.features[item * dim..(item + 1) * dim].iter().map(|x| f64::from(*x)).collect();
+            for j in 0..2 {
+                ridge[(j, j)] += weight * f64::from(before.factor_variances[item * 2 + j]);
+            }
+            examples.push((x, f64::from(entry.label) - before.mean - f64::from(before.biases[item]), weight));
+        }
+        let (solution, inverse) = reference(&examples, &ridge, &(&precision * &before.weight_mean));
+        for j in 0..dim {
+            close(als.weights[user * dim + j], solution[j]);
+            close(als.weight_variances[user * dim + j], noise * inverse[(j, j)]);
+        }
+    }
+
+    let users = als.clone();
+    als.solve_items();
+    // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solve are met.
+    for (item, trait_of_item) in TRAITS.iter().enumerate() {
+        let mut ridge = DMatrix::from_diagonal(&nalgebra::dvector![noise, noise, noise / users.bias_variance]);
+        let mut examples = Vec::new();
+        for entry in by_item.row(item) {
+            let (user, weight) = (entry.other as usize, f64::from(entry.weight));
+            let w: Vec<f64> = users.weights[user * dim..(user + 1) * dim].iter().map(|w| f64::from(*w)).collect();
+            for j in 0..2 {
+                ridge[(j, j)] += weight * f64::from(users.weight_variances[user * dim + j]);
+            }
+            let target = f64::from(entry.label) - users.mean - w[2] * f64::from(*trait_of_item) - w[3];
+            examples.push((vec![w[0], w[1], 1.0], target, weight));
+        }
+        let (solution, inverse) = reference(&examples, &ridge, &DVector::zeros(3));
+        for j in 0..2 {
+            close(als.features[item * dim + j], solution[j]);
+            close(als.factor_variances[item * 2 + j], noise * inverse[(j, j)]);
+        }
+        close(als.biases[item], solution[2]);
+        close(als.bias_variances[item], noise * inverse[(2, 2)]);
+    }
+}
+
+#[test]
+fn without_variances_it_is_textbook_als() {
+    let (mut plain, mut charged) = (start(0.0), start(1.0));
+    plain.sweep();
+    charged.sweep();
+    // The first half-sweep knows no variances yet, so only the items differ; charging for doubt shrinks their factors.
+    assert_eq!(plain.weights, charged.weights);
+    let size = |als: &Als| als.features.chunks_exact(4).map(|row| row[0].powi(2) + row[1].powi(2)).sum::<f32>();
+    assert!(size(&charged) < size(&plain));
+}

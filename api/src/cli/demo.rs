@@ -1,0 +1,158 @@
+//! `celeris demo`: from a ratings file to a page that learns, in one command.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
+use celeris_manager::{JobState, Loss, ManagerError, ModelConfig};
+use celeris_model::{ItemId, ModelName, Observation, StreamName};
+use serde_json::{Map, Value, json};
+
+use crate::cli::Failure;
+use crate::cli::progress::Report;
+use crate::cli::serve::{announce, listen, runtime, serve};
+use crate::config;
+use crate::node;
+use crate::routes::models::DIM_DEFAULT;
+use crate::state::Node;
+
+/// The model that the demo serves.
+const MODEL: &str = "demo";
+
+/// Observations under way at once while the data set is taken in.
+const IN_FLIGHT: usize = 4096;
+
+/// How often the training's progress is looked at.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Runs the demo.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A MovieLens folder or ratings file; invented films and tastes where missing.
+    #[arg(long)]
+    dataset: Option<PathBuf>,
+    /// Address and port; port 0 picks a free one.
+    #[arg(long)]
+    listen: Option<String>,
+    /// Where to keep the data; a temporary folder, removed at the end, where missing.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// The length of features and weights, the constant included.
+    #[arg(long, default_value_t = DIM_DEFAULT)]
+    dim: usize,
+    /// Stops as soon as the node could serve.
+    #[arg(long)]
+    exit_when_ready: bool,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
+    let temporary = tempfile::tempdir().map_err(Failure::other)?;
+    let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
+    runtime()?.block_on(async move {
+        let listener = listen(&config).await?;
+        let node = tokio::task::block_in_place(|| node::open(&data_dir, &config))?;
+        let model = ModelName::new(MODEL).map_err(Failure::other)?;
+        if node.manager.model(&model).is_err() {
+            prepare(&node, &model, &args).await?;
+        }
+        let address = listener.local_addr().map_err(Failure::other)?;
+        eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");
+        if args.exit_when_ready {
+            announce(address)?;
+            return tokio::task::block_in_place(|| node.storage.close()).map_err(Failure::from);
+        }
+        serve(listener, node, &config).await
+    })
+}
+
+/// Takes the data set in and trains a first version of it.
+async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Failure> {
+    let started = Instant::now();
+    let report = Report::new();
+    report.at("loading", 0.0);
+    let dataset = tokio::task::block_in_place(|| match &args.dataset {
+        Some(path) => Dataset::load(path),
+        None => SyntheticSettings::default().generate().map(|synthetic| synthetic.dataset),
+    })?;
+    report.at("loading", 1.0);
+    let config = ModelConfig {
+        name: model.clone(),
+        stream: StreamName::of_model(model),
+        dim: args.dim,
+        loss: Loss::default(),
+        policy: PolicySpec::default(),
+        pool_share: PoolShare::default(),
+    };
+    tokio::task::block_in_place(|| node.manager.create(config)).map_err(|error| match error {
+        ManagerError::Dim { .. } => Failure::bad_input(error),
+        other => other.into(),
+    })?;
+    describe(node, model, &dataset.items)?;
+    take_in(node, model, &dataset, &report).await?;
+    train(node, model, &report).await?;
+    report.done();
+    let (ratings, seconds) = (dataset.ratings.len(), started.elapsed().as_secs_f64());
+    eprintln!("{}: {ratings} ratings learnt from in {seconds:.1} s", dataset.name);
+    Ok(())
+}
+
+/// What the page shows of an item.
+pub fn attributes(item: &ItemInfo) -> Map<String, Value> {
+    let mut attributes = Map::new();
+    attributes.insert("title".to_owned(), json!(item.title));
+    attributes.insert("genres".to_owned(), json!(item.genres));
+    attributes
+}
+
+fn describe(node: &Node, model: &ModelName, items: &[ItemInfo]) -> Result<(), Failure> {
+    let described: Vec<(&ItemId, Map<String, Value>)> = items.iter().map(|item| (&item.id, attributes(item))).collect();
+    let described = described.iter().map(|(item, attributes)| (*item, attributes));
+    node.predictor.put_attributes(model, described).map_err(Failure::other)
+}
+
+async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Report) -> Result<(), Failure> {
+    let mut in_flight = std::collections::VecDeque::with_capacity(IN_FLIGHT);
+    for (done, rating) in dataset.ratings.iter().enumerate() {
+        let observation = Observation {
+            user: rating.user.clone(),
+            item: rating.item.clone(),
+            label: rating.label,
+            weight: 1.0,
+            timestamp: Some(rating.timestamp),
+            observation_id: None,
+            feedback: Some("rating".to_owned()),
+            decision: None,
+        };
+        if in_flight.len() == IN_FLIGHT
+            && let Some(oldest) = in_flight.pop_front()
+        {
+            node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
+        }
+        in_flight.push_back(node.predictor.begin_observe(model, observation).map_err(Failure::other)?);
+        if done % IN_FLIGHT == 0 {
+            report.at("observing", done as f32 / dataset.ratings.len() as f32);
+        }
+    }
+    for pending in in_flight {
+        node.predictor.finish_observe(pending).await.map_err(Failure::other)?;
+    }
+    report.at("observing", 1.0);
+    Ok(())
+}
+
+async fn train(node: &Node, model: &ModelName, report: &Report) -> Result<(), Failure> {
+    let id = node.manager.retrain(model, "the demo's first training")?.job;
+    loop {
+        let job = node.manager.job(id.as_str())?;
+        if job.state.is_final() {
+            return match job.state {
+                JobState::Succeeded => Ok(()),
+                _ => Err(Failure::other(job.error.unwrap_or_else(|| "the training failed".to_owned()))),
+            };
+        }
+        report.at(&job.phase, job.progress);
+        tokio::time::sleep(POLL).await;
+    }
+}

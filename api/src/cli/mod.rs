@@ -1,0 +1,129 @@
+//! The command line: one file for each command.
+
+mod datasets;
+mod demo;
+mod evaluate;
+mod import;
+mod progress;
+mod serve;
+mod train;
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use celeris_datasets::DatasetError;
+use celeris_manager::ManagerError;
+use celeris_retrain::RetrainError;
+use celeris_storage::StorageError;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Online-learning personalization: predictions that learn from every observation.
+#[derive(Debug, Parser)]
+#[command(name = "celeris", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Writes log lines as JSON.
+    #[arg(long, global = true)]
+    log_json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Loads a data set, trains, serves, and prints the page to open.
+    Demo(demo::Args),
+    /// Runs a node.
+    Serve(serve::Args),
+    /// Trains a version as a process of its own; called by the node.
+    Train(train::Args),
+    /// Streams a data set into a running node as observations.
+    Import(import::Args),
+    /// Evaluates offline how well a data set is predicted.
+    Evaluate(evaluate::Args),
+    /// Downloads public data sets.
+    Datasets(datasets::Args),
+}
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// Bad usage or bad input: exit code 2.
+    BadInput(String),
+    /// Anything else: exit code 1.
+    Other(String),
+}
+
+impl Failure {
+    /// Bad usage or bad input.
+    pub fn bad_input(message: impl Display) -> Self {
+        Self::BadInput(message.to_string())
+    }
+
+    /// Anything else.
+    pub fn other(message: impl Display) -> Self {
+        Self::Other(message.to_string())
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::InUse { .. }
+            | StorageError::UnknownFormat { .. }
+            | StorageError::CorruptLog { .. }
+            | StorageError::Corrupt { .. } => Self::bad_input(error),
+            other => Self::other(other),
+        }
+    }
+}
+
+impl From<ManagerError> for Failure {
+    fn from(error: ManagerError) -> Self {
+        match error {
+            ManagerError::Storage(error) => error.into(),
+            ManagerError::Features(error) => Self::bad_input(error),
+            other => Self::other(other),
+        }
+    }
+}
+
+impl From<DatasetError> for Failure {
+    fn from(error: DatasetError) -> Self {
+        Self::bad_input(error)
+    }
+}
+
+impl From<RetrainError> for Failure {
+    fn from(error: RetrainError) -> Self {
+        Self::bad_input(error)
+    }
+}
+
+/// Parses the command line, does what it says, and turns the outcome into an exit code.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(cli.log_json);
+    let outcome = match cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Train(args) => train::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
+        Command::Datasets(args) => datasets::run(args),
+    };
+    let (message, code) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::BadInput(message)) => (message, 2),
+        Err(Failure::Other(message)) => (message, 1),
+    };
+    eprintln!("celeris: {message}");
+    ExitCode::from(code)
+}
+
+/// Logs go to standard error; `RUST_LOG` says how much.
+fn start_logging(json: bool) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if json { builder.json().init() } else { builder.init() }
+}

@@ -1,0 +1,121 @@
+//! Configuration: a TOML file, then the environment, then flags; the later wins, and unknown keys are refused.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use serde::{Deserialize, Serialize};
+
+/// Everything that can be configured of a node.
+///
+/// In the environment a key is written `CELERIS_SECTION__KEY`, as in `CELERIS_MEMORY__USERS=2GiB`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where the node listens.
+    pub server: Server,
+    /// What requests may ask for.
+    pub limits: Limits,
+    /// What the node may hold in memory.
+    pub memory: Memory,
+}
+
+/// Where and how the node listens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// Address and port; port 0 picks a free one.
+    pub listen: String,
+    /// How long requests under way may take to end once the node is asked to stop.
+    #[serde(with = "humantime_serde")]
+    pub drain_timeout: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:7117".to_owned(), drain_timeout: Duration::from_secs(10) }
+    }
+}
+
+/// The bounds of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes of a JSON body.
+    pub body: ByteSize,
+    /// Bytes of one line of NDJSON.
+    pub line: ByteSize,
+    /// Items of one predict or topk request.
+    pub items_per_request: usize,
+    /// Requests under way at once; more are answered 503.
+    pub requests: usize,
+    /// How long a request may take.
+    #[serde(with = "humantime_serde")]
+    pub request_timeout: Duration,
+    /// Observations of one NDJSON stream that may be under way at once.
+    pub observations_in_flight: usize,
+    /// Models on this node.
+    pub models: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: ByteSize::mib(4),
+            line: ByteSize::kib(64),
+            items_per_request: 10_000,
+            requests: 1024,
+            request_timeout: Duration::from_secs(30),
+            observations_in_flight: 1024,
+            models: 100,
+        }
+    }
+}
+
+/// Budgets of what is held in memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// User states and histories.
+    pub users: ByteSize,
+    /// Features of items that came after training.
+    pub features: ByteSize,
+    /// Cached predictions.
+    pub predictions: ByteSize,
+    /// Blocks of the store that were read.
+    pub blocks: ByteSize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            users: ByteSize::gib(1),
+            features: ByteSize::mib(128),
+            predictions: ByteSize::mib(128),
+            blocks: ByteSize::mib(128),
+        }
+    }
+}
+
+/// Reads the configuration. `listen` is the flag of that name.
+///
+/// # Errors
+/// A message that names the key and where it was given.
+pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String> {
+    let mut figment = Figment::from(Serialized::defaults(Config::default()));
+    if let Some(file) = file {
+        if !file.is_file() {
+            return Err(format!("{}: no such configuration file", file.display()));
+        }
+        figment = figment.merge(Toml::file_exact(PathBuf::from(file)));
+    }
+    // Only names with a section are configuration; other programs' variables may share the prefix.
+    let env = Env::prefixed("CELERIS_").filter(|key| key.as_str().contains("__")).split("__");
+    figment = figment.merge(env);
+    if let Some(listen) = listen {
+        figment = figment.merge(Serialized::default("server.listen", listen));
+    }
+    figment.extract().map_err(|error| error.to_string())
+}

@@ -1,0 +1,172 @@
+//! The one place where causes become HTTP answers, and where internals stay inside.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use celeris_manager::ManagerError;
+use celeris_model::ModelError;
+use celeris_predictor::PredictorError;
+use celeris_storage::StorageError;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A problem detail (RFC 9457).
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Problem {
+    /// Names the kind of problem: `urn:celeris:problem:…`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong here, naming the field, and what to do.
+    pub detail: String,
+}
+
+/// Seconds after which an overloaded node is worth another try.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// Why a request was not answered as asked.
+#[derive(Debug, Clone)]
+pub struct ApiError {
+    status: StatusCode,
+    slug: &'static str,
+    title: &'static str,
+    detail: String,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, slug: &'static str, title: &'static str, detail: impl ToString) -> Self {
+        Self { status, slug, title, detail: detail.to_string() }
+    }
+
+    /// The body is not JSON at all.
+    pub fn malformed(detail: impl ToString) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed-body", "The body is not valid JSON", detail)
+    }
+
+    /// A field is missing, unknown, of the wrong type or out of range.
+    pub fn invalid(detail: impl ToString) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", "A field is not valid", detail)
+    }
+
+    /// The body is larger than the node takes.
+    pub fn too_large(detail: impl ToString) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large", detail)
+    }
+
+    /// Nothing is there under that name.
+    pub fn not_found(detail: impl ToString) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
+    }
+
+    /// The path takes other methods.
+    pub fn method(detail: impl ToString) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not allowed here", detail)
+    }
+
+    fn conflict(detail: impl ToString) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", "The request conflicts with what there is", detail)
+    }
+
+    /// The node cannot answer now.
+    pub fn unavailable(detail: impl ToString) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The node cannot answer now", detail)
+    }
+
+    /// The node took longer than it may.
+    pub fn timeout(detail: impl ToString) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "The request took too long", detail)
+    }
+
+    /// Something is broken on the node; the cause goes to the log, not to the caller.
+    pub fn internal(cause: impl std::fmt::Display) -> Self {
+        tracing::error!(%cause, "request failed");
+        let detail = "the node could not complete the request; its log says why";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", detail)
+    }
+
+    /// The problem as it goes to the caller.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        Problem {
+            kind: format!("urn:celeris:problem:{}", self.slug),
+            title: self.title.to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+        }
+    }
+
+    /// Whether trying again soon may help.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self.problem()).expect("a problem is plain text and a number");
+        let mut response = (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if self.is_unavailable() {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        response
+    }
+}
+
+impl From<StorageError> for ApiError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Overloaded { .. } | StorageError::Poisoned { .. } | StorageError::Closed => {
+                Self::unavailable(error)
+            }
+            StorageError::ReservedId { .. } | StorageError::RecordTooLarge { .. } => Self::invalid(error),
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl From<ModelError> for ApiError {
+    fn from(error: ModelError) -> Self {
+        match error {
+            ModelError::NotPositiveDefinite { .. } => Self::internal(error),
+            other => Self::invalid(other),
+        }
+    }
+}
+
+impl From<PredictorError> for ApiError {
+    fn from(error: PredictorError) -> Self {
+        match error {
+            PredictorError::UnknownModel { .. } => Self::not_found(error),
+            PredictorError::EpochNotReached { .. } | PredictorError::ObservationConflict { .. } => {
+                Self::conflict(error)
+            }
+            PredictorError::NoItems | PredictorError::Features { .. } | PredictorError::Bandit(_) => {
+                Self::invalid(error)
+            }
+            PredictorError::UnsupportedRecord { .. } => Self::internal(error),
+            PredictorError::Model(error) => error.into(),
+            PredictorError::Storage(error) => error.into(),
+        }
+    }
+}
+
+impl From<ManagerError> for ApiError {
+    fn from(error: ManagerError) -> Self {
+        match error {
+            ManagerError::UnknownModel { .. }
+            | ManagerError::UnknownVersion { .. }
+            | ManagerError::UnknownJob { .. } => Self::not_found(error),
+            ManagerError::ModelExists { .. }
+            | ManagerError::JobRunning { .. }
+            | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
+            ManagerError::Dim { .. } | ManagerError::TooManyModels { .. } => Self::invalid(error),
+            ManagerError::Predictor(error) => error.into(),
+            ManagerError::Storage(error) => error.into(),
+            ManagerError::Model(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What handlers take from a request, with errors that name the field.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use celeris_model::{ItemId, ModelName, Timestamp, UserId, VersionId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+
+use crate::error::ApiError;
+
+/// A JSON body, whatever the content type says.
+pub struct Body<T>(pub T);
+
+/// Parses JSON; the error names the path of the offending field.
+///
+/// # Errors
+/// 400 where the text is not JSON, 422 where it does not fit.
+pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let cause = error.into_inner();
+        let detail = if path == "." { cause.to_string() } else { format!("{path}: {cause}") };
+        if cause.is_data() { ApiError::invalid(detail) } else { ApiError::malformed(detail) }
+    })?;
+    deserializer.end().map_err(ApiError::malformed)?;
+    Ok(value)
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+            if rejection.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE {
+                ApiError::too_large("the body exceeds the limit of this node; send less at once, or use NDJSON")
+            } else {
+                ApiError::malformed(rejection.body_text())
+            }
+        })?;
+        // A request without a body is one without fields.
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        Ok(Self(parse(text)?))
+    }
+}
+
+/// The query of the URL.
+pub struct Params<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = Query::from_request_parts(parts, state).await;
+        query.map(|Query(value)| Self(value)).map_err(|rejection| ApiError::invalid(rejection.body_text()))
+    }
+}
+
+async fn path_texts<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Parts, state: &S) -> Result<T, ApiError> {
+    let path = Path::<T>::from_request_parts(parts, state).await;
+    path.map(|Path(texts)| texts).map_err(|rejection| ApiError::not_found(rejection.body_text()))
+}
+
+/// The model that a path names.
+pub struct InModel(pub ModelName);
+
+impl<S: Send + Sync> FromRequestParts<S> for InModel {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let texts: std::collections::HashMap<String, String> = path_texts(parts, state).await?;
+        model_name(texts.get("model").map_or("", String::as_str)).map(Self)
+    }
+}
+
+fn model_name(text: &str) -> Result<ModelName, ApiError> {
+    // A name that no model can have is a model that does not exist.
+    ModelName::new(text).map_err(|error| ApiError::not_found(format!("no model is named {text:?}: {error}")))
+}
+
+/// The model and item that a path names.
+pub struct OfItem {
+    /// The model.
+    pub model: ModelName,
+    /// The item.
+    pub item: ItemId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfItem {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, item): (String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, item: ItemId::new(item)? })
+    }
+}
+
+/// The model and user that a path names.
+pub struct OfUser {
+    /// The model.
+    pub model: ModelName,
+    /// The user.
+    pub user: UserId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfUser {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, user): (String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, user: UserId::new(user)? })
+    }
+}
+
+/// The model and version that a path names.
+pub struct OfVersion {
+    /// The model.
+    pub model: ModelName,
+    /// The version.
+    pub version: VersionId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfVersion {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, version): (String, String) = path_texts(parts, state).await?;
+        let model = model_name(&model)?;
+        let number = version.parse();
+        let version = number.map_err(|_| ApiError::not_found(format!("model {model} has no version {version}")))?;
+        Ok(Self { model, version: VersionId(version) })
+    }
+}
+
+/// Reads a time as RFC 3339 text or as Unix milliseconds.
+///
+/// # Errors
+/// Where it is neither.
+pub fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected an RFC 3339 time or Unix milliseconds")]
+    enum Either {
+        Milliseconds(i64),
+        Text(String),
+    }
+    Ok(match Option::<Either>::deserialize(deserializer)? {
+        None => None,
+        Some(Either::Milliseconds(milliseconds)) => Some(Timestamp(milliseconds)),
+        Some(Either::Text(text)) => {
+            let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+            Some(Timestamp(parsed.as_millisecond()))
+        }
+    })
+}

@@ -1,0 +1,53 @@
+//! A node, wired: storage, predictor and manager over one data directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use celeris_manager::{Manager, ManagerOptions};
+use celeris_predictor::{Predictor, PredictorOptions};
+use celeris_storage::{Storage, StorageOptions};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use tokio::sync::Semaphore;
+
+use crate::cli::Failure;
+use crate::config::Config;
+use crate::state::Node;
+
+/// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
+const REQUEST_SECONDS: [f64; 14] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// Opens the data directory and brings every model to the point where it serves.
+///
+/// # Errors
+/// [`Failure::BadInput`] where the directory is in use, damaged or of another format.
+pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
+    let metrics = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("celeris_http_request_seconds".to_owned()), &REQUEST_SECONDS)
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(Failure::other)?;
+    let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+    let memory = &config.memory;
+    let storage_options = StorageOptions { block_cache_bytes: bytes(memory.blocks), ..StorageOptions::default() };
+    let storage = Storage::open(data_dir, &storage_options)?;
+    let predictor_options = PredictorOptions {
+        user_bytes_max: bytes(memory.users),
+        feature_bytes_max: bytes(memory.features),
+        prediction_bytes_max: bytes(memory.predictions),
+        ..PredictorOptions::default()
+    };
+    let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
+    let predictor = Arc::new(predictor);
+    let trainer = std::env::current_exe().map_err(Failure::other)?;
+    let manager_options = ManagerOptions { models_max: config.limits.models, trainer };
+    let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
+    tokio::spawn(manager.clone().listen(losses));
+    Ok(Node {
+        storage,
+        predictor,
+        manager,
+        limits: Arc::new(config.limits.clone()),
+        permits: Arc::new(Semaphore::new(config.limits.requests)),
+        metrics,
+    })
+}

@@ -1,0 +1,108 @@
+//! Retraining, and how far it is.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use celeris_manager::{JobId, JobState};
+use celeris_model::ModelName;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::{Body, InModel};
+use crate::state::Node;
+
+/// The trainers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// The built-in alternating least squares.
+    Als,
+}
+
+/// How to retrain.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetrainBody {
+    /// The trainer; the built-in one by default.
+    #[serde(rename = "engine")]
+    #[expect(dead_code, reason = "checked while it is read; with one engine there is nothing to choose")]
+    engine: Option<Engine>,
+    /// Why, for the job's record.
+    why: Option<String>,
+}
+
+/// The job that was accepted.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Accepted {
+    #[schema(value_type = String)]
+    job: JobId,
+}
+
+/// A retrain job.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Job {
+    #[schema(value_type = String)]
+    job: JobId,
+    #[schema(value_type = String)]
+    model: ModelName,
+    /// `queued`, `running`, `succeeded`, `rejected` or `failed`.
+    #[schema(value_type = String)]
+    state: JobState,
+    /// Why it was started.
+    why: String,
+    /// What it is doing.
+    phase: String,
+    /// How far that is, from 0 to 1.
+    progress: f32,
+    metrics: BTreeMap<String, f64>,
+    /// The version it made.
+    version: Option<u64>,
+    /// Why it failed.
+    error: Option<String>,
+    /// In Unix milliseconds.
+    created: i64,
+    finished: Option<i64>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get))
+}
+
+/// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole.
+#[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
+    params(("model" = String, Path)),
+    responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
+async fn retrain(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(body): Body<RetrainBody>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    let why = body.why.unwrap_or_else(|| "on request".to_owned());
+    let job = tokio::task::block_in_place(|| node.manager.retrain(&model, &why))?;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
+}
+
+/// How far a job is, and how it ended.
+#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(("job" = String, Path)),
+    responses((status = 200, body = Job), (status = 404, body = Problem)))]
+async fn get(State(node): State<Node>, Path(job): Path<String>) -> Result<Json<Job>, ApiError> {
+    let job = node.manager.job(&job)?;
+    Ok(Json(Job {
+        job: job.job,
+        model: job.model,
+        state: job.state,
+        why: job.why,
+        phase: job.phase,
+        progress: job.progress,
+        metrics: job.metrics,
+        version: job.version.map(|version| version.0),
+        error: job.error,
+        created: job.created.0,
+        finished: job.finished.map(|finished| finished.0),
+    }))
+}

@@ -1,0 +1,12 @@
+//! One file for each resource; each offers its router. Names and shapes are the contract with clients.
+
+pub mod health;
+pub mod items;
+pub mod jobs;
+pub mod models;
+pub mod observe;
+pub mod page;
+pub mod predict;
+pub mod topk;
+pub mod users;
+pub mod versions;

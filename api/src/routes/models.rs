@@ -1,0 +1,147 @@
+//! Models: created, listed, deleted.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_manager::{Loss, ModelConfig, ModelRecord};
+use celeris_model::{ModelName, StreamName};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::{Body, InModel};
+use crate::state::Node;
+
+/// The dimension of a model that names none.
+pub const DIM_DEFAULT: usize = 32;
+
+/// A model to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewModel {
+    /// Its name: ASCII letters, digits, `-` and `_`.
+    #[schema(value_type = String)]
+    pub name: ModelName,
+    /// The stream it learns from; its own name by default.
+    #[schema(value_type = Option<String>)]
+    pub stream: Option<StreamName>,
+    /// The length of features and weights, the constant included; 32 by default.
+    pub dim: Option<usize>,
+    /// The loss; `squared` by default, and the only one so far.
+    #[schema(value_type = Option<String>)]
+    pub loss: Option<Loss>,
+    /// How it ranks where a request names no policy: a name, or an object of name and parameters.
+    #[schema(value_type = Option<Object>)]
+    pub policy: Option<PolicySpec>,
+    /// The share of such rankings that are drawn uniformly for the validation pool; 0.01 by default.
+    #[schema(value_type = Option<f64>)]
+    pub pool_share: Option<PoolShare>,
+}
+
+/// How well a model has predicted lately.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RecentLoss {
+    /// Root of the mean squared error of predictions made before learning.
+    pub rmse: f64,
+    /// Over how many observations.
+    pub count: usize,
+}
+
+/// A model.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Model {
+    #[schema(value_type = String)]
+    name: ModelName,
+    #[schema(value_type = String)]
+    stream: StreamName,
+    dim: usize,
+    #[schema(value_type = String)]
+    loss: Loss,
+    #[schema(value_type = Object)]
+    policy: PolicySpec,
+    #[schema(value_type = f64)]
+    pool_share: PoolShare,
+    /// When it was created, in Unix milliseconds.
+    created: i64,
+    /// The version that serves.
+    active_version: u64,
+    /// How many versions there are.
+    versions: usize,
+    /// Items in the active version's table.
+    items: usize,
+    /// Records in the log of its stream.
+    observations: u64,
+    /// The loss since the node started; null before the first observation.
+    recent_loss: Option<RecentLoss>,
+}
+
+/// All models.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Models {
+    models: Vec<Model>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(get, delete))
+}
+
+fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
+    let ModelRecord { config, created, active, .. } = record;
+    let recent = node.manager.recent_loss(&config.name);
+    Ok(Model {
+        versions: node.manager.versions(&config.name)?.len(),
+        items: node.predictor.active(&config.name)?.theta.items().len(),
+        observations: node.storage.watermark(&config.stream).records(),
+        recent_loss: recent.map(|loss| RecentLoss { rmse: loss.rmse, count: loss.count }),
+        name: config.name,
+        stream: config.stream,
+        dim: config.dim,
+        loss: config.loss,
+        policy: config.policy,
+        pool_share: config.pool_share,
+        created: created.0,
+        active_version: active.0,
+    })
+}
+
+/// All models.
+#[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
+async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
+    let models: Result<_, _> = node.manager.models()?.into_iter().map(|record| describe(&node, record)).collect();
+    Ok(Json(Models { models: models? }))
+}
+
+/// Creates a model. It serves at once: users start from nothing and learn from their first observation on.
+#[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModel,
+    responses((status = 201, body = Model), (status = 409, body = Problem), (status = 422, body = Problem)))]
+async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(StatusCode, Json<Model>), ApiError> {
+    let config = ModelConfig {
+        stream: new.stream.unwrap_or_else(|| StreamName::of_model(&new.name)),
+        name: new.name,
+        dim: new.dim.unwrap_or(DIM_DEFAULT),
+        loss: new.loss.unwrap_or_default(),
+        policy: new.policy.unwrap_or_default(),
+        pool_share: new.pool_share.unwrap_or_default(),
+    };
+    let record = tokio::task::block_in_place(|| node.manager.create(config))?;
+    Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
+}
+
+/// One model.
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
+    responses((status = 200, body = Model), (status = 404, body = Problem)))]
+async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Model>, ApiError> {
+    let record = node.manager.model(&model)?;
+    Ok(Json(describe(&node, record)?))
+}
+
+/// Deletes a model with its versions. The observations of its stream stay in the log.
+#[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
+async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
+    tokio::task::block_in_place(|| node.manager.delete(&model))?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,57 @@
+//! The page at `/`, served from the binary.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::error::ApiError;
+use crate::state::Node;
+
+/// Nothing but what the page itself is made of may run or be loaded.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! files {
+    ($(($name:literal, $kind:expr)),* $(,)?) => {
+        /// The files of the page: name, media type, contents.
+        const FILES: &[(&str, &str, &[u8])] = &[$(($name, $kind, include_bytes!(concat!("../../page/", $name)))),*];
+    };
+}
+
+files![
+    ("index.html", "text/html; charset=utf-8"),
+    ("style.css", "text/css; charset=utf-8"),
+    ("favicon.svg", "image/svg+xml"),
+    ("api.js", JAVASCRIPT),
+    ("app.js", JAVASCRIPT),
+    ("catalogue.js", JAVASCRIPT),
+    ("chart.js", JAVASCRIPT),
+    ("dom.js", JAVASCRIPT),
+    ("model.js", JAVASCRIPT),
+    ("ranking.js", JAVASCRIPT),
+    ("ratings.js", JAVASCRIPT),
+    ("stars.js", JAVASCRIPT),
+    ("users.js", JAVASCRIPT),
+];
+
+pub fn router() -> Router<Node> {
+    Router::new()
+        .route("/", get(|| async { file("index.html") }))
+        .route("/page/{name}", get(|Path(name): Path<String>| async move { file(&name) }))
+}
+
+fn file(name: &str) -> Response {
+    let Some((_, kind, contents)) = FILES.iter().find(|(known, ..)| *known == name) else {
+        return ApiError::not_found(format!("the page has no file {name}")).into_response();
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    // The files change with the binary, which has no other version to tell them apart by.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    (headers, *contents).into_response()
+}

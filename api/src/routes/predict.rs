@@ -1,0 +1,104 @@
+//! Point predictions.
+
+use axum::Json;
+use axum::extract::State;
+use celeris_model::{ItemId, UserEpoch, UserId};
+use celeris_predictor::{PredictRequest, Predictions, Scored};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::{Body, InModel};
+use crate::state::Node;
+
+/// Which items to score for which user: `item` or `items`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PredictBody {
+    #[schema(value_type = String)]
+    user: UserId,
+    /// One item.
+    #[schema(value_type = Option<String>)]
+    item: Option<ItemId>,
+    /// Several items.
+    #[schema(value_type = Option<Vec<String>>)]
+    items: Option<Vec<ItemId>>,
+    /// The answer must reflect at least that many of the user's events.
+    #[schema(value_type = Option<u64>)]
+    min_epoch: Option<UserEpoch>,
+}
+
+/// One score.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Score {
+    #[schema(value_type = String)]
+    item: ItemId,
+    /// The expected label.
+    score: f32,
+    /// How unsure the score is.
+    std_error: f32,
+    /// How far a label may fall from the score.
+    label_std: f32,
+    /// Whether anything is known of the item; else it is scored as an average one.
+    known: bool,
+}
+
+impl From<Scored> for Score {
+    fn from(scored: Scored) -> Self {
+        let Scored { item, estimate, known } = scored;
+        Self { item, score: estimate.score, std_error: estimate.std_error, label_std: estimate.label_std, known }
+    }
+}
+
+/// The scores, in the order asked for.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PredictReply {
+    #[schema(value_type = String)]
+    user: UserId,
+    version: u64,
+    user_epoch: u64,
+    /// Whether nothing is known of the user, so that the prior answers.
+    cold: bool,
+    scores: Vec<Score>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(predict))
+}
+
+/// Refuses what a request may not ask for at once.
+///
+/// # Errors
+/// 422 where there are too many.
+pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiError> {
+    let max = node.limits.items_per_request;
+    if count > max {
+        return Err(ApiError::invalid(format!("{field}: at most {max} at once, got {count}")));
+    }
+    Ok(())
+}
+
+/// Scores one item or several for a user.
+#[utoipa::path(post, path = "/v1/models/{model}/predict", tag = "serving", request_body = PredictBody,
+    params(("model" = String, Path)),
+    responses((status = 200, body = PredictReply), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn predict(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(body): Body<PredictBody>,
+) -> Result<Json<PredictReply>, ApiError> {
+    let items = match (body.item, body.items) {
+        (Some(item), None) => vec![item],
+        (None, Some(items)) => items,
+        (Some(_), Some(_)) => return Err(ApiError::invalid("give item or items, not both")),
+        (None, None) => return Err(ApiError::invalid("missing field `item` or `items`")),
+    };
+    check_count(&node, "items", items.len())?;
+    let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
+    let Predictions { version, user_epoch, cold, scores } = node.predictor.predict(&request).await?;
+    let scores = scores.into_iter().map(Score::from).collect();
+    Ok(Json(PredictReply { user: request.user, version: version.0, user_epoch: user_epoch.0, cold, scores }))
+}

@@ -1,0 +1,121 @@
+//! Rankings of given items.
+
+use axum::Json;
+use axum::extract::State;
+use celeris_bandits::PolicySpec;
+use celeris_model::{DecisionId, ItemId, UserEpoch, UserId};
+use celeris_predictor::{Ranked, TopkRequest};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::{Body, InModel};
+use crate::routes::predict::check_count;
+use crate::state::Node;
+
+/// What to rank, and how.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TopkBody {
+    #[schema(value_type = String)]
+    user: UserId,
+    /// The candidates; a repeated one counts once.
+    #[schema(value_type = Vec<String>)]
+    items: Vec<ItemId>,
+    /// How many slots to fill, at least 1.
+    k: usize,
+    /// A policy's name, or an object of name and parameters; the model's default where missing.
+    #[schema(value_type = Option<Object>)]
+    policy: Option<PolicySpec>,
+    /// Seeds the policy's random generator: equal seeds give equal rankings.
+    seed: Option<u64>,
+    /// The answer must reflect at least that many of the user's events.
+    #[schema(value_type = Option<u64>)]
+    min_epoch: Option<UserEpoch>,
+}
+
+/// One slot.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Slot {
+    #[schema(value_type = String)]
+    item: ItemId,
+    score: f32,
+    std_error: f32,
+    label_std: f32,
+    /// The probability of this item in this slot, given the slots above; null where not computed.
+    propensity: Option<f32>,
+    known: bool,
+}
+
+impl From<Ranked> for Slot {
+    fn from(ranked: Ranked) -> Self {
+        let Ranked { scored, propensity } = ranked;
+        Self {
+            item: scored.item,
+            score: scored.estimate.score,
+            std_error: scored.estimate.std_error,
+            label_std: scored.estimate.label_std,
+            propensity,
+            known: scored.known,
+        }
+    }
+}
+
+/// A ranking, best first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TopkReply {
+    /// What later observations refer to.
+    #[schema(value_type = String)]
+    decision_id: DecisionId,
+    /// Whether the decision's record was accepted for writing.
+    logged: bool,
+    #[schema(value_type = String)]
+    user: UserId,
+    version: u64,
+    user_epoch: u64,
+    /// Whether nothing is known of the user, so that the prior answers.
+    cold: bool,
+    #[schema(value_type = Object)]
+    policy: PolicySpec,
+    seed: u64,
+    /// Whether the ranking was drawn uniformly for the validation pool.
+    pool: bool,
+    items: Vec<Slot>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(topk))
+}
+
+/// Ranks items for a user by a policy, and leaves a decision record.
+#[utoipa::path(post, path = "/v1/models/{model}/topk", tag = "serving", request_body = TopkBody,
+    params(("model" = String, Path)),
+    responses((status = 200, body = TopkReply), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn topk(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(body): Body<TopkBody>,
+) -> Result<Json<TopkReply>, ApiError> {
+    check_count(&node, "items", body.items.len())?;
+    if body.k == 0 {
+        return Err(ApiError::invalid("k: must be at least 1"));
+    }
+    let TopkBody { user, items, k, policy, seed, min_epoch } = body;
+    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
+    let ranking = node.predictor.topk(&request).await?;
+    Ok(Json(TopkReply {
+        decision_id: ranking.decision_id,
+        logged: ranking.logged,
+        user: request.user,
+        version: ranking.version.0,
+        user_epoch: ranking.user_epoch.0,
+        cold: ranking.cold,
+        policy: ranking.policy,
+        seed: ranking.seed,
+        pool: ranking.pool,
+        items: ranking.items.into_iter().map(Slot::from).collect(),
+    }))
+}

@@ -1,0 +1,107 @@
+//! Users: what the node knows of one.
+
+use axum::Json;
+use axum::extract::State;
+use celeris_model::{ItemId, ModelName, ObservationId, Record, Sequence, UserId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::{OfUser, Params};
+use crate::state::Node;
+
+/// Events shown unless told otherwise.
+const HISTORY_DEFAULT: usize = 100;
+
+/// Events shown at most.
+const HISTORY_MAX: usize = 10_000;
+
+/// How much of the history to show.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct Shown {
+    /// Events, newest first; 100 by default, at most 10,000.
+    history: Option<usize>,
+}
+
+/// One event of a user.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Event {
+    #[schema(value_type = Option<String>)]
+    item: Option<ItemId>,
+    label: f32,
+    weight: f32,
+    /// In Unix milliseconds.
+    timestamp: i64,
+    #[schema(value_type = Option<String>)]
+    observation_id: Option<ObservationId>,
+    user_epoch: u64,
+    sequence: u64,
+    feedback: Option<String>,
+    /// What this model expected before it learnt; null where the model came later.
+    predicted: Option<f32>,
+}
+
+/// A user's state and history.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct User {
+    #[schema(value_type = String)]
+    user: UserId,
+    /// The version of the state.
+    version: u64,
+    user_epoch: u64,
+    /// Whether nothing is known of the user, so that the prior answers.
+    cold: bool,
+    /// How many observations the state has learnt from.
+    observations: u64,
+    /// The weights `w_u`.
+    weights: Vec<f64>,
+    /// The latest events, newest first.
+    history: Vec<Event>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(get))
+}
+
+fn event(model: &ModelName, sequence: Sequence, record: Record) -> Event {
+    let predicted = record.predictions.iter().find(|prediction| prediction.model == *model);
+    Event {
+        predicted: predicted.map(|prediction| prediction.predicted),
+        item: record.item,
+        label: record.label,
+        weight: record.weight,
+        timestamp: record.timestamp.0,
+        observation_id: record.observation_id,
+        user_epoch: record.user_epoch.0,
+        sequence: sequence.0,
+        feedback: record.feedback,
+    }
+}
+
+/// A user's state and latest events. An unknown user has none, and the prior's weights.
+#[utoipa::path(get, path = "/v1/models/{model}/users/{user}", tag = "users",
+    params(("model" = String, Path), ("user" = String, Path), Shown),
+    responses((status = 200, body = User), (status = 404, body = Problem)))]
+async fn get(
+    State(node): State<Node>,
+    OfUser { model, user }: OfUser,
+    Params(shown): Params<Shown>,
+) -> Result<Json<User>, ApiError> {
+    let history_max = shown.history.unwrap_or(HISTORY_DEFAULT);
+    if history_max > HISTORY_MAX {
+        return Err(ApiError::invalid(format!("history: at most {HISTORY_MAX}, got {history_max}")));
+    }
+    let view = node.predictor.user(&model, &user, history_max).await?;
+    Ok(Json(User {
+        user,
+        version: view.version.0,
+        user_epoch: view.user_epoch.0,
+        cold: view.observations == 0,
+        observations: view.observations,
+        weights: view.weights,
+        history: view.history.into_iter().map(|(sequence, record)| event(&model, sequence, record)).collect(),
+    }))
+}

@@ -1,0 +1,28 @@
+//! What every handler shares.
+
+use std::sync::Arc;
+
+use celeris_manager::Manager;
+use celeris_predictor::Predictor;
+use celeris_storage::Storage;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
+
+use crate::config::Limits;
+
+/// A node: its rooms, wired.
+#[derive(Clone)]
+pub struct Node {
+    /// The storage layer.
+    pub storage: Storage,
+    /// The local state that answers requests.
+    pub predictor: Arc<Predictor>,
+    /// The life cycle of models.
+    pub manager: Arc<Manager>,
+    /// The bounds of requests.
+    pub limits: Arc<Limits>,
+    /// One permit for every request that may be under way.
+    pub permits: Arc<Semaphore>,
+    /// Renders the metrics of the process.
+    pub metrics: PrometheusHandle,
+}

@@ -1,0 +1,128 @@
+//! The one error type of this crate.
+
+use std::path::PathBuf;
+
+use celeris_features::FeaturesError;
+use celeris_model::{ModelError, ModelName, VersionId};
+use celeris_predictor::PredictorError;
+use celeris_retrain::RetrainError;
+use celeris_storage::StorageError;
+use thiserror::Error;
+
+use crate::jobs::JobId;
+
+/// Why the catalog was not changed, or a job did not succeed. The serving version is unchanged on every error.
+#[derive(Debug, Error)]
+pub enum ManagerError {
+    /// No model goes by that name.
+    #[error("no model is named {model}; GET /v1/models lists them")]
+    UnknownModel {
+        /// The name.
+        model: ModelName,
+    },
+    /// The name is taken.
+    #[error("a model named {model} exists already; delete it first, or choose another name")]
+    ModelExists {
+        /// The name.
+        model: ModelName,
+    },
+    /// There are as many models as one node takes.
+    #[error("this node serves {max} models already; delete one first")]
+    TooManyModels {
+        /// The limit.
+        max: usize,
+    },
+    /// The dimension is out of range.
+    #[error("dim must be from {min} to {max}, got {received}")]
+    Dim {
+        /// The smallest.
+        min: usize,
+        /// The largest.
+        max: usize,
+        /// As received.
+        received: usize,
+    },
+    /// The model has no such version.
+    #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
+    UnknownVersion {
+        /// The model.
+        model: ModelName,
+        /// The version.
+        version: VersionId,
+    },
+    /// There is no version to go back to.
+    #[error("model {model} has served no other version before version {version}")]
+    NothingToRollBackTo {
+        /// The model.
+        model: ModelName,
+        /// The active version.
+        version: VersionId,
+    },
+    /// No job goes by that id.
+    #[error("no job is named {job}")]
+    UnknownJob {
+        /// The id.
+        job: String,
+    },
+    /// The model is being retrained already.
+    #[error("model {model} is being retrained already by {job}; wait for it, GET /v1/jobs/{job}")]
+    JobRunning {
+        /// The model.
+        model: ModelName,
+        /// The job.
+        job: JobId,
+    },
+    /// The trainer did not do its work.
+    #[error("the trainer failed: {reason}")]
+    Trainer {
+        /// What it said.
+        reason: String,
+    },
+    /// The trainer wrote a version for another model or dimension.
+    #[error("the trainer wrote a version of {what} {found}, expected {expected}")]
+    WrongVersion {
+        /// What differs.
+        what: &'static str,
+        /// As asked for.
+        expected: String,
+        /// As written.
+        found: String,
+    },
+    /// There is nothing to learn from.
+    #[error("stream {stream} holds no observations yet; send some to POST /v1/models/{{model}}/observe first")]
+    NoObservations {
+        /// The stream.
+        stream: celeris_model::StreamName,
+    },
+    /// The file system said no.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// A version directory is not sound.
+    #[error(transparent)]
+    Features(#[from] FeaturesError),
+    /// Training data could not be written.
+    #[error(transparent)]
+    Retrain(#[from] RetrainError),
+    /// A number or shape is wrong.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The predictor refused.
+    #[error(transparent)]
+    Predictor(#[from] PredictorError),
+    /// The store refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl ManagerError {
+    /// Adapts an I/O error for `map_err`.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,188 @@
+//! Retrain jobs: what is known of each, in memory while it runs and in the catalog at every change of its state.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_storage::{CatalogBatch, Storage, StorageError};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ManagerError;
+use crate::records::{job_key, jobs_key};
+
+/// How many jobs the catalog remembers.
+pub const JOBS_MAX: usize = 200;
+
+/// A job's name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(String);
+
+impl JobId {
+    fn new() -> Self {
+        // Version 7 begins with the time, so the order of names is the order of jobs.
+        Self(uuid::Uuid::now_v7().to_string())
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Accepted, not begun.
+    Queued,
+    /// Under way.
+    Running,
+    /// Its version serves.
+    Succeeded,
+    /// Its version is sound but was not activated.
+    Rejected,
+    /// It made no version.
+    Failed,
+}
+
+impl JobState {
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// One retrain job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name.
+    pub job: JobId,
+    /// The model that is retrained.
+    pub model: ModelName,
+    /// Where it stands.
+    pub state: JobState,
+    /// Why it was started.
+    pub why: String,
+    /// What it is doing: `export`, a phase of the trainer, `validate`, `activate`.
+    pub phase: String,
+    /// How far that is, from 0 to 1.
+    pub progress: f32,
+    /// What the trainer measured.
+    pub metrics: BTreeMap<String, f64>,
+    /// The version it made.
+    pub version: Option<VersionId>,
+    /// Why it failed, and what to do.
+    pub error: Option<String>,
+    /// When it was accepted.
+    pub created: Timestamp,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+}
+
+/// All jobs that are remembered.
+pub(crate) struct Jobs {
+    storage: Storage,
+    known: Mutex<HashMap<JobId, Job>>,
+}
+
+impl Jobs {
+    /// Reads the jobs of the catalog; those that a stopped node left behind have failed.
+    pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<Arc<Self>, ManagerError> {
+        let jobs = Self { storage, known: Mutex::new(HashMap::new()) };
+        for (_, mut job) in jobs.storage.list_catalog::<Job>(&jobs_key()?)? {
+            if !job.state.is_final() {
+                job.state = JobState::Failed;
+                job.error = Some("the node stopped before the job ended; start it again".to_owned());
+                job.finished = Some(now);
+                jobs.keep(&job)?;
+            }
+            jobs.known.lock().insert(job.job.clone(), job);
+        }
+        Ok(Arc::new(jobs))
+    }
+
+    fn keep(&self, job: &Job) -> Result<(), StorageError> {
+        let mut batch = CatalogBatch::new();
+        batch.put(job_key(job.job.as_str())?, job)?;
+        self.storage.commit_catalog(&batch)
+    }
+
+    /// Accepts a job, unless the model has one that has not ended.
+    pub(crate) fn begin(&self, model: &ModelName, why: &str, now: Timestamp) -> Result<Job, ManagerError> {
+        let mut known = self.known.lock();
+        check_idle(&known, model)?;
+        let job = Job {
+            job: JobId::new(),
+            model: model.clone(),
+            state: JobState::Queued,
+            why: why.to_owned(),
+            phase: "queued".to_owned(),
+            progress: 0.0,
+            metrics: BTreeMap::new(),
+            version: None,
+            error: None,
+            created: now,
+            finished: None,
+        };
+        self.keep(&job)?;
+        known.insert(job.job.clone(), job.clone());
+        if known.len() > JOBS_MAX {
+            let oldest = known.values().filter(|job| job.state.is_final()).map(|job| job.job.clone()).min();
+            if let Some(oldest) = oldest {
+                known.remove(&oldest);
+                let mut batch = CatalogBatch::new();
+                batch.delete(job_key(oldest.as_str())?);
+                self.storage.commit_catalog(&batch)?;
+            }
+        }
+        Ok(job)
+    }
+
+    /// Refuses where the model has a job that has not ended.
+    pub(crate) fn check_idle(&self, model: &ModelName) -> Result<(), ManagerError> {
+        check_idle(&self.known.lock(), model)
+    }
+
+    /// Notes how far a job is; kept in memory only, since progress is worth nothing after a restart.
+    pub(crate) fn progress(&self, id: &JobId, phase: &str, progress: f32) {
+        if let Some(job) = self.known.lock().get_mut(id) {
+            phase.clone_into(&mut job.phase);
+            job.progress = progress;
+            job.state = JobState::Running;
+        }
+    }
+
+    /// Notes how a job ended. What cannot be kept is logged: the outcome itself is in the catalog's versions.
+    pub(crate) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) {
+        let mut known = self.known.lock();
+        let Some(job) = known.get_mut(id) else { return };
+        change(job);
+        if let Err(error) = self.keep(job) {
+            tracing::error!(job = %id, %error, "cannot record how a job ended");
+        }
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Result<Job, ManagerError> {
+        let known = self.known.lock();
+        let found = known.values().find(|job| job.job.as_str() == id).cloned();
+        found.ok_or_else(|| ManagerError::UnknownJob { job: id.to_owned() })
+    }
+}
+
+fn check_idle(known: &HashMap<JobId, Job>, model: &ModelName) -> Result<(), ManagerError> {
+    match known.values().find(|job| job.model == *model && !job.state.is_final()) {
+        Some(running) => Err(ManagerError::JobRunning { model: model.clone(), job: running.job.clone() }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,148 @@
+//! What the catalog keeps of models and versions.
+
+use std::collections::BTreeMap;
+
+use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_features::Manifest;
+use celeris_model::{ModelName, StreamName, Timestamp, VersionId};
+use celeris_predictor::RankingDefaults;
+use celeris_storage::{CatalogKey, StorageError};
+use serde::{Deserialize, Serialize};
+
+/// The smallest dimension: the constant, which is the user's bias.
+pub const DIM_MIN: usize = 1;
+
+/// The largest dimension: a user's matrix then takes 4 MiB.
+pub const DIM_MAX: usize = 1024;
+
+/// The loss that user weights minimise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// The squared difference of score and label.
+    #[default]
+    Squared,
+}
+
+/// How a model is configured when it is created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Its name.
+    pub name: ModelName,
+    /// The stream it learns from.
+    pub stream: StreamName,
+    /// The length of features and weights, the constant included.
+    pub dim: usize,
+    /// The loss that user weights minimise.
+    pub loss: Loss,
+    /// How it ranks where a request names no policy.
+    pub policy: PolicySpec,
+    /// The share of such rankings that are drawn uniformly for the validation pool.
+    pub pool_share: PoolShare,
+}
+
+impl ModelConfig {
+    pub(crate) fn defaults(&self) -> RankingDefaults {
+        RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share }
+    }
+}
+
+/// A model in the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecord {
+    /// Its configuration.
+    pub config: ModelConfig,
+    /// When it was created.
+    pub created: Timestamp,
+    /// The version that serves.
+    pub active: VersionId,
+    /// The number of the newest version; numbers are never reused.
+    pub newest: VersionId,
+    /// The versions that served before, oldest first, at most [`SERVED_MAX`]: the way back.
+    pub served: Vec<VersionId>,
+}
+
+/// How many earlier versions a rollback can go back through.
+pub const SERVED_MAX: usize = 32;
+
+impl ModelRecord {
+    /// The record with `version` serving, and the one that served kept as the way back.
+    pub(crate) fn activating(mut self, version: VersionId) -> Self {
+        if self.active != version {
+            self.served.push(self.active);
+            let excess = self.served.len().saturating_sub(SERVED_MAX);
+            self.served.drain(..excess);
+            self.active = version;
+        }
+        self
+    }
+}
+
+/// A version in the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VersionRecord {
+    /// Its number within the model.
+    pub version: VersionId,
+    /// The version it was trained after.
+    pub parent: Option<VersionId>,
+    /// How it was trained.
+    pub algorithm: String,
+    /// When it was finished.
+    pub created: Timestamp,
+    /// The length of features and weights.
+    pub dim: usize,
+    /// How many items its table holds.
+    pub items: u64,
+    /// The smallest and largest label it was trained on.
+    pub label_range: Option<(f32, f32)>,
+    /// What the trainer measured.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+impl VersionRecord {
+    pub(crate) fn new(version: VersionId, items: usize, manifest: &Manifest) -> Self {
+        Self {
+            version,
+            parent: manifest.parent,
+            algorithm: manifest.algorithm.clone(),
+            created: manifest.created,
+            dim: manifest.dim,
+            items: items as u64,
+            label_range: manifest.label_range,
+            metrics: manifest.metrics.clone(),
+        }
+    }
+}
+
+/// All models.
+pub(crate) fn models_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["model"])
+}
+
+/// One model.
+pub(crate) fn model_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["model", model.as_str()])
+}
+
+/// All versions of one model.
+pub(crate) fn versions_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["version", model.as_str()])
+}
+
+/// One version; the number is padded so that the catalog's order is theirs.
+pub(crate) fn version_key(model: &ModelName, version: VersionId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["version".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
+}
+
+/// All jobs.
+pub(crate) fn jobs_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["job"])
+}
+
+/// One job.
+pub(crate) fn job_key(job: &str) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["job", job])
+}

@@ -1,0 +1,183 @@
+//! The train job between real Parquet files.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+use celeris_features::columns::ParquetOut;
+use celeris_features::manifest::MANIFEST_FILE;
+use celeris_features::read_version;
+use celeris_model::{ItemId, Timestamp, UserId, VersionId};
+use celeris_retrain::{
+    Algorithm, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError, Silent, Step,
+    run_job, write_pinned_items,
+};
+
+fn item(number: u32) -> ItemId {
+    ItemId::new(format!("film-{number}")).unwrap()
+}
+
+/// Thirty users and twenty films, every pair rated, one of them twice.
+fn write_observations(path: &Path) -> InputFile {
+    let mut writer = ObservationsWriter::create(path).unwrap();
+    let pairs = (0..30_u32).flat_map(|user| (0..20_u32).map(move |film| (user, film))).chain([(0, 0)]);
+    for (k, (user, film)) in pairs.enumerate() {
+        let label = 1.0 + ((user * 2 + film * film) % 9) as f32 * 0.5;
+        let (user, item) = (UserId::new(format!("u{user}")).unwrap(), item(film));
+        let timestamp = Timestamp(i64::try_from(k).unwrap());
+        writer.push(ObservationRow { user: &user, item: &item, label, weight: 1.0, timestamp }).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn job(observations: InputFile) -> Job {
+    Job {
+        model: "films".parse().unwrap(),
+        version: VersionId(4),
+        dim: 5,
+        seed: 1,
+        threads: None,
+        algorithm: Algorithm::default(),
+        observations,
+        pinned_items: None,
+        parent: Some(VersionId(3)),
+        watermark: serde_json::json!({"partition 0": 17}),
+        output: "version".into(),
+    }
+}
+
+fn write_job(folder: &Path, job: &Job) -> std::path::PathBuf {
+    let path = folder.join("job.json");
+    fs::write(&path, serde_json::to_vec(job).unwrap()).unwrap();
+    path
+}
+
+/// Runs a job that must fail, and returns what it said once it is sure that no version was left behind.
+fn refusal(folder: &Path, job: &Job) -> String {
+    let error = run_job(&write_job(folder, job), &Silent).unwrap_err();
+    assert!(!folder.join(&job.output).join(MANIFEST_FILE).exists(), "a failed job leaves no version");
+    error.to_string()
+}
+
+#[test]
+fn a_version_comes_out_whole_and_says_how_it_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = job(write_observations(&folder.path().join("observations.parquet")));
+    // As the manager would write it: relative to the job file.
+    job.observations.path = "observations.parquet".into();
+    let pinned = [0.5, 0.0, -1.0, 2.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0];
+    let items = [item(2), item(99)];
+    job.pinned_items = Some(write_pinned_items(&folder.path().join("pinned.parquet"), &items, &pinned).unwrap());
+
+    let progress = tempfile::NamedTempFile::new().unwrap();
+    let manifest = run_job(&write_job(folder.path(), &job), &JsonLines::new(progress.reopen().unwrap())).unwrap();
+    let loaded = read_version(&folder.path().join("version")).unwrap();
+    assert_eq!(loaded.manifest, manifest);
+    assert_eq!((manifest.model.as_str(), manifest.dim, manifest.parent), ("films", 5, Some(VersionId(3))));
+    assert_eq!(manifest.watermark, job.watermark);
+    assert_eq!(manifest.label_range, Some((1.0, 5.0)));
+    assert!((manifest.metrics["ratings"] - 601.0).abs() < 0.5, "both ratings of the repeated pair count");
+    assert_eq!(manifest.files["user_weights.parquet"].rows, Some(30));
+    assert_eq!(loaded.theta.items().len(), 21, "the pinned film that nobody has seen is there");
+    assert_eq!(loaded.theta.get(&item(2)).unwrap().features, &pinned[..5]);
+    assert_eq!(loaded.theta.get(&item(99)).unwrap().features, &pinned[5..]);
+
+    let steps: Vec<Step> =
+        fs::read_to_string(progress.path()).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(steps.is_sorted_by(|a, b| (a.phase, a.fraction) <= (b.phase, b.fraction)), "progress never falls");
+    assert_eq!(steps.last().unwrap(), &Step { phase: Phase::Writing, fraction: 1.0 });
+    assert!(steps.iter().any(|step| step.phase == Phase::Tuning && step.fraction > 0.0 && step.fraction < 1.0));
+
+    let again = run_job(&write_job(folder.path(), &job), &Silent).unwrap_err();
+    assert!(again.to_string().contains("already holds a version"), "{again}");
+}
+
+#[test]
+fn input_that_is_not_what_the_job_says_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("observations.parquet");
+    let sealed = write_observations(&path);
+
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[1000] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let said = refusal(folder.path(), &job(sealed));
+    assert!(said.contains("observations.parquet") && said.contains("sha-256"), "{said}");
+
+    let missing = InputFile { path: "nowhere.parquet".into(), sha256: String::new() };
+    let said = refusal(folder.path(), &job(missing));
+    assert!(said.contains("nowhere.parquet"), "{said}");
+}
+
+#[test]
+fn truncated_parquet_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("observations.parquet");
+    write_observations(&path);
+    let bytes = fs::read(&path).unwrap();
+    for length in [bytes.len() - 1, bytes.len() / 2, 3, 0] {
+        fs::write(&path, &bytes[..length]).unwrap();
+        // The seal is of the broken file, so that the reader is what has to find out.
+        let said = refusal(folder.path(), &job(InputFile::sealed(&path).unwrap()));
+        assert!(said.contains("observations.parquet"), "{length} bytes: {said}");
+    }
+}
+
+/// A file of one row, with some columns exchanged.
+fn write_row(path: &Path, exchanged: &[(&str, ArrayRef)]) -> InputFile {
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("user", Arc::new(StringArray::from(vec!["ann"]))),
+        ("item", Arc::new(StringArray::from(vec!["film"]))),
+        ("label", Arc::new(Float32Array::from(vec![3.0]))),
+        ("weight", Arc::new(Float32Array::from(vec![1.0]))),
+        ("timestamp", Arc::new(Int64Array::from(vec![0]))),
+    ];
+    let exchange = |(name, column): (&'static str, ArrayRef)| {
+        let other = exchanged.iter().find(|(exchanged, _)| *exchanged == name);
+        (name, other.map_or(column, |(_, other)| other.clone()))
+    };
+    let batch = RecordBatch::try_from_iter(columns.into_iter().map(exchange)).unwrap();
+    let mut out = ParquetOut::create(path, batch.schema()).unwrap();
+    out.write(&batch).unwrap();
+    out.finish().unwrap();
+    InputFile::sealed(path).unwrap()
+}
+
+#[test]
+fn bad_values_are_named_by_file_row_and_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("observations.parquet");
+    let cases: [(&str, ArrayRef, &str); 5] = [
+        ("label", Arc::new(Float32Array::from(vec![f32::NAN])), "row 0: column label: label must be finite"),
+        ("weight", Arc::new(Float32Array::from(vec![-1.0])), "row 0: column weight: weight must be above 0"),
+        ("user", Arc::new(StringArray::from(vec![""])), "row 0: column user: user must be 1 to 256 bytes"),
+        ("label", Arc::new(StringArray::from(vec!["good"])), "column label: has type Utf8"),
+        ("timestamp", Arc::new(StringArray::from(vec!["noon"])), "column timestamp: has type Utf8"),
+    ];
+    for (column, values, expected) in cases {
+        let said = refusal(folder.path(), &job(write_row(&path, &[(column, values)])));
+        assert!(said.contains("observations.parquet") && said.contains(expected), "{said}");
+    }
+    let short = write_pinned_items(&folder.path().join("pinned.parquet"), &[item(1)], &[1.0, 2.0, 1.0]).unwrap();
+    let said = refusal(folder.path(), &Job { pinned_items: Some(short), ..job(write_row(&path, &[])) });
+    assert!(said.contains("pinned.parquet") && said.contains("expected 5 numbers, got 3"), "{said}");
+}
+
+#[test]
+fn an_empty_log_and_unknown_settings_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = ObservationsWriter::create(&folder.path().join("observations.parquet")).unwrap().finish().unwrap();
+    let empty = job(empty);
+    assert_eq!(refusal(folder.path(), &empty), RetrainError::NoRatings.to_string());
+    let said = refusal(folder.path(), &Job { dim: 0, ..empty.clone() });
+    assert!(said.contains("dim must be"), "{said}");
+
+    let path = write_job(folder.path(), &empty);
+    let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    text["dimension"] = 7.into();
+    fs::write(&path, text.to_string()).unwrap();
+    let said = run_job(&path, &Silent).unwrap_err().to_string();
+    assert!(said.contains("job.json") && said.contains("dimension"), "{said}");
+}

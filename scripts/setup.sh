@@ -1,0 +1,92 @@
+# shellcheck shell=bash
+# Shared by scripts/demo, scripts/test and .ci/run, which source it: where things lie, and how to get what is missing.
+# Everything here says what it does on standard error, and does nothing where nothing is missing.
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/celeris
+rust_required=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$repository/Cargo.toml")
+PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+
+say() { echo "celeris: $*" >&2; }
+
+# Debian packages, installed; or a message that names them, and failure.
+install_packages() {
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    if ! command -v apt-get >/dev/null || ! "${as_root[@]}" true 2>/dev/null; then
+        say "cannot install packages here (that takes apt, and root or sudo without a password)"
+        say "install these, or what your system calls them, and start again: $*"
+        return 1
+    fi
+    say "installing $*"
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+    # One unreachable source among several is no reason not to try.
+    "${apt[@]}" update </dev/null >&2 || true
+    "${apt[@]}" install --yes --no-install-recommends "$@" </dev/null >&2 && return
+    say "apt-get could not install: $*"
+    return 1
+}
+
+# bindgen reads RocksDB's header with libclang. Where there is no dpkg to ask, it will say itself what it misses.
+has_libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] || ! command -v dpkg-query >/dev/null ||
+        dpkg-query --show --showformat='${db:Status-Status}\n' 'libclang-[0-9]*-dev' 2>/dev/null | grep -x installed
+} >/dev/null
+
+has_rust() {
+    local version
+    version=$(rustc --version 2>/dev/null | cut -d' ' -f2) && cargo --version >/dev/null 2>&1 &&
+        [ "$(printf '%s\n' "$rust_required" "$version" | sort --version-sort | head -n 1)" = "$rust_required" ]
+}
+
+# From rustup, into the home folder; shell profiles stay as they are.
+install_rust() {
+    if command -v rustup >/dev/null; then
+        say "no Rust $rust_required or newer; installing the stable toolchain with rustup"
+        rustup toolchain install stable --profile minimal --component clippy,rustfmt >&2 || true
+        export RUSTUP_TOOLCHAIN=stable
+    else
+        say "no Rust $rust_required or newer; installing rustup from https://sh.rustup.rs"
+        curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs |
+            RUSTUP_INIT_SKIP_PATH_CHECK=yes sh -s -- -y --quiet --no-modify-path --profile minimal \
+                --component clippy,rustfmt >&2 || true
+    fi
+    hash -r
+    has_rust && return
+    say "still no Rust $rust_required; install it from https://rustup.rs and start again"
+    return 1
+}
+
+# What compiling needs: a C++ compiler and libclang for RocksDB, and Rust.
+install_build_tools() {
+    local missing=()
+    command -v c++ >/dev/null || missing+=(g++)
+    has_libclang || missing+=(libclang-dev)
+    if ! has_rust && ! command -v rustup >/dev/null && ! command -v curl >/dev/null; then
+        missing+=(curl ca-certificates)
+    fi
+    [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+    has_rust || install_rust
+}
+
+# What the tests of the page need. Without it they skip.
+install_browser() {
+    command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
+    install_packages chromium chromium-driver || say "SKIPPED: the tests of the page, which need these"
+}
+
+# Compiled code lies outside the checkout, so that a fresh clone need not compile RocksDB again. Cargo tells two
+# checkouts in one target folder apart by the age of their files only, and could run one's code for the other's;
+# so whenever the checkout is another than last time, the workspace's own crates (not RocksDB) are compiled anew.
+use_target_folder() {
+    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/target}
+    mkdir -p "$CARGO_TARGET_DIR"
+    CARGO_TARGET_DIR=$(cd "$CARGO_TARGET_DIR" && pwd)
+    local owner=$CARGO_TARGET_DIR/celeris-checkout
+    if [ "$(cat "$owner" 2>/dev/null)" != "$repository" ]; then
+        rm -rf "$CARGO_TARGET_DIR"/*/.fingerprint/{celeris,xtask}-*
+        echo "$repository" >"$owner"
+    fi
+}
+
+use_target_folder

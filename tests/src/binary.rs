@@ -1,0 +1,93 @@
+//! The `celeris` binary, and commands of it that end by themselves.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+
+use crate::wait::eventually;
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The exit code; `None` where a signal ended it.
+    pub code: Option<i32>,
+    /// All of its standard output.
+    pub stdout: String,
+    /// All of its standard error.
+    pub stderr: String,
+}
+
+/// Where the binary is: in the folder above the test's own.
+///
+/// # Panics
+/// Where nobody has built it.
+#[must_use]
+pub fn path() -> PathBuf {
+    let test = env::current_exe().expect("the operating system knows the running program");
+    let folder = test.parent().and_then(|deps| deps.parent()).expect("cargo puts tests two folders deep");
+    let binary = folder.join("celeris");
+    assert!(binary.is_file(), "{} is missing: build the workspace before its tests", binary.display());
+    binary
+}
+
+/// A command of the binary, whose environment says nothing to it.
+#[must_use]
+pub fn command() -> Command {
+    let mut command = Command::new(path());
+    isolate(&mut command);
+    command
+}
+
+/// Takes the settings away that a developer's environment may hold for a node of his own.
+pub(crate) fn isolate(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("CELERIS_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+}
+
+/// Runs the binary with these arguments to its end.
+///
+/// # Panics
+/// Where it does not end by the deadline; it is killed then.
+#[track_caller]
+pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
+    let mut child = command().args(arguments).spawn().expect("the binary can be started");
+    let stdout = read_all(child.stdout.take().expect("stdout is piped"));
+    let stderr = read_all(child.stderr.take().expect("stderr is piped"));
+    let mut running = Running(child);
+    let status = eventually("the end of the command", || running.ended());
+    let text = |reader: JoinHandle<String>| reader.join().expect("reading a pipe does not panic");
+    Finished { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// A child that does not outlive its scenario.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("a child can be waited for")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn read_all(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What arrived before a broken pipe still tells the story.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}

@@ -1,0 +1,64 @@
+//! What a killed node leaves on disk, for copying and for damaging.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Copies a data directory that no node has open.
+///
+/// # Panics
+/// Where the file system refuses.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a scenario may create its folders");
+    for entry in fs::read_dir(from).expect("the data directory can be listed") {
+        let entry = entry.expect("the data directory can be listed");
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            copy(&source, &target);
+        } else {
+            fs::copy(&source, &target).expect("a file can be copied");
+        }
+    }
+}
+
+/// The largest file of the write-ahead log under the observations.
+///
+/// # Panics
+/// Where there is none.
+#[must_use]
+pub fn largest_wal(data_dir: &Path) -> PathBuf {
+    let db = data_dir.join("db");
+    fs::read_dir(&db)
+        .expect("a data directory has a database")
+        .map(|entry| entry.expect("the database can be listed").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .max_by_key(|path| length(path))
+        .expect("a killed node leaves a write-ahead log")
+}
+
+/// A file's length in bytes.
+///
+/// # Panics
+/// Where it is not there.
+#[must_use]
+pub fn length(file: &Path) -> u64 {
+    fs::metadata(file).expect("the file is there").len()
+}
+
+/// Flips one bit of a file.
+///
+/// # Panics
+/// Where the file has no such byte.
+pub fn flip(file: &Path, byte: u64, bit: u32) {
+    let mut bytes = fs::read(file).expect("the file can be read");
+    bytes[usize::try_from(byte).expect("files here are small")] ^= 1 << bit;
+    fs::write(file, bytes).expect("the file can be written");
+}
+
+/// Cuts bytes off a file's end.
+///
+/// # Panics
+/// Where the file is shorter.
+pub fn cut(file: &Path, bytes: u64) {
+    let left = length(file).checked_sub(bytes).expect("the file is longer than the cut");
+    File::options().write(true).open(file).and_then(|file| file.set_len(left)).expect("the file can be cut");
+}

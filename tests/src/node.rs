@@ -1,0 +1,217 @@
+//! A node as its own process.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use crate::binary::{self, Running, isolate};
+use crate::client::{Client, ModelClient};
+use crate::wait::{DEADLINE, eventually};
+
+/// How to start a node.
+#[derive(Debug, Clone, Default)]
+pub struct NodeOptions {
+    config: Option<PathBuf>,
+    file_blocks_max: Option<u32>,
+}
+
+impl NodeOptions {
+    /// With this configuration file.
+    #[must_use]
+    pub fn config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.config = Some(file.into());
+        self
+    }
+
+    /// With a disk that refuses to let any file grow beyond this many blocks of 512 bytes.
+    #[must_use]
+    pub fn file_blocks_max(mut self, blocks: u32) -> Self {
+        self.file_blocks_max = Some(blocks);
+        self
+    }
+
+    /// Runs `celeris serve` on this data directory until it is ready.
+    ///
+    /// # Panics
+    /// Where the node ends, or is not ready by the deadline.
+    #[track_caller]
+    #[must_use]
+    pub fn serve(&self, data_dir: &Path) -> Node {
+        let mut arguments: Vec<OsString> = ["serve", "--listen", "127.0.0.1:0", "--data-dir"].map(Into::into).into();
+        arguments.push(data_dir.into());
+        if let Some(config) = &self.config {
+            arguments.extend(["--config".into(), config.into()]);
+        }
+        let mut command = match self.file_blocks_max {
+            None => binary::command(),
+            Some(blocks) => limited(blocks),
+        };
+        command.args(arguments);
+        Node::start(command)
+    }
+}
+
+/// The binary under a limit on the size of files. Ignoring the signal makes the write fail instead of the process.
+fn limited(file_blocks_max: u32) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap "" XFSZ; ulimit -f "$1"; shift; exec "$@""#, "sh"]);
+    command.arg(file_blocks_max.to_string()).arg(binary::path());
+    isolate(&mut command);
+    command
+}
+
+/// A running node. Dropping it kills it, and tells what it had to say if the scenario failed.
+pub struct Node {
+    process: Running,
+    client: Client,
+    stderr: Arc<Mutex<String>>,
+    stderr_reader: Option<JoinHandle<()>>,
+}
+
+/// How a node ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// The exit code; `None` where a signal ended it.
+    pub code: Option<i32>,
+    /// Its standard error from start to end.
+    pub stderr: String,
+}
+
+impl Node {
+    /// A node with default settings on this data directory.
+    ///
+    /// # Panics
+    /// Where it does not become ready.
+    #[track_caller]
+    #[must_use]
+    pub fn serve(data_dir: &Path) -> Self {
+        NodeOptions::default().serve(data_dir)
+    }
+
+    /// `celeris demo` on this data directory; without a data set, on the synthetic one.
+    ///
+    /// # Panics
+    /// Where it does not become ready.
+    #[track_caller]
+    #[must_use]
+    pub fn demo(data_dir: &Path, dataset: Option<&Path>) -> Self {
+        let mut command = binary::command();
+        command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+        if let Some(dataset) = dataset {
+            command.arg("--dataset").arg(dataset);
+        }
+        Self::start(command)
+    }
+
+    #[track_caller]
+    fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the binary can be started");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let pipe = child.stderr.take().expect("stderr is piped");
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let kept = stderr.clone();
+        let stderr_reader = thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                let mut text = kept.lock().expect("nobody panics while appending");
+                text.push_str(&line);
+                text.push('\n');
+            }
+        });
+        let (sender, ready) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(url) = line.strip_prefix("ready ") {
+                    // Nobody listens any more once the first is taken; reading on keeps the pipe from filling.
+                    let _ = sender.send(url.trim().to_owned());
+                }
+            }
+        });
+        let url = ready.recv_timeout(DEADLINE);
+        let mut node = Self {
+            process: Running(child),
+            client: Client::new(url.clone().unwrap_or_default()),
+            stderr,
+            stderr_reader: Some(stderr_reader),
+        };
+        match url {
+            Ok(_) => node,
+            Err(RecvTimeoutError::Timeout) => panic!("the node was not ready within {} seconds", DEADLINE.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let exit = node.await_exit();
+                panic!("the node ended before it was ready, with exit code {:?}", exit.code);
+            }
+        }
+    }
+
+    /// A client of this node; it may outlive it.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A client of one of its models, which need not exist.
+    #[must_use]
+    pub fn model(&self, name: &str) -> ModelClient {
+        self.client.model(name)
+    }
+
+    /// SIGKILL: no code of the node runs any more.
+    pub fn kill_hard(mut self) {
+        self.process.0.kill().expect("a running child can be killed");
+        self.process.0.wait().expect("a child can be waited for");
+    }
+
+    /// SIGTERM, without waiting for what comes of it.
+    pub fn ask_to_stop(&self) {
+        // The standard library knows no other signal than SIGKILL; every shell does.
+        let status = Command::new("sh")
+            .args(["-c", r#"kill -TERM "$0""#])
+            .arg(self.process.0.id().to_string())
+            .status()
+            .expect("every system has a shell");
+        assert!(status.success(), "the node is not there to be asked");
+    }
+
+    /// SIGTERM, and how the node ended.
+    ///
+    /// # Panics
+    /// Where it has not ended by the deadline.
+    #[track_caller]
+    #[must_use = "the exit code tells whether the node stopped in order"]
+    pub fn terminate(self) -> Exit {
+        self.ask_to_stop();
+        self.wait()
+    }
+
+    /// Waits until the node ends by itself.
+    ///
+    /// # Panics
+    /// Where it has not ended by the deadline.
+    #[track_caller]
+    #[must_use = "the exit code tells whether the node stopped in order"]
+    pub fn wait(mut self) -> Exit {
+        self.await_exit()
+    }
+
+    #[track_caller]
+    fn await_exit(&mut self) -> Exit {
+        let status = eventually("the end of the node", || self.process.ended());
+        if let Some(reader) = self.stderr_reader.take() {
+            reader.join().expect("reading a pipe does not panic");
+        }
+        Exit { code: status.code(), stderr: self.stderr.lock().expect("nobody panics while appending").clone() }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let said = self.stderr.lock().map(|text| text.clone()).unwrap_or_default();
+            eprintln!("--- the node's standard error:\n{said}---");
+        }
+    }
+}

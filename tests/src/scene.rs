@@ -1,0 +1,63 @@
+//! Items with features, so that an untrained model has something to learn a user's weights on.
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+use crate::client::{Client, ModelClient};
+
+/// The dimension of the models that scenarios create: large enough for a solve to round, small enough to be quick.
+pub const DIM: usize = 8;
+
+/// How many items [`create_model`] describes, `item-0`, `item-1`, ….
+pub const ITEMS: usize = 24;
+
+/// Creates a model with items whose features are drawn with `seed`.
+///
+/// # Panics
+/// Where the node refuses.
+#[track_caller]
+pub fn create_model(client: &Client, name: &str, seed: u64) -> ModelClient {
+    let created = client.post("/v1/models", &json!({"name": name, "dim": DIM})).expect(201);
+    assert_eq!(created["name"], name);
+    let model = client.model(name);
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for item in 0..ITEMS {
+        let described = json!({"features": features(&mut random), "attributes": {"title": format!("Film {item}")}});
+        let put = model.put(&format!("items/item-{item}"), &described).expect(200);
+        assert_eq!(put["effective"], "now");
+    }
+    model
+}
+
+/// One item's features: uniform, the last the constant 1.
+#[must_use]
+pub fn features(random: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut features: Vec<f32> = (1..DIM).map(|_| random.random_range(-1.0..1.0)).collect();
+    features.push(1.0);
+    features
+}
+
+/// One of the items.
+#[must_use]
+pub fn any_item(random: &mut ChaCha8Rng) -> String {
+    format!("item-{}", random.random_range(0..ITEMS))
+}
+
+/// A rating in half stars.
+#[must_use]
+pub fn any_label(random: &mut ChaCha8Rng) -> f32 {
+    f32::from(random.random_range(1_u8..=10)) / 2.0
+}
+
+/// The user's weights as text, which is equal exactly where all bits are.
+///
+/// # Panics
+/// Where the node does not tell them.
+#[track_caller]
+#[must_use]
+pub fn weights(model: &ModelClient, user: &str) -> String {
+    let state: Value = model.user(user, 0);
+    assert_eq!(state["weights"].as_array().map(Vec::len), Some(DIM), "{state}");
+    state["weights"].to_string()
+}

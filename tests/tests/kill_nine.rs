@@ -1,0 +1,276 @@
+//! SIGKILL during a storm of observations: nothing acknowledged is lost, nothing is there twice, and what a restarted
+//! node rebuilds is what a living one had, bit for bit.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use celeris_tests::scene::{any_item, any_label, create_model, weights};
+use celeris_tests::{ModelClient, Node};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+/// Acknowledgements after which the node is killed, round by round.
+const KILLS_AFTER: [std::ops::Range<usize>; 3] = [20..120, 150..400, 300..600];
+
+/// How a client sends its observations.
+#[derive(Clone, Copy, PartialEq)]
+enum Style {
+    /// One a request, named by the client.
+    Named,
+    /// One a request, named by the node.
+    Unnamed,
+    /// Many a request, named by the client.
+    Lines,
+}
+
+const CLIENTS: [Style; 8] = [
+    Style::Named,
+    Style::Named,
+    Style::Named,
+    Style::Named,
+    Style::Named,
+    Style::Unnamed,
+    Style::Unnamed,
+    Style::Lines,
+];
+
+/// Observations in one request of JSON lines.
+const LINES: usize = 60;
+
+/// What was sent and what came back.
+#[derive(Debug, Clone)]
+struct Acknowledged {
+    sent: Value,
+    reply: Value,
+}
+
+/// What clients have to tell of a round.
+#[derive(Default)]
+struct Told {
+    /// By observation id.
+    acknowledged: BTreeMap<String, Acknowledged>,
+    /// Sent without an answer, by the id that the client chose.
+    unanswered: BTreeMap<String, Value>,
+    /// Sent without an id and without an answer: how many.
+    unanswered_unnamed: usize,
+}
+
+enum News {
+    Acknowledged(Acknowledged),
+    Unanswered(Value),
+}
+
+#[test]
+fn every_acknowledged_observation_survives_exactly_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(9);
+    let mut told = Told::default();
+    {
+        let node = Node::serve(dir.path());
+        create_model(&node.client(), "films", 1);
+        node.kill_hard();
+    }
+    for (round, kill_after) in KILLS_AFTER.into_iter().enumerate() {
+        let node = Node::serve(dir.path());
+        storm(node, round, random.random_range(kill_after), &mut told);
+        let node = Node::serve(dir.path());
+        let films = node.model("films");
+        assert_there_once(&films, &told);
+        send_again(&films, &mut told);
+        assert_there_once(&films, &told);
+        node.kill_hard();
+    }
+    let node = Node::serve(dir.path());
+    assert_there_once(&node.model("films"), &told);
+}
+
+/// Live states have passed several solves and many single steps by the end; a restart rebuilds them from the log alone.
+#[test]
+fn rebuilt_weights_equal_live_ones_bit_for_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 2);
+    let mut random = ChaCha8Rng::seed_from_u64(17);
+    let users: BTreeMap<String, usize> = [1, 2, 3, 17, 64, 150].map(|count| (format!("user-{count}"), count)).into();
+    let mut lines = String::new();
+    for (user, count) in &users {
+        for _ in 0..*count {
+            // Weights other than 1, and items that nobody has described, take part in the rule as well.
+            let item = if random.random_bool(0.1) { "undescribed".to_owned() } else { any_item(&mut random) };
+            let weight = f32::from(random.random_range(1_u8..=3));
+            let observation = json!({"user": user, "item": item, "label": any_label(&mut random), "weight": weight});
+            lines.push_str(&format!("{observation}\n"));
+        }
+    }
+    let sent = lines.lines().count();
+    assert_eq!(films.observe_lines(&lines).unwrap().map(Result::unwrap).count(), sent);
+    let all_weights =
+        |node: &Node| -> Vec<String> { users.keys().map(|user| weights(&node.model("films"), user)).collect() };
+    let live = all_weights(&node);
+    assert_eq!(live.iter().collect::<BTreeSet<_>>().len(), users.len(), "everybody has learnt something else");
+    node.kill_hard();
+
+    let node = Node::serve(dir.path());
+    assert_eq!(all_weights(&node), live);
+    // A rebuilt state goes on as the live one would have: learnt from on top, it is again what a restart finds.
+    for user in users.keys() {
+        let label = any_label(&mut random);
+        node.model("films").observe(&json!({"user": user, "item": any_item(&mut random), "label": label}));
+    }
+    let advanced = all_weights(&node);
+    assert!(advanced.iter().zip(&live).all(|(advanced, live)| advanced != live));
+    assert_eq!(node.terminate().code, Some(0));
+
+    let node = Node::serve(dir.path());
+    assert_eq!(all_weights(&node), advanced);
+}
+
+/// Observes from all clients until the node has acknowledged `kill_after` observations, kills it, and adds to `told`.
+fn storm(node: Node, round: usize, kill_after: usize, told: &mut Told) {
+    let (sender, news) = mpsc::channel();
+    let clients: Vec<_> = CLIENTS
+        .into_iter()
+        .enumerate()
+        .map(|(client, style)| {
+            let (films, sender) = (node.model("films"), sender.clone());
+            thread::spawn(move || observe_until_refused(&films, round, client, style, &sender))
+        })
+        .collect();
+    drop(sender);
+    let mut node = Some(node);
+    let mut acknowledged = 0;
+    for news in news {
+        match news {
+            News::Acknowledged(one) => {
+                acknowledged += 1;
+                let id = one.reply["observation_id"].as_str().unwrap().to_owned();
+                assert_eq!(one.reply["duplicate"], false, "{one:?}");
+                assert!(told.acknowledged.insert(id, one).is_none(), "an id was given twice");
+            }
+            News::Unanswered(sent) => match sent["observation_id"].as_str() {
+                Some(id) => drop(told.unanswered.insert(id.to_owned(), sent)),
+                None => told.unanswered_unnamed += 1,
+            },
+        }
+        if acknowledged >= kill_after
+            && let Some(node) = node.take()
+        {
+            node.kill_hard();
+        }
+    }
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert!(node.is_none(), "the clients gave up after {acknowledged} acknowledgements, before the node was killed");
+}
+
+fn observe_until_refused(films: &ModelClient, round: usize, client: usize, style: Style, news: &Sender<News>) {
+    let mut random = ChaCha8Rng::seed_from_u64((round * CLIENTS.len() + client) as u64);
+    for count in 0.. {
+        let observations: Vec<Value> = (0..if style == Style::Lines { LINES } else { 1 })
+            .map(|line| {
+                // Everybody writes to one user, so that acknowledgements of one log entry race; and to users of their own.
+                let user = match random.random_range(0..4) {
+                    0 => "everybody".to_owned(),
+                    own => format!("user-{client}-{own}"),
+                };
+                let mut observation =
+                    json!({"user": user, "item": any_item(&mut random), "label": any_label(&mut random)});
+                if style != Style::Unnamed {
+                    observation["observation_id"] = format!("{round}-{client}-{count}-{line}").into();
+                }
+                observation
+            })
+            .collect();
+        let replies = match style {
+            Style::Lines => replies_to_lines(films, &observations),
+            Style::Named | Style::Unnamed => {
+                films.try_observe(&observations[0]).map(|reply| reply.expect(200)).into_iter().collect()
+            }
+        };
+        let answered = replies.len();
+        for (sent, reply) in observations.iter().cloned().zip(replies) {
+            news.send(News::Acknowledged(Acknowledged { sent, reply })).unwrap();
+        }
+        for sent in &observations[answered..] {
+            news.send(News::Unanswered(sent.clone())).unwrap();
+        }
+        if answered < observations.len() {
+            return;
+        }
+    }
+}
+
+fn replies_to_lines(films: &ModelClient, observations: &[Value]) -> Vec<Value> {
+    let body: String = observations.iter().map(|observation| format!("{observation}\n")).collect();
+    let Ok(lines) = films.observe_lines(&body) else { return Vec::new() };
+    lines.map_while(Result::ok).collect()
+}
+
+/// Compares every user's history with what clients were told.
+fn assert_there_once(films: &ModelClient, told: &Told) {
+    let named = |one: &Acknowledged| one.sent["user"].as_str().unwrap().to_owned();
+    let mut users: BTreeSet<String> = told.acknowledged.values().map(named).collect();
+    users.extend(told.unanswered.values().map(|sent| sent["user"].as_str().unwrap().to_owned()));
+    let mut there: HashMap<String, Value> = HashMap::new();
+    let mut unnamed = 0;
+    for user in users {
+        let state = films.user(&user, 10_000);
+        let history = state["history"].as_array().unwrap();
+        let epochs: Vec<u64> = history.iter().map(|event| event["user_epoch"].as_u64().unwrap()).collect();
+        let contiguous: Vec<u64> = (1..=epochs.len() as u64).rev().collect();
+        assert_eq!(epochs, contiguous, "the epochs of {user}");
+        assert_eq!(state["user_epoch"], epochs.len(), "{user}");
+        assert_eq!(state["observations"], epochs.len(), "{user}");
+        for event in history {
+            let id = event["observation_id"].as_str().unwrap().to_owned();
+            if !told.acknowledged.contains_key(&id) && !told.unanswered.contains_key(&id) {
+                unnamed += 1;
+            }
+            let mut event = event.clone();
+            event["user"] = user.clone().into();
+            let other = there.insert(id.clone(), event);
+            assert!(other.is_none(), "{id} is there twice");
+        }
+    }
+    for (id, one) in &told.acknowledged {
+        let event = there.get(id).unwrap_or_else(|| panic!("{id} was acknowledged and is lost"));
+        for field in ["user", "item", "label"] {
+            assert_eq!(event[field], one.sent[field], "{field} of {id}");
+        }
+        assert_eq!(event["user_epoch"], one.reply["user_epoch"], "{id}");
+    }
+    assert!(unnamed <= told.unanswered_unnamed, "{unnamed} observations are there that nobody sent");
+}
+
+/// Sends everything named again: what was acknowledged is a duplicate with its first result, and what was not is there
+/// afterwards, whether it had been before or not.
+fn send_again(films: &ModelClient, told: &mut Told) {
+    let first: Vec<Acknowledged> = told.acknowledged.values().cloned().collect();
+    let body: String = first
+        .iter()
+        .map(|one| {
+            let mut again = one.sent.clone();
+            again["observation_id"] = one.reply["observation_id"].clone();
+            format!("{again}\n")
+        })
+        .collect();
+    let replies: Vec<Value> = films.observe_lines(&body).unwrap().map(Result::unwrap).collect();
+    assert_eq!(replies.len(), first.len());
+    for (one, again) in first.iter().zip(&replies) {
+        assert_eq!(again["duplicate"], true, "{again}");
+        for field in ["observation_id", "user_epoch", "sequence"] {
+            assert_eq!(again[field], one.reply[field], "{field} of {again}");
+        }
+    }
+    for (id, sent) in std::mem::take(&mut told.unanswered) {
+        let mut reply = films.observe(&sent);
+        // Whether it had been there is open; from here on it is acknowledged like any other.
+        assert!(reply["duplicate"].is_boolean(), "{reply}");
+        reply["duplicate"] = false.into();
+        told.acknowledged.insert(id, Acknowledged { sent, reply });
+    }
+}

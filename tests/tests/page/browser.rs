@@ -1,0 +1,163 @@
+//! A headless Chromium, driven through its chromedriver, for as long as one visit takes.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use fantoccini::wd::Capabilities;
+use fantoccini::{Client, ClientBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// How long a page may take to reach what is waited for. Far more than it needs, for machines that do much at once.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_STEP: Duration = Duration::from_millis(20);
+
+/// What the page is looked at on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Screen {
+    width: u32,
+    height: u32,
+    touch: bool,
+}
+
+impl Screen {
+    /// A laptop's browser window.
+    pub const DESK: Self = Self { width: 1280, height: 900, touch: false };
+
+    /// The narrowest phone in common use.
+    pub const PHONE: Self = Self { width: 360, height: 740, touch: true };
+
+    /// The width of the page in CSS pixels.
+    pub fn width(self) -> u32 {
+        self.width
+    }
+}
+
+/// Which of the programs that a visit needs are not installed.
+pub fn missing_programs() -> Vec<&'static str> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let installed = |program: &&str| env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    ["chromium", "chromedriver"].into_iter().filter(|program| !installed(program)).collect()
+}
+
+/// Opens a browser, does `visit` in it, and closes it whatever came of that.
+///
+/// # Errors
+/// Whatever `visit` failed with, or that no browser could be had.
+pub async fn browse(screen: Screen, visit: impl AsyncFnOnce(&Client) -> Result<()>) -> Result<()> {
+    let profile = TempDir::new()?;
+    let driver = Driver::start()?;
+    let client = ClientBuilder::new(HttpConnector::new())
+        .capabilities(capabilities(screen, profile.path()))
+        .connect(&driver.url)
+        .await
+        .context("chromedriver opens no session")?;
+    let visited = visit(&client).await;
+    client.close().await.context("the browser does not close")?;
+    visited
+}
+
+/// Waits until the JavaScript expression `condition` is true of the page.
+///
+/// # Errors
+/// If it is not within a minute.
+pub async fn wait_until(client: &Client, condition: &str) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + WAIT_MAX;
+    let mut steps = tokio::time::interval(WAIT_STEP);
+    loop {
+        steps.tick().await;
+        if evaluate(client, condition).await? == Value::Bool(true) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            let notice = evaluate(client, "document.body.innerText.slice(0, 2000)").await?;
+            bail!("`{condition}` did not come true in {WAIT_MAX:?}; the page reads {notice}");
+        }
+    }
+}
+
+/// The value of a JavaScript expression in the page.
+///
+/// # Errors
+/// If it throws.
+pub async fn evaluate(client: &Client, expression: &str) -> Result<Value> {
+    client.execute(&format!("return ({expression})"), Vec::new()).await.with_context(|| expression.to_owned())
+}
+
+fn capabilities(screen: Screen, profile: &Path) -> Capabilities {
+    let arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        &format!("--user-data-dir={}", profile.display()),
+    ];
+    let metrics = json!({
+        "width": screen.width,
+        "height": screen.height,
+        "pixelRatio": 2,
+        "mobile": screen.touch,
+        "touch": screen.touch,
+    });
+    let options = json!({ "args": arguments, "mobileEmulation": { "deviceMetrics": metrics } });
+    Capabilities::from_iter([("browserName".to_owned(), json!("chrome")), ("goog:chromeOptions".to_owned(), options)])
+}
+
+/// A chromedriver on a port of its own choosing, ended with this value.
+struct Driver {
+    process: Child,
+    url: String,
+}
+
+impl Driver {
+    fn start() -> Result<Self> {
+        let mut process = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("chromedriver does not start")?;
+        let output = process.stdout.take().expect("its output was asked for");
+        let (sender, receiver) = mpsc::channel();
+        // Reads on to the end: a driver whose output nobody reads would stop when the pipe is full.
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Some(port) = port_in(&line) {
+                    let _ = sender.send(port);
+                }
+            }
+        });
+        let mut driver = Self { process, url: String::new() };
+        let port = receiver.recv_timeout(START_MAX).context("chromedriver names no port")?;
+        driver.url = format!("http://127.0.0.1:{port}");
+        Ok(driver)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // It may have gone already, which is as well.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The port in "ChromeDriver was started successfully on port 41234."
+fn port_in(line: &str) -> Option<u16> {
+    line.strip_prefix("ChromeDriver was started successfully on port ")?.trim_end_matches('.').parse().ok()
+}

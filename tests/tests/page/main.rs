@@ -1,0 +1,187 @@
+//! The page of the demo, as a newcomer uses it: in a browser.
+
+mod browser;
+
+use std::env;
+use std::fs;
+
+use anyhow::{Context, Result, bail, ensure};
+use celeris_tests::Node;
+use fantoccini::{Client, Locator};
+use tempfile::TempDir;
+
+use browser::{Screen, browse, evaluate, missing_programs, wait_until};
+
+/// Where the picture of the page goes; none is taken without it.
+const SCREENSHOT: &str = "CELERIS_SCREENSHOT";
+
+/// The chip that takes the filter away.
+const ALL: &str = "All";
+
+/// The least side of what a finger hits, in CSS pixels.
+const TAPPABLE_MIN: f64 = 32.0;
+
+/// A ranking has come and its rows have come to rest.
+const SETTLED: &str = "document.querySelector('#ranking').getAttribute('aria-busy') === 'false' \
+    && document.querySelector('#ranking [data-testid=row]') !== null \
+    && document.getAnimations().length === 0";
+
+#[tokio::test]
+async fn ratings_move_the_ranking_at_once() -> Result<()> {
+    if skips() {
+        return Ok(());
+    }
+    let data_dir = TempDir::new()?;
+    let demo = Node::demo(data_dir.path(), None);
+    browse(Screen::DESK, async |page| {
+        open(page, &demo, "guest-4f2a").await?;
+        let before = order(page).await?;
+        ensure!(points(page).await? == 0, "a new user has rated nothing");
+
+        // The best title, and the one star nobody expects.
+        rate(page, &before[0], 1).await?;
+        let after = order(page).await?;
+        let rest: Vec<&String> = before[1..].iter().filter(|item| after.contains(*item)).collect();
+        let moved: Vec<&String> = after.iter().filter(|item| before.contains(*item)).collect();
+        ensure!(!after.contains(&before[0]), "what was rated leaves the ranking");
+        ensure!(rest != moved || rest.len() < before.len() - 1, "the order of the others is still {rest:?}");
+        ensure!(points(page).await? == 1, "the error chart has its first point");
+        ensure!(text(page, "#error-now").await?.parse::<f64>()? > 0.0, "the error is a number");
+        ensure!(text(page, "#ratings-count").await? == "1", "the rating is listed");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_taste_for_one_genre_fills_the_top_with_it() -> Result<()> {
+    if skips() {
+        return Ok(());
+    }
+    let data_dir = TempDir::new()?;
+    let demo = Node::demo(data_dir.path(), None);
+    browse(Screen::DESK, async |page| {
+        open(page, &demo, "guest-7c1e").await?;
+        let genres = genres_by_frequency(page).await?;
+        ensure!(genres.len() >= 2, "the catalogue has genres, not {genres:?}");
+        let (disliked, liked) = (&genres[0], &genres[1]);
+        let before = titles_of(page, liked, disliked).await?.len();
+        for _ in 0..5 {
+            rate_best_of(page, liked, disliked, 5).await?;
+            rate_best_of(page, disliked, liked, 1).await?;
+        }
+        pick_genre(page, ALL).await?;
+        let after = titles_of(page, liked, disliked).await?;
+        ensure!(after.len() > before, "of {liked} there are {} titles, after {before}", after.len());
+        rate(page, &after[0], 5).await?;
+        take_picture(page).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_phone_needs_no_sideways_scrolling_and_its_stars_can_be_hit() -> Result<()> {
+    if skips() {
+        return Ok(());
+    }
+    let data_dir = TempDir::new()?;
+    let demo = Node::demo(data_dir.path(), None);
+    browse(Screen::PHONE, async |page| {
+        open(page, &demo, "guest-0b5d").await?;
+        fits(page).await?;
+        let least = "Math.min(...[...document.querySelectorAll('#ranking .stars button')]\
+            .map((star) => star.getBoundingClientRect()).flatMap(({ width, height }) => [width, height]))";
+        let least = evaluate(page, least).await?.as_f64().context("there are no stars")?;
+        ensure!(least >= TAPPABLE_MIN, "some star measures but {least} pixels");
+        let first = order(page).await?.swap_remove(0);
+        rate(page, &first, 5).await?;
+        ensure!(text(page, "#ratings-count").await? == "1", "a tap rates");
+        fits(page).await
+    })
+    .await
+}
+
+async fn fits(page: &Client) -> Result<()> {
+    let width = evaluate(page, "document.documentElement.scrollWidth").await?.as_u64().context("a width")?;
+    ensure!(width <= u64::from(Screen::PHONE.width()), "the page is {width} pixels wide");
+    Ok(())
+}
+
+async fn open(page: &Client, demo: &Node, user: &str) -> Result<()> {
+    page.goto(&format!("{}/?user={user}", demo.client().url().trim_end_matches('/'))).await?;
+    wait_until(page, SETTLED).await
+}
+
+/// Rates the best title of one genre that is not of the other.
+async fn rate_best_of(page: &Client, genre: &str, other: &str, label: u8) -> Result<()> {
+    pick_genre(page, genre).await?;
+    let best = titles_of(page, genre, other).await?.into_iter().next().with_context(|| format!("no more {genre}"))?;
+    rate(page, &best, label).await
+}
+
+async fn pick_genre(page: &Client, genre: &str) -> Result<()> {
+    let chips = page.find_all(Locator::Css("#genres .chip")).await?;
+    for chip in chips {
+        if chip.text().await? == genre {
+            chip.click().await?;
+            return wait_until(page, SETTLED).await;
+        }
+    }
+    bail!("there is no chip for {genre}")
+}
+
+/// Presses a star and waits for the ranking that has learned from it.
+async fn rate(page: &Client, item: &str, label: u8) -> Result<()> {
+    let rated = "document.querySelectorAll('#ratings [data-testid=rating]').length";
+    let before = evaluate(page, rated).await?;
+    let star = format!("#ranking [data-item=\"{item}\"] [data-testid=star-{label}]");
+    page.find(Locator::Css(&star)).await?.click().await?;
+    wait_until(page, &format!("{rated} > {before} && +document.querySelector('#ranking').dataset.epoch > {before}"))
+        .await?;
+    wait_until(page, SETTLED).await
+}
+
+async fn order(page: &Client) -> Result<Vec<String>> {
+    let rows = "[...document.querySelectorAll('#ranking [data-testid=row]')].map((row) => row.dataset.item)";
+    Ok(serde_json::from_value(evaluate(page, rows).await?)?)
+}
+
+/// The items in the ranking that are of one genre and not of the other.
+async fn titles_of(page: &Client, genre: &str, other: &str) -> Result<Vec<String>> {
+    let (genre, other) = (serde_json::to_string(genre)?, serde_json::to_string(other)?);
+    let rows = format!(
+        "[...document.querySelectorAll('#ranking [data-testid=row]')].filter((row) => {{
+            const genres = row.querySelector('.genres').firstChild.textContent.split(' · ');
+            return genres.includes({genre}) && !genres.includes({other});
+        }}).map((row) => row.dataset.item)"
+    );
+    Ok(serde_json::from_value(evaluate(page, &rows).await?)?)
+}
+
+/// The genres in the order of their chips, without "All".
+async fn genres_by_frequency(page: &Client) -> Result<Vec<String>> {
+    let chips = "[...document.querySelectorAll('#genres .chip')].slice(1).map((chip) => chip.textContent)";
+    Ok(serde_json::from_value(evaluate(page, chips).await?)?)
+}
+
+async fn points(page: &Client) -> Result<usize> {
+    Ok(page.find_all(Locator::Css("[data-testid=error-point]")).await?.len())
+}
+
+async fn text(page: &Client, selector: &str) -> Result<String> {
+    Ok(page.find(Locator::Css(selector)).await?.text().await?)
+}
+
+async fn take_picture(page: &Client) -> Result<()> {
+    let Some(path) = env::var_os(SCREENSHOT) else { return Ok(()) };
+    page.execute("scrollTo(0, 0); document.activeElement.blur()", Vec::new()).await?;
+    fs::write(&path, page.screenshot().await?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn skips() -> bool {
+    let missing = missing_programs();
+    if !missing.is_empty() {
+        eprintln!("SKIPPED: the page was not looked at, because these are not installed: {}", missing.join(", "));
+    }
+    !missing.is_empty()
+}
