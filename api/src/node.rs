@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use celeris_manager::{Manager, ManagerOptions};
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Semaphore;
 
 use crate::cli::Failure;
@@ -16,6 +17,17 @@ use crate::state::Node;
 /// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
 const REQUEST_SECONDS: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// How often histograms are condensed, so that they stay small on a node whose metrics nobody reads.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+async fn keep_up(metrics: PrometheusHandle) {
+    let mut ticks = tokio::time::interval(UPKEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        metrics.run_upkeep();
+    }
+}
 
 /// Opens the data directory and brings every model to the point where it serves.
 ///
@@ -42,6 +54,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let manager_options = ManagerOptions { models_max: config.limits.models, trainer };
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
     tokio::spawn(manager.clone().listen(losses));
+    tokio::spawn(keep_up(metrics.clone()));
     Ok(Node {
         storage,
         predictor,

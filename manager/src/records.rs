@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
 
-/// The largest dimension: a user's matrix then takes 4 MiB.
-pub const DIM_MAX: usize = 1024;
+/// The largest dimension: a user's matrix then takes 1 MiB, or 2 MiB in `f64`.
+pub const DIM_MAX: usize = 512;
 
 /// The loss that user weights minimise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

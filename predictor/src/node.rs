@@ -27,6 +27,9 @@ pub struct PredictorOptions {
     pub feature_bytes_max: usize,
     /// Bytes of cached predictions.
     pub prediction_bytes_max: usize,
+    /// The dimension from which on predictions are cached. Computing a score with its uncertainty takes `dim^2`
+    /// multiplications; a look-up hashes four ids, takes a lock, and costs about as much as dimension 40.
+    pub prediction_dim_min: usize,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
     pub loss_events_max: usize,
     /// How long a request with `min_epoch` waits for the user's events.
@@ -39,6 +42,7 @@ impl Default for PredictorOptions {
             user_bytes_max: 1 << 30,
             feature_bytes_max: 128 << 20,
             prediction_bytes_max: 128 << 20,
+            prediction_dim_min: 40,
             loss_events_max: 65_536,
             epoch_wait_max: Duration::from_secs(1),
         }
@@ -54,6 +58,7 @@ pub struct Predictor {
     users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
+    pub(crate) prediction_dim_min: usize,
     losses: mpsc::Sender<LossEvent>,
     epoch_wait_max: Duration,
 }
@@ -78,6 +83,7 @@ impl Predictor {
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
             storage,
+            prediction_dim_min: options.prediction_dim_min,
             losses,
             epoch_wait_max: options.epoch_wait_max,
         };
@@ -164,7 +170,9 @@ impl Predictor {
     pub(crate) async fn reach(&self, subject: &Subject, wanted: Option<UserEpoch>) -> Result<(), PredictorError> {
         let Some(wanted) = wanted else { return Ok(()) };
         let current = || -> Result<UserEpoch, PredictorError> {
-            Ok(subject.entry.lock(&self.storage, &subject.key, Some(&subject.version))?.state().epoch)
+            compute(subject.entry.is_warm(&subject.version), || {
+                Ok(subject.entry.lock(&self.storage, &subject.key, Some(&subject.version))?.state().epoch)
+            })
         };
         let arrival = async {
             loop {

@@ -7,7 +7,7 @@ use celeris_model::{Estimate, ItemId, ModelName, UserEpoch, UserId, UserModel, V
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
-use crate::predictions::{CACHED_DIM_MIN, CachedScore, PredictionKey};
+use crate::predictions::{CachedScore, PredictionKey};
 use crate::users::Snapshot;
 
 /// How many multiplications a request may take on an async thread: about 500 microseconds.
@@ -88,7 +88,7 @@ impl Predictor {
         snapshot: &Snapshot,
         items: &[ItemId],
     ) -> Result<Vec<Scored>, PredictorError> {
-        let cached = subject.version.dim() >= CACHED_DIM_MIN;
+        let cached = subject.version.dim() >= self.prediction_dim_min;
         items
             .iter()
             .map(|item| {

@@ -4,10 +4,6 @@ use celeris_model::{Estimate, ItemId, ModelName, UserEpoch, UserId, VersionId};
 
 use crate::cache::{BoundedCache, Held};
 
-/// The dimension from which on looking a score up is cheaper than computing it with its uncertainty, which takes
-/// `dim^2` multiplications. A look-up hashes four ids, takes a lock and costs about as much as dimension 40.
-pub(crate) const CACHED_DIM_MIN: usize = 40;
-
 /// What a score is a function of. The version, the user's epoch and the item's revision are part of it, so nothing in
 /// the cache can be stale.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -34,6 +34,8 @@ pub(crate) struct Recipe<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Learnt {
     pub(crate) dim: usize,
+    /// The coordinate of the trait "popularity"; `None` where `dim` has no room for it.
+    pub(crate) popularity: Option<usize>,
     /// Length `items`; an item without ratings has the cold offset.
     pub(crate) offsets: Vec<f32>,
     /// Row-major `items x dim`; an item without ratings has the cold features.
@@ -69,6 +71,7 @@ pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(
     if !recipe.pinned.items.is_empty() {
         learnt = learnt.with_pinned(ratings, recipe.pinned);
     }
+    learnt.popularity = (traits.count > 0).then_some(shape.latent);
     learnt
 }
 
@@ -97,6 +100,7 @@ impl Learnt {
         }
         Self {
             dim,
+            popularity: None,
             offsets,
             features: als.features,
             cold_offset: als.mean as f32,

@@ -13,6 +13,13 @@ pub const CONDITION_MAX: f64 = 1e4;
 /// Kept clear of [`CONDITION_MAX`] by rounding alone.
 const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
 
+/// How much narrower than fitted the prior of a user's taste for popularity is, as a factor of the variance.
+///
+/// Popularity sets items further apart than any other feature, so with the variance as fitted, three good labels of
+/// well-known films lift all that is well known by more than what is like them. A taste for popularity should show in
+/// many labels instead. On MovieLens this costs 0.3 % of the error.
+const POPULARITY_NARROWING: f64 = 8.0;
+
 /// `w0` and `Lambda = scale * sigma^2 S^-1`, the population that the trainer has estimated: `S` is the covariance of the
 /// users' posterior means plus their posterior covariances (the M step of empirical Bayes), so it is not narrowed by
 /// the shrinkage of users with few ratings, nor widened by their noise.
@@ -25,7 +32,13 @@ const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
 pub(crate) fn fit_prior(learnt: &Learnt, scale: f64, noise_variance: f64) -> Result<Prior, RetrainError> {
     let dim = learnt.dim;
     let not_definite = celeris_model::ModelError::NotPositiveDefinite { what: "the covariance of user weights" };
-    let inverse = cholesky(learnt.weight_covariance.as_slice(), dim).ok_or(not_definite)?.inverse();
+    let mut covariance = learnt.weight_covariance.clone();
+    if let Some(popularity) = learnt.popularity {
+        let narrowing = POPULARITY_NARROWING.sqrt().recip();
+        covariance.row_mut(popularity).scale_mut(narrowing);
+        covariance.column_mut(popularity).scale_mut(narrowing);
+    }
+    let inverse = cholesky(covariance.as_slice(), dim).ok_or(not_definite)?.inverse();
     let precision = bounded(inverse * (scale * learnt.noise_variance));
     Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
 }

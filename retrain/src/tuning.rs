@@ -29,13 +29,16 @@ const RATINGS_MIN: usize = 100;
 
 /// Sweeps before the held-out error is asked: the variances of the model take so many to settle, and until then the
 /// error says more about where they started than about when to stop.
-const SWEEPS_MIN: usize = 16;
+const SWEEPS_MIN: usize = 18;
 
-/// Shares of the partners' variances that are tried, the one that the model says first.
+/// Shares of the partners' variances that are tried. The first is what the model says, and stays unless one is better.
 const REGULARIZATIONS: [f64; 3] = [1.0, 2.0, 0.5];
 
-/// Scales of the prior precision that are tried, in steps of a factor that the error hardly resolves.
+/// Scales of the prior precision that are tried, ascending, in steps that the error hardly resolves.
 const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];
+
+/// Errors that differ by less than this share are equal: some thousands of held-out ratings tell no more.
+const INDIFFERENCE: f64 = 1e-3;
 
 /// The settings of the final training.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,10 +71,18 @@ struct Trial {
 }
 
 impl Trial {
-    /// Position and error of the best scale.
-    fn best(&self) -> (usize, f64) {
-        let rmse = self.errors.iter().map(Errors::rmse).enumerate();
-        rmse.min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are scales to try")
+    fn lowest_rmse(&self) -> f64 {
+        self.errors.iter().map(Errors::rmse).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Position of the smallest scale that is as good as the best: a wider prior lets users learn faster.
+    fn best_scale(&self) -> usize {
+        let enough = self.lowest_rmse() * (1.0 + INDIFFERENCE);
+        self.errors.iter().position(|errors| errors.rmse() <= enough).unwrap_or_default()
+    }
+
+    fn beats(&self, other: &Self) -> bool {
+        self.lowest_rmse() < other.lowest_rmse() * (1.0 - INDIFFERENCE)
     }
 }
 
@@ -115,18 +126,19 @@ pub(crate) fn tune(
             }
             done += 1;
         }
-        if best.as_ref().is_none_or(|best| trial.best().1 < best.best().1) {
+        if best.as_ref().is_none_or(|best| trial.beats(best)) {
             best = Some(trial);
         }
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
     let best = best.expect("there is at least one regularization to try");
-    let (scale, rmse) = best.best();
+    let scale = best.best_scale();
+    let chosen = best.errors[scale];
     Ok(Tuned {
         regularization: best.regularization,
         sweeps: best.sweeps.div_ceil(folds.len()),
         prior_scale: PRIOR_SCALES[scale],
-        held_out: Some(HeldOutFigures { rmse, noise_variance: best.errors[scale].noise_variance() }),
+        held_out: Some(HeldOutFigures { rmse: chosen.rmse(), noise_variance: chosen.noise_variance() }),
     })
 }
 

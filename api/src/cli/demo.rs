@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
 use crate::cli::progress::Report;
-use crate::cli::serve::{announce, listen, runtime, serve};
+use crate::cli::serve::{announce, asked_to_stop, listen, runtime, serve};
 use crate::config;
 use crate::node;
 use crate::routes::models::DIM_DEFAULT;
@@ -55,7 +55,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         let node = tokio::task::block_in_place(|| node::open(&data_dir, &config))?;
         let model = ModelName::new(MODEL).map_err(Failure::other)?;
         if node.manager.model(&model).is_err() {
-            prepare(&node, &model, &args).await?;
+            let asked_to_stop = asked_to_stop()?;
+            tokio::select! {
+                prepared = prepare(&node, &model, &args) => prepared?,
+                () = asked_to_stop => return Err(Failure::other("stopped before the demo was ready")),
+            }
         }
         let address = listener.local_addr().map_err(Failure::other)?;
         eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");

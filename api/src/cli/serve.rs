@@ -52,15 +52,23 @@ pub fn announce(address: SocketAddr) -> Result<(), Failure> {
     writeln!(out, "ready http://{address}").and_then(|()| out.flush()).map_err(Failure::other)
 }
 
-/// Serves until SIGTERM or SIGINT, lets requests under way end, and closes the store.
-pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
+/// Done at the first SIGTERM or SIGINT from now on.
+pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::other)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
-    let shutdown = async move {
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+    })
+}
+
+/// Serves until SIGTERM or SIGINT, lets requests under way end, and closes the store.
+pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
+    let asked_to_stop = asked_to_stop()?;
+    let shutdown = async move {
+        asked_to_stop.await;
         tracing::info!("stopping: requests under way are let through");
     };
     announce(listener.local_addr().map_err(Failure::other)?)?;

@@ -134,9 +134,16 @@ async fn observe_stream(
     request: Request,
 ) -> Result<Response, ApiError> {
     node.predictor.active(&model)?;
+    // A stream outlives the request that opened it, and counts as long as it lives.
+    let permit = node.permits.clone().try_acquire_owned();
+    let permit =
+        permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))?;
     let (sender, receiver) = mpsc::channel(node.limits.observations_in_flight);
     let answering = node.clone();
-    tokio::spawn(async move { read_lines(&node, &model, request.into_body(), &sender).await });
+    tokio::spawn(async move {
+        read_lines(&node, &model, request.into_body(), &sender).await;
+        drop(permit);
+    });
     let answers = answer_lines(answering, receiver).map(Ok::<_, std::convert::Infallible>);
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }

@@ -1,0 +1,213 @@
+//! User states are views of the log: whatever happens to memory, they equal the replay of what was observed, bit for bit.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use celeris_features::{ColdItem, Theta};
+use celeris_model::{Example, ItemId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId};
+use celeris_predictor::{ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
+use celeris_storage::{Storage, StorageOptions};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const DIM: usize = 6;
+const TRAINED: usize = 30;
+const USERS: usize = 60;
+
+fn model() -> ModelName {
+    ModelName::new("films").unwrap()
+}
+
+fn item(index: usize) -> ItemId {
+    ItemId::new(format!("film {index}")).unwrap()
+}
+
+fn user(index: usize) -> UserId {
+    UserId::new(format!("user {index}")).unwrap()
+}
+
+fn vector(rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut features: Vec<f32> = (0..DIM).map(|_| rng.random_range(-1.5..1.5)).collect();
+    features[DIM - 1] = 1.0;
+    features
+}
+
+/// A version whose features and prior depend on its number.
+fn version(id: u64) -> ServingVersion {
+    let mut rng = ChaCha8Rng::seed_from_u64(id);
+    let items = (0..TRAINED).map(item).collect();
+    let offsets = (0..TRAINED).map(|_| rng.random_range(2.0..4.0)).collect();
+    let features = (0..TRAINED).flat_map(|_| vector(&mut rng)).collect();
+    let cold = ColdItem { offset: 3.0, features: vector(&mut rng) };
+    let theta = Theta::new(items, offsets, features, cold).unwrap();
+    ServingVersion::new(model(), VersionId(id), theta, Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap()).unwrap()
+}
+
+/// What was observed, and the weights that it amounts to.
+#[derive(Default)]
+struct Oracle {
+    taught: HashMap<usize, Vec<(usize, f32, f32)>>,
+}
+
+impl Oracle {
+    fn weights(&self, version: &ServingVersion, user: usize) -> Vec<u64> {
+        let examples: Vec<Example> = self
+            .taught
+            .get(&user)
+            .into_iter()
+            .flatten()
+            .map(|(film, label, weight)| {
+                let row = version.theta.get(&item(*film)).unwrap_or_else(|| version.theta.cold_item());
+                Example { features: row.features, offset: row.offset, label: *label, weight: *weight }
+            })
+            .collect();
+        let model = UserModel::rebuild(&version.prior, examples.as_slice(), examples.len() as u64).unwrap();
+        model.weights().iter().map(|w| w.to_bits()).collect()
+    }
+}
+
+struct Open {
+    storage: Storage,
+    predictor: Predictor,
+}
+
+fn open(dir: &Path, user_bytes_max: usize, active: u64) -> Open {
+    let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
+    let options = PredictorOptions { user_bytes_max, prediction_dim_min: 1, ..PredictorOptions::default() };
+    let (predictor, _losses) = Predictor::new(storage.clone(), &options);
+    activate(&predictor, active);
+    Open { storage, predictor }
+}
+
+fn activate(predictor: &Predictor, id: u64) {
+    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(id));
+}
+
+async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, count: usize) {
+    for _ in 0..count {
+        // Squaring makes a few users heavy, so that several checkpoints are passed.
+        let who = (rng.random_range(0.0_f64..1.0).powi(3) * USERS as f64) as usize;
+        // A third of the films came after training.
+        let film = rng.random_range(0..TRAINED * 3 / 2);
+        let (label, weight) = (rng.random_range(0.5_f32..5.0), rng.random_range(0.5_f32..2.0));
+        let observation = Observation {
+            user: user(who),
+            item: item(film),
+            label,
+            weight,
+            timestamp: None,
+            observation_id: None,
+            feedback: None,
+            decision: None,
+        };
+        let observed = predictor.observe(&model(), observation).await.unwrap();
+        let taught = oracle.taught.entry(who).or_default();
+        taught.push((film, label, weight));
+        assert_eq!(observed.user_epoch.0, taught.len() as u64);
+    }
+}
+
+async fn check(predictor: &Predictor, oracle: &Oracle, id: u64, moment: &str) {
+    let version = version(id);
+    for who in 0..USERS {
+        let view = predictor.user(&model(), &user(who), 0).await.unwrap();
+        let bits: Vec<u64> = view.weights.iter().map(|w| w.to_bits()).collect();
+        assert_eq!(bits, oracle.weights(&version, who), "user {who} {moment}");
+        assert_eq!(view.version, VersionId(id));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evicted_restarted_and_switched_states_equal_the_replay() {
+    // Room for a handful of users a shard at first, then for one: states are evicted all the time.
+    for user_bytes_max in [1 << 30, 64 * 2_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(11);
+        let mut oracle = Oracle::default();
+        let node = open(dir.path(), user_bytes_max, 1);
+        observe_some(&node.predictor, &mut oracle, &mut rng, 600).await;
+        check(&node.predictor, &oracle, 1, "after observing").await;
+        activate(&node.predictor, 2);
+        check(&node.predictor, &oracle, 2, "after a switch").await;
+        observe_some(&node.predictor, &mut oracle, &mut rng, 300).await;
+        check(&node.predictor, &oracle, 2, "after observing under the second version").await;
+        activate(&node.predictor, 1);
+        check(&node.predictor, &oracle, 1, "after going back").await;
+        node.storage.close().unwrap();
+        drop(node);
+        let node = open(dir.path(), user_bytes_max, 2);
+        check(&node.predictor, &oracle, 2, "after a restart").await;
+        observe_some(&node.predictor, &mut oracle, &mut rng, 100).await;
+        check(&node.predictor, &oracle, 2, "after observing again").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn features_freeze_at_the_first_observation_and_thaw_with_the_next_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path(), 1 << 30, 1);
+    let (late, mut rng) = (item(1_000), ChaCha8Rng::seed_from_u64(5));
+    let (first, second) = (vector(&mut rng), vector(&mut rng));
+    let give = |features: &[f32]| {
+        let change = ItemChange { features: Some(features.to_vec()), attributes: None };
+        node.predictor.put_item(&model(), &late, change).unwrap()
+    };
+    let served = || node.predictor.item(&model(), &late).unwrap().unwrap().features;
+    assert_eq!(give(&second), celeris_predictor::Effective::Now);
+    assert_eq!(served(), second);
+    assert_eq!(give(&first), celeris_predictor::Effective::Now);
+    assert_eq!(served(), first);
+    let observation = Observation {
+        user: user(1),
+        item: late.clone(),
+        label: 4.0,
+        weight: 1.0,
+        timestamp: None,
+        observation_id: None,
+        feedback: None,
+        decision: None,
+    };
+    node.predictor.observe(&model(), observation).await.unwrap();
+    assert_eq!(give(&second), celeris_predictor::Effective::NextVersion);
+    assert_eq!(served(), first);
+    let taught = node.predictor.user(&model(), &user(1), 0).await.unwrap().weights;
+    node.storage.close().unwrap();
+    drop(node);
+    let node = open(dir.path(), 1 << 30, 1);
+    assert_eq!(node.predictor.user(&model(), &user(1), 0).await.unwrap().weights, taught);
+    activate(&node.predictor, 2);
+    assert_eq!(node.predictor.item(&model(), &late).unwrap().unwrap().features, second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cached_predictions_are_never_stale() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path(), 1 << 30, 1);
+    let request = |who: usize, film: usize| PredictRequest {
+        model: model(),
+        user: user(who),
+        items: vec![item(film)],
+        min_epoch: None,
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let mut oracle = Oracle::default();
+    for round in 0..40 {
+        observe_some(&node.predictor, &mut oracle, &mut rng, 5).await;
+        activate(&node.predictor, 1 + round % 2);
+        let version = version(1 + round % 2);
+        for _ in 0..10 {
+            let (who, film) = (rng.random_range(0..USERS), rng.random_range(0..TRAINED));
+            // Asked twice, so that the second answer can come from a cache.
+            let first = node.predictor.predict(&request(who, film)).await.unwrap();
+            let second = node.predictor.predict(&request(who, film)).await.unwrap();
+            assert_eq!(first, second);
+            let weights: Vec<f64> = oracle.weights(&version, who).into_iter().map(f64::from_bits).collect();
+            let row = version.theta.row(film);
+            let dot: f64 = weights.iter().zip(row.features).map(|(w, x)| w * f64::from(*x)).sum();
+            // Weights and sums are f32 in the service: seven digits of a score below ten.
+            assert!((f64::from(first.scores[0].estimate.score) - f64::from(row.offset) - dot).abs() < 1e-5);
+        }
+    }
+}
