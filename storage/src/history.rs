@@ -142,6 +142,12 @@ pub(crate) fn find(
     Ok(Some((partition, sequence, record::decode(&key, &value)?)))
 }
 
+/// The id by which an observation goes: the client's, or the place in the log where the client gave none.
+#[must_use]
+pub fn observation_id(sequence: Sequence, record: &Record) -> ObservationId {
+    record.observation_id.clone().unwrap_or_else(|| server_id(Partition::of(&record.user), sequence))
+}
+
 /// The name of a record whose client gave none: its place in the log, `~partition-sequence`.
 pub(crate) fn server_id(partition: Partition, sequence: Sequence) -> ObservationId {
     let text = format!("{SERVER_ID_SIGN}{}-{sequence}", partition.index());

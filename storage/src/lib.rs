@@ -58,7 +58,7 @@ mod watermark;
 pub use catalog::{CatalogBatch, CatalogKey};
 pub use error::StorageError;
 pub use features::{FrozenFeatures, ItemFeatures};
-pub use history::LogRange;
+pub use history::{LogRange, observation_id};
 pub use items::ItemRecord;
 pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Ticket};
 pub use options::StorageOptions;

@@ -9,6 +9,7 @@ mod serve;
 mod train;
 
 use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
 use celeris_datasets::DatasetError;
@@ -73,6 +74,15 @@ impl From<StorageError> for Failure {
             | StorageError::UnknownFormat { .. }
             | StorageError::CorruptLog { .. }
             | StorageError::Corrupt { .. } => Self::bad_input(error),
+            // A data directory that is a file, or that may not be written to, is the caller's to change.
+            StorageError::Io { ref source, .. }
+                if matches!(
+                    source.kind(),
+                    ErrorKind::AlreadyExists | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
+                ) =>
+            {
+                Self::bad_input(error)
+            }
             other => Self::other(other),
         }
     }
@@ -125,5 +135,6 @@ pub fn run() -> ExitCode {
 fn start_logging(json: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = builder.with_ansi(std::io::stderr().is_terminal());
     if json { builder.json().init() } else { builder.init() }
 }

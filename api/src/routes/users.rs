@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use celeris_model::{ItemId, ModelName, ObservationId, Record, Sequence, UserId};
+use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -35,8 +36,9 @@ pub struct Event {
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
-    #[schema(value_type = Option<String>)]
-    observation_id: Option<ObservationId>,
+    /// The client's id, or the one that the server made.
+    #[schema(value_type = String)]
+    observation_id: ObservationId,
     user_epoch: u64,
     sequence: u64,
     feedback: Option<String>,
@@ -69,12 +71,12 @@ pub fn router() -> OpenApiRouter<Node> {
 fn event(model: &ModelName, sequence: Sequence, record: Record) -> Event {
     let predicted = record.predictions.iter().find(|prediction| prediction.model == *model);
     Event {
+        observation_id: observation_id(sequence, &record),
         predicted: predicted.map(|prediction| prediction.predicted),
         item: record.item,
         label: record.label,
         weight: record.weight,
         timestamp: record.timestamp.0,
-        observation_id: record.observation_id,
         user_epoch: record.user_epoch.0,
         sequence: sequence.0,
         feedback: record.feedback,
