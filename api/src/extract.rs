@@ -62,6 +62,17 @@ async fn path_texts<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Part
     path.map(|Path(texts)| texts).map_err(|rejection| ApiError::not_found(rejection.body_text()))
 }
 
+/// The one text of a path that is no id of ours.
+pub struct InPath(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        path_texts(parts, state).await.map(Self)
+    }
+}
+
 /// The model that a path names.
 pub struct InModel(pub ModelName);
 

@@ -34,8 +34,8 @@ pub(crate) struct Recipe<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Learnt {
     pub(crate) dim: usize,
-    /// The coordinate of the trait "popularity"; `None` where `dim` has no room for it.
-    pub(crate) popularity: Option<usize>,
+    /// What the coordinates are; `dim` of them.
+    pub(crate) shape: Shape,
     /// Length `items`; an item without ratings has the cold offset.
     pub(crate) offsets: Vec<f32>,
     /// Row-major `items x dim`; an item without ratings has the cold features.
@@ -71,7 +71,8 @@ pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(
     if !recipe.pinned.items.is_empty() {
         learnt = learnt.with_pinned(ratings, recipe.pinned);
     }
-    learnt.popularity = (traits.count > 0).then_some(shape.latent);
+    // A refit knows all features, but what they mean has not changed.
+    learnt.shape = shape;
     learnt
 }
 
@@ -100,7 +101,7 @@ impl Learnt {
         }
         Self {
             dim,
-            popularity: None,
+            shape: als.shape,
             offsets,
             features: als.features,
             cold_offset: als.mean as f32,

@@ -32,7 +32,7 @@ const RATINGS_MIN: usize = 100;
 const SWEEPS_MIN: usize = 18;
 
 /// Shares of the partners' variances that are tried. The first is what the model says, and stays unless one is better.
-const REGULARIZATIONS: [f64; 2] = [1.0, 2.0];
+const REGULARIZATIONS: [f64; 2] = [1.0, 0.5];
 
 /// Scales of the prior precision that are tried, ascending, in steps that the error hardly resolves.
 const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];

@@ -16,6 +16,7 @@ use crate::wait::{DEADLINE, eventually};
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
     config: Option<PathBuf>,
+    current_dir: Option<PathBuf>,
     file_blocks_max: Option<u32>,
 }
 
@@ -24,6 +25,13 @@ impl NodeOptions {
     #[must_use]
     pub fn config(mut self, file: impl Into<PathBuf>) -> Self {
         self.config = Some(file.into());
+        self
+    }
+
+    /// Started in this folder, to which a relative data directory refers.
+    #[must_use]
+    pub fn current_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.current_dir = Some(folder.into());
         self
     }
 
@@ -50,6 +58,9 @@ impl NodeOptions {
             None => binary::command(),
             Some(blocks) => limited(blocks),
         };
+        if let Some(folder) = &self.current_dir {
+            command.current_dir(folder);
+        }
         command.args(arguments);
         Node::start(command)
     }

@@ -1,5 +1,10 @@
-//! Items with features, so that an untrained model has something to learn a user's weights on.
+//! What many scenarios share: items with features, so that an untrained model has something to learn a user's weights
+//! on, and a data set that is trained in a moment.
 
+use std::fs;
+use std::path::Path;
+
+use celeris_datasets::{Dataset, SyntheticSettings};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -60,4 +65,36 @@ pub fn weights(model: &ModelClient, user: &str) -> String {
     let state: Value = model.user(user, 0);
     assert_eq!(state["weights"].as_array().map(Vec::len), Some(DIM), "{state}");
     state["weights"].to_string()
+}
+
+/// Ratings of the data set that [`write_dataset`] writes: few enough to train on within a second.
+pub const DATASET_RATINGS: usize = 3000;
+
+/// Items of that data set, all of them rated; their ids are `1`, `2`, ….
+pub const DATASET_ITEMS: usize = 80;
+
+/// Writes invented ratings and titles as MovieLens does, and answers them.
+///
+/// # Panics
+/// Where the file system refuses.
+pub fn write_dataset(folder: &Path) -> Dataset {
+    let settings = SyntheticSettings {
+        users: 100,
+        items: DATASET_ITEMS,
+        ratings: DATASET_RATINGS,
+        ..SyntheticSettings::default()
+    };
+    let dataset = settings.generate().expect("the settings are in their ranges").dataset;
+    let mut ratings = "userId,movieId,rating,timestamp\n".to_owned();
+    for rating in &dataset.ratings {
+        let seconds = rating.timestamp.0 / 1000;
+        ratings.push_str(&format!("{},{},{},{seconds}\n", rating.user, rating.item, rating.label));
+    }
+    let mut movies = "movieId,title,genres\n".to_owned();
+    for item in &dataset.items {
+        movies.push_str(&format!("{},\"{}\",{}\n", item.id, item.title.replace('"', "\"\""), item.genres.join("|")));
+    }
+    fs::write(folder.join("ratings.csv"), ratings).expect("a scenario may write its files");
+    fs::write(folder.join("movies.csv"), movies).expect("a scenario may write its files");
+    dataset
 }

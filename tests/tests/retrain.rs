@@ -1,35 +1,11 @@
 //! Retraining goes on beside serving, loses no feedback, and every version can be gone back to.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::fs;
 use std::path::Path;
 
-use celeris_datasets::SyntheticSettings;
-use celeris_tests::{Client, ModelClient, Node, binary, eventually};
+use celeris_tests::scene::{DATASET_ITEMS as ITEMS, DATASET_RATINGS as RATINGS, write_dataset};
+use celeris_tests::{Client, ModelClient, Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
-
-/// Small enough to train within a second.
-const RATINGS: usize = 3000;
-const USERS: usize = 100;
-const ITEMS: usize = 80;
-
-/// Writes a small synthetic data set in the format of MovieLens, and answers how many ratings it has of user 1.
-fn write_dataset(folder: &Path) -> usize {
-    let settings = SyntheticSettings { users: USERS, items: ITEMS, ratings: RATINGS, ..SyntheticSettings::default() };
-    let dataset = settings.generate().unwrap().dataset;
-    let mut ratings = "userId,movieId,rating,timestamp\n".to_owned();
-    for rating in &dataset.ratings {
-        let seconds = rating.timestamp.0 / 1000;
-        ratings.push_str(&format!("{},{},{},{seconds}\n", rating.user, rating.item, rating.label));
-    }
-    let mut movies = "movieId,title,genres\n".to_owned();
-    for item in &dataset.items {
-        movies.push_str(&format!("{},\"{}\",{}\n", item.id, item.title.replace('"', "\"\""), item.genres.join("|")));
-    }
-    fs::write(folder.join("ratings.csv"), ratings).unwrap();
-    fs::write(folder.join("movies.csv"), movies).unwrap();
-    dataset.ratings.iter().filter(|rating| rating.user.as_str() == "1").count()
-}
 
 fn import(client: &Client, model: &str, dataset: &Path) {
     let imported =
@@ -75,7 +51,8 @@ fn versions(model: &ModelClient) -> (Vec<u64>, u64) {
 #[test]
 fn a_new_version_learns_from_the_log_and_every_version_can_be_gone_back_to() {
     let dataset = tempfile::tempdir().unwrap();
-    let of_user_1 = write_dataset(dataset.path());
+    let written = write_dataset(dataset.path());
+    let of_user_1 = written.ratings.iter().filter(|rating| rating.user.as_str() == "1").count();
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -184,4 +161,19 @@ fn a_node_killed_while_it_trains_comes_back_with_the_version_it_had() {
     let done = ended(&client, &start_retraining(&films), || {});
     assert_eq!(done["state"], "succeeded", "{done}");
     assert_eq!(versions(&films).1, done["version"].as_u64().unwrap());
+}
+
+#[test]
+fn a_relative_data_directory_is_trained_in() {
+    let dataset = tempfile::tempdir().unwrap();
+    write_dataset(dataset.path());
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeOptions::default().current_dir(dir.path()).serve(Path::new("data"));
+    let client = node.client();
+    let _created = client.post("/v1/models", &json!({"name": "films", "dim": 8})).expect(201);
+    import(&client, "films", dataset.path());
+    let films = client.model("films");
+    let done = ended(&client, &start_retraining(&films), || {});
+    assert_eq!(done["state"], "succeeded", "{done}");
+    assert_eq!(versions(&films).1, 2);
 }

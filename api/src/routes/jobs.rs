@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_manager::{JobId, JobState};
 use celeris_model::ModelName;
@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::extract::{Body, InModel};
+use crate::extract::{Body, InModel, InPath};
 use crate::state::Node;
 
 /// The trainers there are.
@@ -90,7 +90,7 @@ async fn retrain(
 /// How far a job is, and how it ended.
 #[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(("job" = String, Path)),
     responses((status = 200, body = Job), (status = 404, body = Problem)))]
-async fn get(State(node): State<Node>, Path(job): Path<String>) -> Result<Json<Job>, ApiError> {
+async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
     let job = node.manager.job(&job)?;
     Ok(Json(Job {
         job: job.job,

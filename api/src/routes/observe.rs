@@ -13,7 +13,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::io::StreamReader;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -165,7 +165,12 @@ async fn read_lines(node: &Node, model: &ModelName, body: HttpBody, sender: &mps
         let begun = match line {
             Ok(line) if line.trim().is_empty() => continue,
             Ok(line) => begin(node, model, &line).await,
-            Err(error) => Err(ApiError::malformed(format!("line {number}: {error}"))),
+            Err(LinesCodecError::MaxLineLengthExceeded) => {
+                // After an error the stream ends once, and then goes on behind the line.
+                let _ended = lines.next().await;
+                Err(ApiError::too_large(format!("a line may take at most {bytes_max} bytes")))
+            }
+            Err(LinesCodecError::Io(error)) => Err(ApiError::malformed(format!("the body broke off: {error}"))),
         };
         if sender.send(Begun { line: number, outcome: begun }).await.is_err() {
             // Nobody reads the answers any more; what was begun is in the log all the same.
