@@ -36,6 +36,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
+    #[expect(clippy::needless_pass_by_value, reason = "callers hand over errors and texts that they are done with")]
     fn new(status: StatusCode, slug: &'static str, title: &'static str, detail: impl ToString) -> Self {
         Self { status, slug, title, detail: detail.to_string() }
     }

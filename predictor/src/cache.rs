@@ -72,11 +72,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let mut shard = self.shard(key).lock();
         let found = shard.entries.to_back(key).map(|entry| entry.value.clone());
-        if found.is_some() {
-            self.hits.increment(1)
-        } else {
-            self.misses.increment(1)
-        }
+        let outcome = if found.is_some() { &self.hits } else { &self.misses };
+        outcome.increment(1);
         found
     }
 

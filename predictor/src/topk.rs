@@ -94,7 +94,7 @@ impl Predictor {
             Ok::<_, PredictorError>((scene, drawn))
         })?;
         self.settle(&subject, &scene.snapshot).await?;
-        Ok(self.decide(&subject, &scene, request, drawn, seed))
+        Ok(self.decide(&subject, &scene, request, &drawn, seed))
     }
 
     fn scene(&self, subject: &Subject, items: &[ItemId]) -> Result<Scene, PredictorError> {
@@ -116,7 +116,7 @@ impl Predictor {
         subject: &Subject,
         scene: &Scene,
         request: &TopkRequest,
-        drawn: celeris_bandits::Ranking,
+        drawn: &celeris_bandits::Ranking,
         seed: u64,
     ) -> Ranking {
         let items: Vec<Ranked> = drawn
