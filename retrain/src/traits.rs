@@ -3,7 +3,11 @@
 //! Users differ in how far they follow the crowd: some prefer what is popular, some spread their labels wider than
 //! others. Both are linear in two traits that take one pass over the data, so they are given to the model as known
 //! features with weights of every user's own (the global effects of Bell and Koren 2007), instead of being found again
-//! by factors. They carry most where ratings are few.
+//! by factors.
+//!
+//! Known weakness: the expected label of an item is taken from the very ratings that users' weights on it are then fitted
+//! to, so those weights come out too large where items have few ratings. On ml-latest-small that costs 4 % of the error
+//! at ten ratings a user (RMSE 0.97 instead of 0.93), and nothing at ninety percent of the data.
 
 use crate::als::{Als, Shape, Start};
 use crate::ratings::Ratings;

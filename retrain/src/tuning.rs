@@ -27,8 +27,10 @@ const FOLDS_TRIED_MAX: usize = 3;
 /// With fewer ratings nothing is held out, and the settings are [`Tuned::untuned`].
 const RATINGS_MIN: usize = 100;
 
-/// Sweeps before the held-out error is asked: the variances of the model take so many to settle, and until then the
-/// error says more about where they started than about when to stop.
+/// Sweeps before the held-out error is asked whether to go on.
+///
+/// Chosen on ml-latest-small, where the error of a split is flat from 10 sweeps to 20. With some ten ratings a user fewer
+/// sweeps predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::traits`]), but the users learn less online.
 const SWEEPS_MIN: usize = 18;
 
 /// Shares of the partners' variances that are tried. The first is what the model says, and stays unless one is better.
