@@ -50,6 +50,9 @@ impl Default for PredictorOptions {
 }
 
 /// One node's local state. Shared by all requests; every method takes `&self`.
+///
+/// Its methods run on a multi-threaded tokio runtime: reads from disk and long computation leave the async threads by
+/// `block_in_place`.
 pub struct Predictor {
     pub(crate) storage: Storage,
     models: ArcSwap<HashMap<ModelName, Arc<ServedModel>>>,

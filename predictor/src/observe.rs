@@ -91,6 +91,10 @@ impl Predictor {
     ) -> Result<PendingObservation, PredictorError> {
         let stream = &subject.model.stream;
         let state = user.state();
+        for version in versions {
+            // Rebuilding a state resolves other items, whose locks must not be asked for while this item is held.
+            state.model(version, stream, &self.features)?;
+        }
         let (resolved, freeze) = self.features.freeze(versions, stream, &observation.item)?;
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {

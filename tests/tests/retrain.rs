@@ -121,6 +121,27 @@ fn a_new_version_learns_from_the_log_and_every_version_can_be_gone_back_to() {
 }
 
 #[test]
+fn features_given_to_a_trained_item_take_effect_with_the_next_version() {
+    let dataset = tempfile::tempdir().unwrap();
+    write_dataset(dataset.path());
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let _created = client.post("/v1/models", &json!({"name": "films", "dim": 8})).expect(201);
+    let films = client.model("films");
+    import(&client, "films", dataset.path());
+    assert_eq!(ended(&client, &start_retraining(&films), || {})["state"], "succeeded");
+    let trained = predict(&films, "1");
+
+    let given = [0.5, -0.5, 0.25, 0.0, 1.5, -1.0, 0.75, 1.0];
+    assert_eq!(films.put("items/5", &json!({"features": given})).expect(200)["effective"], "next_version");
+    assert_eq!(predict(&films, "1")["scores"], trained["scores"], "a version's features do not change");
+    assert_eq!(ended(&client, &start_retraining(&films), || {})["state"], "succeeded");
+    let item = films.get("items/5").expect(200);
+    assert_eq!((&item["trained"], &item["features"]), (&json!(true), &json!(given)));
+}
+
+#[test]
 fn retraining_without_data_fails_with_a_reason_and_serving_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
