@@ -6,6 +6,8 @@
 //! | `prior.parquet` | one row a dimension: `mean: double, precision: list<double>` (a row of `Lambda`), `cold_feature: float` |
 //! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>`, the trainer's own |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
+//!
+//! Why it is so: `docs/rfcs/001-version-directory.md`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -37,7 +37,10 @@ pub struct Decision {
     pub seed: u64,
     /// The policy with its parameters, as JSON.
     pub policy: String,
-    /// Whether the whole ranking was drawn uniformly for the validation pool.
+    /// The share of such rankings that are drawn uniformly for the validation pool; `None` where the request named its
+    /// policy, which then drew alone. With the seed, this draws the ranking again.
+    pub pool_share: Option<f64>,
+    /// Whether this one was drawn for the pool.
     pub pool: bool,
     /// The slots in the order shown, best first.
     pub shown: Vec<ShownSlot>,

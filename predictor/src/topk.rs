@@ -144,6 +144,7 @@ impl Predictor {
             timestamp: SystemTime::now().into(),
             seed,
             policy: serde_json::to_string(&policy).expect("a policy has finite parameters"),
+            pool_share: request.policy.is_none().then(|| subject.model.defaults.pool_share.into()),
             pool: drawn.pool,
             shown,
             candidates: u32::try_from(scene.scored.len()).unwrap_or(u32::MAX),

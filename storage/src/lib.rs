@@ -29,7 +29,8 @@
 //! # The layout on disk
 //!
 //! `keys.rs` has the table of column families and keys, `record.rs` the stored form of a record, `envelope.rs` the
-//! format byte and checksum around every value. Each pins its bytes in a test.
+//! format byte and checksum around every value. Each pins its bytes in a test. Why the log is as it is:
+//! `docs/rfcs/002-observation-log.md`.
 //!
 //! # Where to look
 //!

@@ -34,6 +34,7 @@ fn decision(id: &str) -> Decision {
         timestamp: Timestamp(1),
         seed: 7,
         policy: r#"{"name":"greedy"}"#.to_owned(),
+        pool_share: Some(0.01),
         pool: false,
         shown: vec![ShownSlot { item: item("m1"), score: 4.0, std_error: 0.5, propensity: Some(1.0) }],
         candidates: 20,
