@@ -17,11 +17,16 @@ pub struct Body<T>(pub T);
 /// # Errors
 /// 400 where the text is not JSON, 422 where it does not fit.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    // Serde would read an array as fields in their order, which no client was promised.
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::invalid("expected an object, got an array"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let cause = error.into_inner();
-        let detail = if path == "." { cause.to_string() } else { format!("{path}: {cause}") };
+        let nameless = path == "." || path == "?";
+        let detail = if nameless { cause.to_string() } else { format!("{path}: {cause}") };
         if cause.is_data() { ApiError::invalid(detail) } else { ApiError::malformed(detail) }
     })?;
     deserializer.end().map_err(ApiError::malformed)?;

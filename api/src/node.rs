@@ -41,6 +41,8 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
     let storage_options = StorageOptions { block_cache_bytes: bytes(memory.blocks), ..StorageOptions::default() };
+    // The trainer runs elsewhere and must find the same files.
+    let data_dir = std::path::absolute(data_dir).map_err(Failure::bad_input)?;
     let storage = Storage::open(data_dir, &storage_options)?;
     let predictor_options = PredictorOptions {
         user_bytes_max: bytes(memory.users),

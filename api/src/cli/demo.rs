@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
 use celeris_manager::{JobState, Loss, ManagerError, ModelConfig};
-use celeris_model::{ItemId, ModelName, Observation, StreamName};
+use celeris_model::{ItemId, ModelName, Observation, ObservationId, StreamName, VersionId};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         let listener = listen(&config).await?;
         let node = tokio::task::block_in_place(|| node::open(&data_dir, &config))?;
         let model = ModelName::new(MODEL).map_err(Failure::other)?;
-        if node.manager.model(&model).is_err() {
+        if !is_prepared(&node, &model)? {
             let asked_to_stop = asked_to_stop()?;
             tokio::select! {
                 prepared = prepare(&node, &model, &args) => prepared?,
@@ -69,6 +69,16 @@ pub fn run(args: Args) -> Result<(), Failure> {
         }
         serve(listener, node, &config).await
     })
+}
+
+/// Whether an earlier run came as far as a trained version. One that broke off is taken up again: observations go by
+/// their row, so that none is learnt from twice.
+fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
+    match node.manager.model(model) {
+        Ok(record) => Ok(record.active > VersionId(1)),
+        Err(ManagerError::UnknownModel { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Takes the data set in and trains a first version of it.
@@ -89,10 +99,11 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         policy: PolicySpec::default(),
         pool_share: PoolShare::default(),
     };
-    tokio::task::block_in_place(|| node.manager.create(config)).map_err(|error| match error {
-        ManagerError::Dim { .. } => Failure::bad_input(error),
-        other => other.into(),
-    })?;
+    match tokio::task::block_in_place(|| node.manager.create(config)) {
+        Ok(_) | Err(ManagerError::ModelExists { .. }) => {}
+        Err(error @ ManagerError::Dim { .. }) => return Err(Failure::bad_input(error)),
+        Err(error) => return Err(error.into()),
+    }
     describe(node, model, &dataset.items)?;
     take_in(node, model, &dataset, &report).await?;
     train(node, model, &report).await?;
@@ -125,7 +136,7 @@ async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Rep
             label: rating.label,
             weight: 1.0,
             timestamp: Some(rating.timestamp),
-            observation_id: None,
+            observation_id: Some(ObservationId::new(format!("{}-{done}", dataset.name)).map_err(Failure::bad_input)?),
             feedback: Some("rating".to_owned()),
             decision: None,
         };
