@@ -3,10 +3,10 @@
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
 use celeris_features::{Manifest, Theta, UserWeights, VersionContents, write_version};
-use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_model::{ModelName, VersionId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RetrainError;
@@ -145,13 +145,8 @@ fn write_trained(
         algorithm: "als".to_owned(),
         parent: job.parent,
         watermark: job.watermark.clone(),
-        created: now(),
+        created: SystemTime::now().into(),
         metrics,
     };
     Ok(write_version(&folder.join(&job.output), &contents)?)
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
