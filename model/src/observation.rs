@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::ids::{DecisionId, ItemId, ModelName, ObservationId, UserEpoch, UserId, VersionId};
+use crate::ids::{DecisionId, ItemId, ModelName, ObservationId, Sequence, UserEpoch, UserId, VersionId};
 
 /// A point in time: milliseconds since the Unix epoch, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -135,6 +135,8 @@ pub struct Record {
     pub item: Option<ItemId>,
     /// The label; for a retraction or an erasure, 0.
     pub label: f32,
+    /// The label that the client sent first, where a correction has replaced it since.
+    pub first_label: Option<f32>,
     /// The weight; 1 unless told.
     pub weight: f32,
     /// The kind of feedback, as the client calls it.
@@ -147,4 +149,7 @@ pub struct Record {
     pub decision: Option<DecisionFacts>,
     /// What each model of the stream expected.
     pub predictions: Vec<Prediction>,
+    /// The earlier records of the same partition that a correction, retraction or erasure is about, ascending; empty
+    /// for an observation.
+    pub targets: Vec<Sequence>,
 }

@@ -197,6 +197,8 @@ fn record(
         observation_id: observation.observation_id,
         decision,
         predictions,
+        first_label: None,
+        targets: Vec::new(),
     }
 }
 

@@ -4,8 +4,8 @@
 //! prediction by the model that bears the stream's name, an id made by the server.
 
 use celeris_model::{
-    DecisionFacts, DecisionId, ItemId, ModelName, ObservationId, Prediction, Record, RecordKind, StreamName, Timestamp,
-    UserEpoch, UserId, VersionId,
+    DecisionFacts, DecisionId, ItemId, ModelName, ObservationId, Prediction, Record, RecordKind, Sequence, StreamName,
+    Timestamp, UserEpoch, UserId, VersionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,8 @@ struct StoredRecord {
     observation_id: Option<ObservationId>,
     decision: Option<StoredFacts>,
     predictions: Vec<StoredPrediction>,
+    first_label: Option<f32>,
+    targets: Vec<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -88,6 +90,8 @@ pub(crate) fn encode(stream: &StreamName, record: &Record) -> Vec<u8> {
                 predicted: prediction.predicted,
             })
             .collect(),
+        first_label: record.first_label,
+        targets: record.targets.iter().map(|sequence| sequence.0).collect(),
     };
     postcard::to_extend(&stored, envelope::begin()).expect("a vector takes any bytes, and every length is known")
 }
@@ -133,13 +137,15 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Record, StorageError> {
                 })
             })
             .collect::<Result<_, StorageError>>()?,
+        first_label: stored.first_label,
+        targets: stored.targets.into_iter().map(Sequence).collect(),
     })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use celeris_model::{Partition, Sequence};
+    use celeris_model::Partition;
 
     use super::*;
     use crate::keys;
@@ -165,6 +171,8 @@ mod tests {
                 version: VersionId(2),
                 predicted: 3.25,
             }],
+            first_label: None,
+            targets: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 
 use celeris_tests::scene::{DIM, create_model};
-use celeris_tests::{Client, Node, Reply};
+use celeris_tests::{Client, Node, Reply, eventually};
 use serde_json::{Value, json};
 
 /// A request, and what its answer must be.
@@ -55,6 +55,10 @@ fn node() -> (tempfile::TempDir, Node) {
     let films = create_model(&node.client(), "films", 6);
     films.observe(&json!({"user": "u", "item": "item-0", "label": 4.5, "observation_id": "first"}));
     films.observe(&json!({"user": "u", "item": "item-1", "label": 1}));
+    // Losses are counted after the answer; the visible state rests once both are.
+    eventually("both observations count in the recent loss", || {
+        (node.client().get("/v1/models/films").expect(200)["recent_loss"]["count"] == 2).then_some(())
+    });
     (dir, node)
 }
 

@@ -45,6 +45,8 @@ pub fn observation(user: &UserId, epoch: u64) -> Record {
         observation_id: None,
         decision: None,
         predictions: vec![Prediction { model: model("films"), version: VersionId(1), predicted: 3.5 }],
+        first_label: None,
+        targets: Vec::new(),
     }
 }
 
