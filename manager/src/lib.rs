@@ -18,4 +18,4 @@ pub use error::ManagerError;
 pub use jobs::{Job, JobId, JobState};
 pub use losses::RecentLoss;
 pub use manager::{Manager, ManagerOptions};
-pub use records::{Loss, ModelConfig, ModelRecord, VersionRecord};
+pub use records::{ModelConfig, ModelRecord, VersionRecord};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Manifest;
-use celeris_model::{ModelName, StreamName, Timestamp, VersionId};
+use celeris_model::{Loss, ModelName, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError};
 use serde::{Deserialize, Serialize};
@@ -14,15 +14,6 @@ pub const DIM_MIN: usize = 1;
 
 /// The largest dimension: a user's matrix then takes 1 MiB, or 2 MiB in `f64`.
 pub const DIM_MAX: usize = 512;
-
-/// The loss that user weights minimise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Loss {
-    /// The squared difference of score and label.
-    #[default]
-    Squared,
-}
 
 /// How a model is configured when it is created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ pub mod canonical;
 pub mod decision;
 pub mod error;
 pub mod ids;
+pub mod learning;
 pub mod linear;
 pub mod observation;
 pub mod prior;
@@ -22,6 +23,7 @@ pub use error::ModelError;
 pub use ids::{
     DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
 };
+pub use learning::Loss;
 pub use observation::{DecisionFacts, Observation, Prediction, Record, RecordKind, Timestamp};
 pub use prior::Prior;
 pub use user_model::{Estimate, Example, History, UserModel};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
-use celeris_manager::{JobState, Loss, ManagerError, ModelConfig};
-use celeris_model::{ItemId, ModelName, Observation, ObservationId, StreamName, VersionId};
+use celeris_manager::{JobState, ManagerError, ModelConfig};
+use celeris_model::{ItemId, Loss, ModelName, Observation, ObservationId, StreamName, VersionId};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
