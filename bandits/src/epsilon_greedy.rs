@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::candidates::Candidates;
+use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
 use crate::order::{BestRemaining, shows_best};
 use crate::policy::Policy;
@@ -48,6 +48,10 @@ impl Default for EpsilonGreedy {
 }
 
 impl Policy for EpsilonGreedy {
+    fn wants(&self) -> Wants {
+        Wants::Scores
+    }
+
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         let n = candidates.len();
         let k = k.min(n);

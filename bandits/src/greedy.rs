@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use crate::candidates::Candidates;
+use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
@@ -14,6 +14,10 @@ use crate::policy::Policy;
 pub struct Greedy;
 
 impl Policy for Greedy {
+    fn wants(&self) -> Wants {
+        Wants::Scores
+    }
+
     fn choose(&self, candidates: &Candidates, k: usize, _rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         Ok(top_k(candidates.len(), k, |candidate| candidates.score(candidate)))
     }

@@ -20,7 +20,7 @@ pub mod pool;
 pub mod spec;
 pub mod thompson;
 
-pub use candidates::Candidates;
+pub use candidates::{Candidates, Wants};
 pub use epsilon_greedy::EpsilonGreedy;
 pub use error::BanditError;
 pub use greedy::Greedy;

@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use crate::candidates::Candidates;
+use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
@@ -44,11 +44,15 @@ impl LinUcb {
     }
 
     fn upper_bound(&self, candidates: &Candidates, candidate: usize) -> f64 {
-        candidates.score(candidate) + self.alpha * f64::from(candidates.estimates[candidate].std_error)
+        candidates.score(candidate) + self.alpha * f64::from(candidates.std_errors[candidate])
     }
 }
 
 impl Policy for LinUcb {
+    fn wants(&self) -> Wants {
+        Wants::Uncertainty
+    }
+
     fn choose(&self, candidates: &Candidates, k: usize, _rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         Ok(top_k(candidates.len(), k, |candidate| self.upper_bound(candidates, candidate)))
     }

@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use crate::candidates::Candidates;
+use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
 
 /// One slot of a ranking.
@@ -23,6 +23,9 @@ pub struct Slot {
 /// Choosing and evaluating are two methods, and [`Policy::rank`] records what the second says about what the first
 /// did, so a drawn ranking and one that is judged afterwards get their propensities from the same code.
 pub trait Policy {
+    /// How much of the candidates it looks at.
+    fn wants(&self) -> Wants;
+
     /// Draws `min(k, n)` distinct candidates, best slot first.
     ///
     /// The caller guarantees finite scores and uncertainties.
@@ -43,7 +46,7 @@ pub trait Policy {
     /// # Errors
     /// [`BanditError::NonFinite`], and whatever [`Policy::choose`] fails with.
     fn rank(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<Slot>, BanditError> {
-        candidates.check()?;
+        candidates.check(self.wants())?;
         let ranking = self.choose(candidates, k, rng)?;
         Ok(slots(&ranking, self.propensities(candidates, &ranking).as_deref()))
     }

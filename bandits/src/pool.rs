@@ -78,7 +78,7 @@ impl Pooled<'_> {
     /// # Errors
     /// As [`Policy::rank`].
     pub fn draw(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Ranking, BanditError> {
-        candidates.check()?;
+        candidates.check(self.policy.wants())?;
         let pool = rng.random::<f64>() < self.share.0;
         let ranking = if pool {
             index::sample(rng, candidates.len(), k.min(candidates.len())).into_vec()

@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-use crate::candidates::Candidates;
+use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
 use crate::policy::Policy;
 
@@ -24,6 +24,10 @@ use crate::policy::Policy;
 pub struct Thompson;
 
 impl Policy for Thompson {
+    fn wants(&self) -> Wants {
+        Wants::Features
+    }
+
     /// Takes O(dim^3) once, for the Cholesky factor, and O(n dim + dim^2) per slot.
     ///
     /// # Errors

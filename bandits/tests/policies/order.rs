@@ -127,13 +127,13 @@ fn lin_ucb_prefers_the_uncertain_by_as_much_as_alpha_says() {
 #[test]
 fn candidates_without_a_finite_estimate_are_named() {
     let mut scene = Scene::random(5, 2, 1);
-    scene.estimates[3].score = f32::NAN;
+    scene.scores[3] = f32::NAN;
     for spec in every_policy() {
         let refused = spec.policy().rank(&scene.candidates(), 2, &mut ChaCha8Rng::seed_from_u64(0)).unwrap_err();
         assert_eq!(refused, BanditError::NonFinite { what: "score", candidate: 3 });
     }
-    scene.estimates[3].score = 0.0;
-    scene.estimates[1].std_error = f32::INFINITY;
+    scene.scores[3] = 0.0;
+    scene.std_errors[1] = f32::INFINITY;
     let pooled = Pooled { share: PoolShare::default(), policy: &Greedy };
     let refused = pooled.draw(&scene.candidates(), 2, &mut ChaCha8Rng::seed_from_u64(0)).unwrap_err();
     assert_eq!(refused, BanditError::NonFinite { what: "std_error", candidate: 1 });

@@ -1,12 +1,13 @@
 //! Owned candidates to rank, and every ranking there is of them.
 
 use celeris_bandits::{Candidates, Ranking, Slot};
-use celeris_model::{Estimate, Example, Prior, UserModel};
+use celeris_model::{Example, Prior, UserModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 pub struct Scene {
-    pub estimates: Vec<Estimate>,
+    pub scores: Vec<f32>,
+    pub std_errors: Vec<f32>,
     pub offsets: Vec<f32>,
     pub features: Vec<f32>,
     pub posterior: UserModel,
@@ -25,22 +26,22 @@ impl Scene {
         let posterior = UserModel::rebuild(&prior, history.as_slice(), 4).unwrap();
         let mut estimates = Vec::new();
         posterior.estimate_all(&prior, &offsets, &features, &mut estimates);
-        Self { estimates, offsets, features, posterior, prior }
+        let scores = estimates.iter().map(|estimate| estimate.score).collect();
+        let std_errors = estimates.iter().map(|estimate| estimate.std_error).collect();
+        Self { scores, std_errors, offsets, features, posterior, prior }
     }
 
     /// Candidates of exactly these scores and uncertainties.
     pub fn scored(estimates: &[(f32, f32)]) -> Self {
         let mut scene = Self::random(estimates.len(), 2, 0);
-        for (estimate, (score, std_error)) in scene.estimates.iter_mut().zip(estimates) {
-            estimate.score = *score;
-            estimate.std_error = *std_error;
-        }
+        (scene.scores, scene.std_errors) = estimates.iter().copied().unzip();
         scene
     }
 
     pub fn candidates(&self) -> Candidates<'_> {
         Candidates {
-            estimates: &self.estimates,
+            scores: &self.scores,
+            std_errors: &self.std_errors,
             offsets: &self.offsets,
             features: &self.features,
             posterior: &self.posterior,
