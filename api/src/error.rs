@@ -147,7 +147,6 @@ impl From<PredictorError> for ApiError {
             PredictorError::NoItems | PredictorError::Features { .. } | PredictorError::Bandit(_) => {
                 Self::invalid(error)
             }
-            PredictorError::UnsupportedRecord { .. } => Self::internal(error),
             PredictorError::Model(error) => error.into(),
             PredictorError::Storage(error) => error.into(),
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use celeris_model::{ItemId, ModelError};
+use foldhash::fast::RandomState;
 
 /// What the model knows of one item.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +40,7 @@ impl ColdItem {
 pub struct Theta {
     dim: usize,
     items: Vec<ItemId>,
-    slots: HashMap<ItemId, u32>,
+    slots: HashMap<ItemId, u32, RandomState>,
     offsets: Vec<f32>,
     /// Row-major, `items.len() x dim`.
     features: Vec<f32>,
@@ -69,7 +70,7 @@ impl Theta {
         for row in features.chunks_exact(dim.max(1)).chain([cold_item.features.as_slice()]) {
             check_features(row, dim)?;
         }
-        let mut slots = HashMap::with_capacity(items.len());
+        let mut slots = HashMap::with_capacity_and_hasher(items.len(), RandomState::default());
         for (slot, item) in (0_u32..).zip(&items) {
             if slots.insert(item.clone(), slot).is_some() {
                 return Err(ModelError::OutOfRange { what: "occurrences of an item", range: "1", value: 2.0 });
@@ -84,7 +85,7 @@ impl Theta {
         Self {
             dim,
             items: Vec::new(),
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             offsets: Vec::new(),
             features: Vec::new(),
             cold_item: ColdItem::blank(dim),
@@ -112,7 +113,13 @@ impl Theta {
     /// The row of `item`, if it was trained.
     #[must_use]
     pub fn get(&self, item: &ItemId) -> Option<ItemFeatures<'_>> {
-        self.slots.get(item).map(|slot| self.row(*slot as usize))
+        self.slot(item).map(|slot| self.row(slot as usize))
+    }
+
+    /// Which row of the table `item` has, if it was trained.
+    #[must_use]
+    pub fn slot(&self, item: &ItemId) -> Option<u32> {
+        self.slots.get(item).copied()
     }
 
     /// The row at `slot`, below `items().len()`.

@@ -1,7 +1,10 @@
 //! A least-recently-used cache with a budget in bytes, in shards so that its locks are rarely waited for.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use hashlink::LinkedHashMap;
 use metrics::{Counter, Gauge, counter, gauge};
 use parking_lot::Mutex;
@@ -32,7 +35,7 @@ struct Entry<V> {
 }
 
 struct Shard<K, V> {
-    entries: LinkedHashMap<K, Entry<V>>,
+    entries: LinkedHashMap<K, Entry<V>, RandomState>,
     bytes: usize,
 }
 
@@ -45,21 +48,61 @@ pub(crate) struct BoundedCache<K, V> {
     misses: Counter,
     evictions: Counter,
     bytes: Gauge,
+    saved: Counter,
+    /// Nanoseconds that a hit saves, as far as is known.
+    worth: AtomicU64,
 }
+
+/// How much of the running mean each new measurement makes up: one part in so many.
+const MEAN_OVER: u64 = 16;
 
 impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     /// A cache that holds at most `bytes_max` bytes and reports its counters under `name`.
     pub(crate) fn new(name: &'static str, bytes_max: usize) -> Self {
-        let shard = || Mutex::new(Shard { entries: LinkedHashMap::new(), bytes: 0 });
+        gauge!("celeris_cache_budget_bytes", "cache" => name).set(bytes_max as f64);
         Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            shard_bytes_max: bytes_max / SHARDS,
-            hasher: RandomState::new(),
             hits: counter!("celeris_cache_hits_total", "cache" => name),
             misses: counter!("celeris_cache_misses_total", "cache" => name),
             evictions: counter!("celeris_cache_evictions_total", "cache" => name),
             bytes: gauge!("celeris_cache_bytes", "cache" => name),
+            saved: counter!("celeris_cache_saved_nanoseconds_total", "cache" => name),
+            ..Self::unreported(bytes_max)
         }
+    }
+
+    /// A cache that nobody is told of.
+    pub(crate) fn unreported(bytes_max: usize) -> Self {
+        let hasher = RandomState::default();
+        let shard = || Mutex::new(Shard { entries: LinkedHashMap::with_hasher(hasher.clone()), bytes: 0 });
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            shard_bytes_max: bytes_max / SHARDS,
+            hits: Counter::noop(),
+            misses: Counter::noop(),
+            evictions: Counter::noop(),
+            bytes: Gauge::noop(),
+            saved: Counter::noop(),
+            worth: AtomicU64::new(0),
+            hasher,
+        }
+    }
+
+    /// A miss has taken so long to make good: what the next hits save, as a running mean.
+    pub(crate) fn made_in(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let mean = self.worth.load(Ordering::Relaxed);
+        let mean = if mean == 0 { took } else { mean - mean / MEAN_OVER + took / MEAN_OVER };
+        self.worth.store(mean, Ordering::Relaxed);
+    }
+
+    /// A hit is known to save so much.
+    pub(crate) fn set_worth(&self, gain: Duration) {
+        self.worth.store(u64::try_from(gain.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn hit(&self) {
+        self.hits.increment(1);
+        self.saved.increment(self.worth.load(Ordering::Relaxed));
     }
 
     fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
@@ -72,8 +115,11 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let mut shard = self.shard(key).lock();
         let found = shard.entries.to_back(key).map(|entry| entry.value.clone());
-        let outcome = if found.is_some() { &self.hits } else { &self.misses };
-        outcome.increment(1);
+        if found.is_some() {
+            self.hit()
+        } else {
+            self.misses.increment(1)
+        }
         found
     }
 
@@ -81,7 +127,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
         let mut shard = self.shard(&key).lock();
         if let Some(entry) = shard.entries.to_back(&key) {
-            self.hits.increment(1);
+            self.hit();
             return entry.value.clone();
         }
         self.misses.increment(1);
@@ -116,6 +162,22 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
             shard.bytes = shard.bytes + bytes - before;
             self.bytes.increment(bytes as f64 - before as f64);
             self.evict(shard);
+        }
+    }
+
+    /// Drops every entry whose key `unwanted` names, unless it may not be dropped now. Reads the whole cache.
+    pub(crate) fn purge(&self, unwanted: impl Fn(&K) -> bool) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let keys: Vec<K> = shard.entries.keys().filter(|key| unwanted(key)).cloned().collect();
+            for key in keys {
+                if let Some(entry) = shard.entries.get(&key)
+                    && entry.value.evictable()
+                    && let Some(entry) = shard.entries.remove(&key)
+                {
+                    self.forget(&mut shard, &entry);
+                }
+            }
         }
     }
 

@@ -29,14 +29,6 @@ pub enum PredictorError {
         /// The id.
         id: ObservationId,
     },
-    /// The log holds a record of a kind that this program does not write.
-    #[error(
-        "the log of the user holds a record of kind {kind}, written by a newer version of this program; use that one"
-    )]
-    UnsupportedRecord {
-        /// The kind.
-        kind: String,
-    },
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,

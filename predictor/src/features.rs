@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use celeris_features::ItemFeatures;
 use celeris_features::table::check_features;
@@ -164,9 +165,11 @@ impl FeatureSource {
         if let Some(found) = self.cache.get(&key) {
             return Ok(Resolved::Later(found));
         }
+        let started = Instant::now();
         let freezing = self.freezing[stripe(item)].lock();
         let found = self.look_up(&freezing, version, stream, item)?;
         drop(freezing);
+        self.cache.made_in(started.elapsed());
         self.cache.insert(key, found.clone());
         Ok(Resolved::Later(found))
     }

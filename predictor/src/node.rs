@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use celeris_model::{ModelName, StreamName, UserEpoch, UserId};
@@ -14,7 +14,7 @@ use crate::cache::BoundedCache;
 use crate::error::PredictorError;
 use crate::features::FeatureSource;
 use crate::loss::LossEvent;
-use crate::predictions::PredictionCache;
+use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
 use crate::users::{Snapshot, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
@@ -27,9 +27,8 @@ pub struct PredictorOptions {
     pub feature_bytes_max: usize,
     /// Bytes of cached predictions.
     pub prediction_bytes_max: usize,
-    /// The dimension from which on predictions are cached. Computing a score with its uncertainty takes `dim^2`
-    /// multiplications; a look-up hashes four ids, takes a lock, and costs about as much as dimension 40.
-    pub prediction_dim_min: usize,
+    /// When predictions are cached.
+    pub prediction_caching: PredictionCaching,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
     pub loss_events_max: usize,
     /// How long a request with `min_epoch` waits for the user's events.
@@ -42,7 +41,7 @@ impl Default for PredictorOptions {
             user_bytes_max: 1 << 30,
             feature_bytes_max: 128 << 20,
             prediction_bytes_max: 128 << 20,
-            prediction_dim_min: 40,
+            prediction_caching: PredictionCaching::default(),
             loss_events_max: 65_536,
             epoch_wait_max: Duration::from_secs(1),
         }
@@ -61,7 +60,7 @@ pub struct Predictor {
     users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
-    pub(crate) prediction_dim_min: usize,
+    prediction_caching: PredictionCaching,
     losses: mpsc::Sender<LossEvent>,
     epoch_wait_max: Duration,
 }
@@ -86,7 +85,7 @@ impl Predictor {
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
             storage,
-            prediction_dim_min: options.prediction_dim_min,
+            prediction_caching: options.prediction_caching,
             losses,
             epoch_wait_max: options.epoch_wait_max,
         };
@@ -95,7 +94,15 @@ impl Predictor {
 
     /// Makes `version` the active version of its model, which is created where it does not serve yet. Requests under way
     /// finish on the version they began with.
-    pub fn activate(&self, stream: &StreamName, defaults: RankingDefaults, version: ServingVersion) {
+    pub fn activate(&self, stream: &StreamName, defaults: RankingDefaults, mut version: ServingVersion) {
+        version.prediction_gain = match self.prediction_caching {
+            PredictionCaching::Measured => measured_gain(&version),
+            PredictionCaching::Always => Some(measured_gain(&version).unwrap_or_default()),
+            PredictionCaching::Never => None,
+        };
+        if let Some(gain) = version.prediction_gain {
+            self.predictions.set_worth(gain);
+        }
         let _changing = self.changing.lock();
         let version = Arc::new(version);
         let models = self.models.load();
@@ -153,15 +160,19 @@ impl Predictor {
     /// The user's state as it is now.
     pub(crate) fn snapshot(&self, subject: &Subject) -> Result<Snapshot, PredictorError> {
         let Subject { model, version, entry, key } = subject;
+        let rebuilding = (!entry.is_warm(version)).then(Instant::now);
         let mut user = entry.lock(&self.storage, key, Some(version))?;
         let state = user.state();
         let snapshot = Snapshot {
             model: state.model(version, &model.stream, &self.features)?,
             epoch: state.epoch,
-            pending: state.pending.as_ref().filter(|ticket| !ticket.is_durable()).cloned(),
+            pending: state.pending(),
         };
         drop(user);
-        self.users.reweigh(key);
+        if let Some(started) = rebuilding {
+            self.users.made_in(started.elapsed());
+            self.users.reweigh(key);
+        }
         Ok(snapshot)
     }
 

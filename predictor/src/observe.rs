@@ -102,11 +102,10 @@ impl Predictor {
             let predicted = features.offset() + response;
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
-        let event = Event { item: observation.item.clone(), label: observation.label, weight: observation.weight };
+        let item = observation.item.clone();
         let given_time = observation.timestamp;
         let record = record(observation, state.epoch.next(), facts, predictions.clone());
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
-        let label = record.label;
         let append = Append { stream: stream.clone(), record: record.clone(), frozen };
         let ticket = match self.storage.append(append)? {
             Appended::New(ticket) => ticket,
@@ -116,6 +115,8 @@ impl Predictor {
             freeze.enqueued(ticket.position());
         }
         let learners: Vec<Learner> = versions.iter().map(|version| Learner { version, stream }).collect();
+        let Record { label, weight, timestamp, .. } = record;
+        let event = Event { item, label, weight, timestamp, sequence: ticket.sequence() };
         state.advance(event, ticket.clone(), &learners, &self.features);
         Ok(PendingObservation {
             ticket,

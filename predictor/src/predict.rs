@@ -1,20 +1,10 @@
 //! Point predictions with their uncertainty (Velox §2.5, `predict`).
 
-use std::sync::Arc;
-
-use celeris_model::{Estimate, ItemId, ModelName, UserEpoch, UserId, UserModel, VersionId};
+use celeris_model::{Estimate, ItemId, ModelName, UserEpoch, UserId, VersionId};
 
 use crate::error::PredictorError;
-use crate::features::Resolved;
-use crate::node::{Predictor, Subject, compute};
-use crate::predictions::{CachedScore, PredictionKey};
-use crate::users::Snapshot;
-
-/// How many multiplications a request may take on an async thread: about 500 microseconds.
-const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 20;
-
-/// How many items from outside the trained table a request may look up on an async thread.
-const QUICK_LOOKUPS_MAX: usize = 16;
+use crate::node::{Predictor, compute};
+use crate::scoring::Picked;
 
 /// Which items to score for which user.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,68 +54,21 @@ impl Predictor {
         }
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
-        let (snapshot, scores) = compute(self.is_quick(&subject, &request.items), || {
+        let picked = Picked::all(&subject.version, &request.items);
+        let dim = subject.version.dim();
+        let (snapshot, scores) = compute(self.is_quick(&subject, &picked, picked.len() * dim * dim), || {
             let snapshot = self.snapshot(&subject)?;
-            let scores = self.score(&subject, &snapshot, &request.items)?;
-            Ok::<_, PredictorError>((snapshot, scores))
+            let resolved = self.resolve_all(&subject, &picked)?;
+            let estimates = self.estimate_all(&subject, &snapshot, &picked, &resolved);
+            let scored = |(index, estimate)| Scored {
+                item: picked.item(index).clone(),
+                estimate,
+                known: resolved[index].known(),
+            };
+            Ok::<_, PredictorError>((snapshot, estimates.into_iter().enumerate().map(scored).collect()))
         })?;
         self.settle(&subject, &snapshot).await?;
         let cold = snapshot.model.observations() == 0;
         Ok(Predictions { version: subject.version.id, user_epoch: snapshot.epoch, cold, scores })
-    }
-
-    pub(crate) fn is_quick(&self, subject: &Subject, items: &[ItemId]) -> bool {
-        let dim = subject.version.dim();
-        let outside = || items.iter().filter(|item| subject.version.theta.get(item).is_none()).count();
-        items.len() * dim * dim <= QUICK_MULTIPLICATIONS_MAX
-            && subject.entry.is_warm(&subject.version)
-            && outside() <= QUICK_LOOKUPS_MAX
-    }
-
-    pub(crate) fn score(
-        &self,
-        subject: &Subject,
-        snapshot: &Snapshot,
-        items: &[ItemId],
-    ) -> Result<Vec<Scored>, PredictorError> {
-        let cached = subject.version.dim() >= self.prediction_dim_min;
-        items
-            .iter()
-            .map(|item| {
-                let key = cached.then(|| self.prediction_key(subject, snapshot, item));
-                let score = self.score_one(subject, &snapshot.model, item, key)?;
-                Ok(Scored { item: item.clone(), estimate: score.estimate, known: score.known })
-            })
-            .collect()
-    }
-
-    fn score_one(
-        &self,
-        subject: &Subject,
-        model: &Arc<UserModel>,
-        item: &ItemId,
-        key: Option<PredictionKey>,
-    ) -> Result<CachedScore, PredictorError> {
-        if let Some(found) = key.as_ref().and_then(|key| self.predictions.get(key)) {
-            return Ok(found);
-        }
-        let resolved: Resolved = self.features.resolve(&subject.version, &subject.model.stream, item)?;
-        let estimate = model.estimate(&subject.version.prior, resolved.offset(), resolved.features());
-        let score = CachedScore { estimate, known: resolved.known() };
-        if let Some(key) = key {
-            self.predictions.insert(key, score);
-        }
-        Ok(score)
-    }
-
-    fn prediction_key(&self, subject: &Subject, snapshot: &Snapshot, item: &ItemId) -> PredictionKey {
-        PredictionKey {
-            model: subject.model.name.clone(),
-            version: subject.version.id,
-            user: subject.key.user.clone(),
-            epoch: snapshot.epoch,
-            item: item.clone(),
-            revision: self.features.revision(item),
-        }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::time::SystemTime;
 
-use celeris_bandits::{Candidates, PolicySpec, Pooled};
+use celeris_bandits::{Candidates, PolicySpec, Pooled, Slot, Wants};
 use celeris_model::{Decision, DecisionId, Estimate, ItemId, ModelName, ShownSlot, UserEpoch, UserId, VersionId};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::error::PredictorError;
+use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
+use crate::scoring::{self, Picked};
 use crate::users::Snapshot;
 
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
@@ -66,11 +68,15 @@ pub struct Ranking {
     pub items: Vec<Ranked>,
 }
 
-/// Candidates with everything a policy may look at.
-struct Scene {
+/// Candidates with as much as the policy looks at.
+struct Scene<'s> {
     snapshot: Snapshot,
-    scored: Vec<Scored>,
+    resolved: Vec<Resolved<'s>>,
+    scores: Vec<f32>,
+    /// Length `n`, or empty where the policy only looks at scores.
     estimates: Vec<Estimate>,
+    std_errors: Vec<f32>,
+    /// Length `n` and `n x dim`, or empty where the policy does not score by itself.
     offsets: Vec<f32>,
     features: Vec<f32>,
 }
@@ -86,45 +92,45 @@ impl Predictor {
         }
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
-        let items = distinct(&request.items);
         let seed = request.seed.unwrap_or_else(|| rand::random::<u64>() >> (u64::BITS - SEED_BITS));
-        let (scene, drawn) = compute(self.is_quick(&subject, &items), || {
-            let scene = self.scene(&subject, &items)?;
+        let picked = Picked::distinct(&subject.version, &request.items);
+        let policy = request.policy.as_ref().unwrap_or(&subject.model.defaults.policy);
+        let wants = policy.policy().wants();
+        let dim = subject.version.dim();
+        let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
+        let (snapshot, drawn, shown) = compute(self.is_quick(&subject, &picked, multiplications), || {
+            let scene = self.scene(&subject, &picked, wants)?;
             let drawn = draw(&subject, &scene, request, seed)?;
-            Ok::<_, PredictorError>((scene, drawn))
+            let shown = shown(&subject, &scene, &picked, &drawn);
+            Ok::<_, PredictorError>((scene.snapshot, drawn, shown))
         })?;
-        self.settle(&subject, &scene.snapshot).await?;
-        Ok(self.decide(&subject, &scene, request, &drawn, seed))
+        self.settle(&subject, &snapshot).await?;
+        let drawn = Drawn { policy: policy.clone(), seed, pool: drawn.pool, candidates: picked.len(), shown };
+        Ok(self.decide(&subject, &snapshot, request.policy.is_none(), drawn))
     }
 
-    fn scene(&self, subject: &Subject, items: &[ItemId]) -> Result<Scene, PredictorError> {
+    fn scene<'s>(&self, subject: &'s Subject, picked: &Picked<'_>, wants: Wants) -> Result<Scene<'s>, PredictorError> {
         let snapshot = self.snapshot(subject)?;
-        let scored = self.score(subject, &snapshot, items)?;
-        let mut offsets = Vec::with_capacity(items.len());
-        let mut features = Vec::with_capacity(items.len() * subject.version.dim());
-        for item in items {
-            let resolved = self.features.resolve(&subject.version, &subject.model.stream, item)?;
-            offsets.push(resolved.offset());
-            features.extend_from_slice(resolved.features());
+        let resolved = self.resolve_all(subject, picked)?;
+        let (scores, estimates) = if wants == Wants::Scores {
+            (scoring::scores(&snapshot.model, &resolved), Vec::new())
+        } else {
+            let estimates = self.estimate_all(subject, &snapshot, picked, &resolved);
+            (estimates.iter().map(|estimate| estimate.score).collect(), estimates)
+        };
+        let (mut offsets, mut features) = (Vec::new(), Vec::new());
+        if wants == Wants::Features {
+            offsets.extend(resolved.iter().map(Resolved::offset));
+            features.reserve(resolved.len() * subject.version.dim());
+            resolved.iter().for_each(|item| features.extend_from_slice(item.features()));
         }
-        let estimates = scored.iter().map(|scored| scored.estimate).collect();
-        Ok(Scene { snapshot, scored, estimates, offsets, features })
+        let std_errors = estimates.iter().map(|estimate| estimate.std_error).collect();
+        Ok(Scene { snapshot, resolved, scores, estimates, std_errors, offsets, features })
     }
 
-    fn decide(
-        &self,
-        subject: &Subject,
-        scene: &Scene,
-        request: &TopkRequest,
-        drawn: &celeris_bandits::Ranking,
-        seed: u64,
-    ) -> Ranking {
-        let items: Vec<Ranked> = drawn
-            .slots
-            .iter()
-            .map(|slot| Ranked { scored: scene.scored[slot.candidate].clone(), propensity: slot.propensity })
-            .collect();
-        let policy = request.policy.clone().unwrap_or_else(|| subject.model.defaults.policy.clone());
+    /// Leaves the decision's record, and is the answer.
+    fn decide(&self, subject: &Subject, snapshot: &Snapshot, default_policy: bool, drawn: Drawn) -> Ranking {
+        let Drawn { policy, seed, pool, candidates, shown: items } = drawn;
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
         let shown = items
             .iter()
@@ -140,38 +146,63 @@ impl Predictor {
             model: subject.model.name.clone(),
             version: subject.version.id,
             user: subject.key.user.clone(),
-            user_epoch: scene.snapshot.epoch,
+            user_epoch: snapshot.epoch,
             timestamp: SystemTime::now().into(),
             seed,
             policy: serde_json::to_string(&policy).expect("a policy has finite parameters"),
-            pool_share: request.policy.is_none().then(|| subject.model.defaults.pool_share.into()),
-            pool: drawn.pool,
+            pool_share: default_policy.then(|| subject.model.defaults.pool_share.into()),
+            pool,
             shown,
-            candidates: u32::try_from(scene.scored.len()).unwrap_or(u32::MAX),
+            candidates: u32::try_from(candidates).unwrap_or(u32::MAX),
         });
         Ranking {
             decision_id,
             logged,
             version: subject.version.id,
-            user_epoch: scene.snapshot.epoch,
-            cold: scene.snapshot.model.observations() == 0,
+            user_epoch: snapshot.epoch,
+            cold: snapshot.model.observations() == 0,
             policy,
             seed,
-            pool: drawn.pool,
+            pool,
             items,
         }
     }
 }
 
+/// A ranking as drawn, before it is a decision.
+struct Drawn {
+    policy: PolicySpec,
+    seed: u64,
+    pool: bool,
+    candidates: usize,
+    shown: Vec<Ranked>,
+}
+
+/// The slots with their estimates, which are computed only here where the policy did not ask for them.
+fn shown(subject: &Subject, scene: &Scene<'_>, picked: &Picked<'_>, drawn: &celeris_bandits::Ranking) -> Vec<Ranked> {
+    let resolved = drawn.slots.iter().map(|slot| &scene.resolved[slot.candidate]);
+    let estimates: Vec<Estimate> = if scene.estimates.is_empty() {
+        scoring::estimates(&scene.snapshot.model, &subject.version, resolved.clone())
+    } else {
+        drawn.slots.iter().map(|slot| scene.estimates[slot.candidate]).collect()
+    };
+    let ranked = |((slot, resolved), estimate): ((&Slot, &Resolved<'_>), Estimate)| Ranked {
+        scored: Scored { item: picked.item(slot.candidate).clone(), estimate, known: resolved.known() },
+        propensity: slot.propensity,
+    };
+    drawn.slots.iter().zip(resolved).zip(estimates).map(ranked).collect()
+}
+
 /// A policy that the request names ranks as it is; the model's default shares its traffic with the validation pool.
 fn draw(
     subject: &Subject,
-    scene: &Scene,
+    scene: &Scene<'_>,
     request: &TopkRequest,
     seed: u64,
 ) -> Result<celeris_bandits::Ranking, PredictorError> {
     let candidates = Candidates {
-        estimates: &scene.estimates,
+        scores: &scene.scores,
+        std_errors: &scene.std_errors,
         offsets: &scene.offsets,
         features: &scene.features,
         posterior: &scene.snapshot.model,
@@ -185,9 +216,4 @@ fn draw(
     let defaults = &subject.model.defaults;
     let pooled = Pooled { share: defaults.pool_share, policy: defaults.policy.policy() };
     Ok(pooled.draw(&candidates, request.k, &mut rng)?)
-}
-
-fn distinct(items: &[ItemId]) -> Vec<ItemId> {
-    let mut seen = std::collections::HashSet::with_capacity(items.len());
-    items.iter().filter(|item| seen.insert(*item)).cloned().collect()
 }

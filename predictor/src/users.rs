@@ -1,11 +1,11 @@
 //! The users this node holds: each one's history and states, rebuilt from the log when touched, dropped when unused.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_model::{
-    Example, History, ItemId, ModelName, Record, RecordKind, StreamName, UserEpoch, UserId, UserModel, VersionId,
+    Example, History, ItemId, ModelName, Record, RecordKind, Sequence, StreamName, Timestamp, UserEpoch, UserId,
+    UserModel, VersionId,
 };
 use celeris_storage::{Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
@@ -29,6 +29,20 @@ pub(crate) struct Event {
     pub(crate) item: ItemId,
     pub(crate) label: f32,
     pub(crate) weight: f32,
+    pub(crate) timestamp: Timestamp,
+    /// Its record's place in the user's partition, by which it is corrected or forgotten.
+    pub(crate) sequence: Sequence,
+}
+
+/// What becomes of earlier events when the user, or whoever speaks for the user, changes the past.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Amendment {
+    /// The event of this sequence has had another label.
+    Relabel(Sequence, f32),
+    /// The event of this sequence never happened.
+    Forget(Sequence),
+    /// Nothing ever happened.
+    ForgetAll,
 }
 
 /// One user's history and states, as of the last appended event.
@@ -39,8 +53,18 @@ pub(crate) struct UserState {
     /// When the last event is durable; `None` where it was read from the log.
     pub(crate) pending: Option<Ticket>,
     /// States by model; one of another version than the active one is replaced when next asked for.
-    states: HashMap<ModelName, (VersionId, Arc<UserModel>)>,
+    states: Vec<HeldState>,
 }
+
+/// A user's state under one version of a model.
+struct HeldState {
+    model: ModelName,
+    version: VersionId,
+    state: Arc<UserModel>,
+}
+
+/// What an allocation costs beside its bytes: reference counts, or the allocator's header and rounding.
+const ALLOCATION_BYTES: usize = 16;
 
 /// A user's place in memory: one lock, so that a user has one writer.
 pub(crate) struct UserEntry {
@@ -95,9 +119,7 @@ impl UserEntry {
     /// Whether a request can be answered without disk or a rebuild, so that it need not leave the async threads.
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
-        guard.as_ref().is_some_and(|state| {
-            state.events.is_empty() || state.states.get(&version.model).is_some_and(|(built, _)| *built == version.id)
-        })
+        guard.as_ref().is_some_and(|state| state.events.is_empty() || state.held(version).is_some())
     }
 
     /// Forgets everything that is in memory: what comes next is read from the log.
@@ -143,21 +165,63 @@ impl Drop for LockedUser<'_> {
 
 impl UserState {
     fn load(storage: &Storage, key: &UserKey, interner: Option<&ServingVersion>) -> Result<Self, PredictorError> {
-        let mut state = Self { epoch: UserEpoch(0), events: Vec::new(), pending: None, states: HashMap::new() };
-        for (_, record) in storage.history(&key.stream, &key.user)? {
-            state.replay(record, interner)?;
+        let history = storage.history(&key.stream, &key.user)?;
+        let epoch = match history.last() {
+            Some((_, latest)) => latest.user_epoch,
+            // Nobody new where the user was erased: epochs are never used twice.
+            None => storage.last_epoch(&key.stream, &key.user)?,
+        };
+        let mut state = Self { epoch, events: Vec::with_capacity(history.len()), pending: None, states: Vec::new() };
+        for (sequence, record) in history {
+            state.replay(sequence, record, interner);
         }
         Ok(state)
     }
 
-    fn replay(&mut self, record: Record, interner: Option<&ServingVersion>) -> Result<(), PredictorError> {
-        let (RecordKind::Observe, Some(item)) = (record.kind, record.item) else {
-            return Err(PredictorError::UnsupportedRecord { kind: format!("{:?}", record.kind) });
-        };
-        self.epoch = record.user_epoch;
-        let event = Event { item, label: record.label, weight: record.weight };
-        self.remember(event, interner);
-        Ok(())
+    /// Takes in what the log holds. Corrections and retractions count as events only: the log has carried them out on
+    /// the records that they are about.
+    fn replay(&mut self, sequence: Sequence, record: Record, interner: Option<&ServingVersion>) {
+        if let (RecordKind::Observe, Some(item)) = (record.kind, record.item) {
+            let Record { label, weight, timestamp, .. } = record;
+            self.remember(Event { item, label, weight, timestamp, sequence }, interner);
+        }
+    }
+
+    fn held(&self, version: &ServingVersion) -> Option<&HeldState> {
+        self.states.iter().find(|held| held.version == version.id && held.model == version.model)
+    }
+
+    fn take(&mut self, model: &ModelName) -> Option<HeldState> {
+        let index = self.states.iter().position(|held| held.model == *model)?;
+        Some(self.states.swap_remove(index))
+    }
+
+    fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>) {
+        self.states.push(HeldState { model: version.model.clone(), version: version.id, state });
+    }
+
+    /// What a reply built on this must wait for.
+    pub(crate) fn pending(&mut self) -> Option<Ticket> {
+        if self.pending.as_ref().is_some_and(Ticket::is_durable) {
+            self.pending = None;
+        }
+        self.pending.clone()
+    }
+
+    /// Takes in an event that has been appended and changes the past; states are rebuilt when next asked for.
+    pub(crate) fn amend(&mut self, amendment: Amendment, ticket: Ticket) {
+        self.epoch = self.epoch.next();
+        self.pending = Some(ticket);
+        self.states.clear();
+        match amendment {
+            Amendment::Relabel(sequence, label) => {
+                if let Some(event) = self.events.iter_mut().find(|event| event.sequence == sequence) {
+                    event.label = label;
+                }
+            }
+            Amendment::Forget(sequence) => self.events.retain(|event| event.sequence != sequence),
+            Amendment::ForgetAll => self.events = Vec::new(),
+        }
     }
 
     fn remember(&mut self, mut event: Event, interner: Option<&ServingVersion>) {
@@ -168,10 +232,11 @@ impl UserState {
     }
 
     fn bytes(&self) -> usize {
-        let states: usize = self.states.values().map(|(_, model)| model.bytes()).sum();
+        let states: usize = self.states.iter().map(|held| held.state.bytes() + ALLOCATION_BYTES).sum();
         // An id of an item that no table shares is an allocation of its own; counting it always errs on the safe side.
-        let items: usize = self.events.iter().map(|event| event.item.as_str().len() + 2 * size_of::<usize>()).sum();
-        size_of::<Self>() + states + items + self.events.capacity() * size_of::<Event>()
+        let items: usize = self.events.iter().map(|event| event.item.as_str().len() + ALLOCATION_BYTES).sum();
+        let lists = self.events.capacity() * size_of::<Event>() + self.states.capacity() * size_of::<HeldState>();
+        size_of::<Self>() + states + items + lists + 2 * ALLOCATION_BYTES
     }
 
     /// The state under `version`, built if it is not there.
@@ -184,14 +249,13 @@ impl UserState {
         if self.events.is_empty() {
             return Ok(version.newcomer.clone());
         }
-        if let Some((built, model)) = self.states.get(&version.model)
-            && *built == version.id
-        {
-            return Ok(model.clone());
+        if let Some(held) = self.held(version) {
+            return Ok(held.state.clone());
         }
         let history = self.resolve(0, version, stream, features)?;
         let model = Arc::new(UserModel::rebuild(&version.prior, &history, self.events.len() as u64)?);
-        self.states.insert(version.model.clone(), (version.id, model.clone()));
+        self.take(&version.model);
+        self.keep(version, model.clone());
         Ok(model)
     }
 
@@ -219,7 +283,7 @@ impl UserState {
         self.remember(event, interner);
         for learner in learners {
             if self.advance_one(learner, features).is_err() {
-                self.states.remove(&learner.version.model);
+                self.take(&learner.version.model);
             }
         }
     }
@@ -228,8 +292,8 @@ impl UserState {
         let Learner { version, stream } = *learner;
         let newest = self.events.len() - 1;
         // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
-        let mut model = match self.states.remove(&version.model) {
-            Some((built, model)) if built == version.id => model,
+        let mut model = match self.take(&version.model) {
+            Some(held) if held.version == version.id => held.state,
             _ if newest == 0 => version.newcomer.clone(),
             _ => return Ok(()),
         };
@@ -239,7 +303,7 @@ impl UserState {
         }
         Arc::make_mut(&mut model).absorb(&version.prior, &history)?;
         drop(history);
-        self.states.insert(version.model.clone(), (version.id, model));
+        self.keep(version, model);
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! A model version as it is served, and the model that serves it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use celeris_bandits::{PolicySpec, PoolShare};
@@ -19,7 +21,14 @@ pub struct ServingVersion {
     pub prior: Prior,
     /// The state of everybody who has said nothing.
     pub(crate) newcomer: Arc<UserModel>,
+    /// Names this version in cache keys: no other of this process has it.
+    pub(crate) serial: u64,
+    /// What finding a prediction saves over computing it; `None` where predictions are not cached.
+    pub(crate) prediction_gain: Option<Duration>,
 }
+
+/// The serial handed out last.
+static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl ServingVersion {
     /// A version ready to serve.
@@ -31,7 +40,13 @@ impl ServingVersion {
             return Err(ModelError::DimMismatch { what: "prior mean", expected: theta.dim(), received: prior.dim() });
         }
         let newcomer = Arc::new(UserModel::from_prior(&prior)?);
-        Ok(Self { model, id, theta, prior, newcomer })
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Self { model, id, theta, prior, newcomer, serial, prediction_gain: None })
+    }
+
+    /// Whether its predictions are cached.
+    pub(crate) fn caches_predictions(&self) -> bool {
+        self.prediction_gain.is_some()
     }
 
     /// The length of features and weights.

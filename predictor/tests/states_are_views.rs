@@ -7,7 +7,9 @@ use std::path::Path;
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{Example, ItemId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId};
-use celeris_predictor::{ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
+use celeris_predictor::{
+    ItemChange, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, ServingVersion,
+};
 use celeris_storage::{Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -75,7 +77,11 @@ struct Open {
 
 fn open(dir: &Path, user_bytes_max: usize, active: u64) -> Open {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
-    let options = PredictorOptions { user_bytes_max, prediction_dim_min: 1, ..PredictorOptions::default() };
+    let options = PredictorOptions {
+        user_bytes_max,
+        prediction_caching: PredictionCaching::Always,
+        ..PredictorOptions::default()
+    };
     let (predictor, _losses) = Predictor::new(storage.clone(), &options);
     activate(&predictor, active);
     Open { storage, predictor }

@@ -120,6 +120,12 @@ impl Ticket {
         Ok(self.committed.clone())
     }
 
+    /// The record's place in its partition.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        self.committed.sequence
+    }
+
     /// Its place in the order of commits, for [`crate::Storage::wait_durable`].
     #[must_use]
     pub fn position(&self) -> CommitPosition {

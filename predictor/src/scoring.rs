@@ -1,0 +1,140 @@
+//! Scores of a request's items: every item is looked up once, and all are scored in one batch.
+
+use std::collections::HashSet;
+
+use celeris_model::{Estimate, ItemId, UserModel};
+use foldhash::fast::RandomState;
+
+use crate::error::PredictorError;
+use crate::features::Resolved;
+use crate::node::{Predictor, Subject};
+use crate::predictions::PredictionKey;
+use crate::users::Snapshot;
+use crate::version::ServingVersion;
+
+/// How many multiplications a request may take on an async thread: a millisecond of portable code.
+const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
+
+/// How many items from outside the trained table a request may look up on an async thread.
+const QUICK_LOOKUPS_MAX: usize = 16;
+
+/// Items of a request, and which rows of the version's table they have.
+pub(crate) struct Picked<'r> {
+    items: Vec<(&'r ItemId, Option<u32>)>,
+    /// How many have none.
+    outside: usize,
+}
+
+impl<'r> Picked<'r> {
+    /// All items, in their order.
+    pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
+        let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
+        for item in items {
+            picked.push(item, version.theta.slot(item));
+        }
+        picked
+    }
+
+    /// The items in the order of their first occurrence.
+    pub(crate) fn distinct(version: &ServingVersion, items: &'r [ItemId]) -> Self {
+        let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
+        let mut slots: HashSet<u32, RandomState> =
+            HashSet::with_capacity_and_hasher(items.len(), RandomState::default());
+        let mut outside: HashSet<&ItemId> = HashSet::new();
+        for item in items {
+            let slot = version.theta.slot(item);
+            let new = match slot {
+                Some(slot) => slots.insert(slot),
+                None => outside.insert(item),
+            };
+            if new {
+                picked.push(item, slot);
+            }
+        }
+        picked
+    }
+
+    fn push(&mut self, item: &'r ItemId, slot: Option<u32>) {
+        self.outside += usize::from(slot.is_none());
+        self.items.push((item, slot));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn item(&self, index: usize) -> &'r ItemId {
+        self.items[index].0
+    }
+}
+
+impl Predictor {
+    /// Whether a request can be answered on an async thread: its user is warm, few of its items need the disk, and
+    /// `multiplications` are soon done.
+    pub(crate) fn is_quick(&self, subject: &Subject, picked: &Picked<'_>, multiplications: usize) -> bool {
+        multiplications <= QUICK_MULTIPLICATIONS_MAX
+            && picked.outside <= QUICK_LOOKUPS_MAX
+            && subject.entry.is_warm(&subject.version)
+    }
+
+    pub(crate) fn resolve_all<'s>(
+        &self,
+        subject: &'s Subject,
+        picked: &Picked<'_>,
+    ) -> Result<Vec<Resolved<'s>>, PredictorError> {
+        let version = &*subject.version;
+        let resolve = |(item, slot): &(&ItemId, Option<u32>)| match slot {
+            Some(slot) => Ok(Resolved::Trained(version.theta.row(*slot as usize))),
+            None => self.features.resolve(version, &subject.model.stream, item),
+        };
+        picked.items.iter().map(resolve).collect()
+    }
+
+    /// The estimates of all picked items, from the prediction cache where that is cheaper.
+    pub(crate) fn estimate_all(
+        &self,
+        subject: &Subject,
+        snapshot: &Snapshot,
+        picked: &Picked<'_>,
+        resolved: &[Resolved<'_>],
+    ) -> Vec<Estimate> {
+        let version = &*subject.version;
+        if !version.caches_predictions() {
+            return estimates(&snapshot.model, version, resolved.iter());
+        }
+        let keys: Vec<PredictionKey> = (0..picked.len())
+            .map(|index| PredictionKey {
+                version: version.serial,
+                user: subject.key.user.clone(),
+                epoch: snapshot.epoch,
+                item: picked.item(index).clone(),
+                revision: self.features.revision(picked.item(index)),
+            })
+            .collect();
+        let found: Vec<Option<Estimate>> = keys.iter().map(|key| self.predictions.get(key)).collect();
+        let missing = found.iter().zip(resolved).filter(|(found, _)| found.is_none()).map(|(_, resolved)| resolved);
+        let mut computed = estimates(&snapshot.model, version, missing).into_iter();
+        let mut fill = |(found, key): (Option<Estimate>, PredictionKey)| {
+            found.or_else(|| {
+                let estimate = computed.next()?;
+                self.predictions.insert(key, estimate);
+                Some(estimate)
+            })
+        };
+        found.into_iter().zip(keys).filter_map(&mut fill).collect()
+    }
+}
+
+/// Scores without their uncertainty.
+pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
+    resolved.iter().map(|item| item.offset() + model.response(item.features())).collect()
+}
+
+/// Scores with their uncertainty.
+pub(crate) fn estimates<'a>(
+    model: &UserModel,
+    version: &ServingVersion,
+    resolved: impl Iterator<Item = &'a Resolved<'a>>,
+) -> Vec<Estimate> {
+    resolved.map(|item| model.estimate(&version.prior, item.offset(), item.features())).collect()
+}
