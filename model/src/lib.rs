@@ -5,12 +5,14 @@
 //! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible.
+//! what a new user is, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`kernel`]
+//! for its inner loops.
 
 pub mod canonical;
 pub mod decision;
 pub mod error;
 pub mod ids;
+pub mod kernel;
 pub mod learning;
 pub mod linear;
 pub mod observation;

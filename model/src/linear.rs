@@ -100,6 +100,17 @@ pub fn symmetric_times<T: Real>(matrix: &[T], vector: &[f32], out: &mut [T]) {
     }
 }
 
+/// `row^T matrix row` for a symmetric row-major `dim x dim` matrix.
+#[must_use]
+pub fn quadratic<T: Real>(matrix: &[T], row: &[f32]) -> T {
+    debug_assert_eq!(matrix.len(), row.len() * row.len());
+    let mut sum = T::ZERO;
+    for (entries, scale) in matrix.chunks_exact(row.len()).zip(row) {
+        sum += dot(entries, row) * T::from_f32(*scale);
+    }
+    sum
+}
+
 /// The Cholesky factor of a row-major symmetric matrix, or `None` where it is not positive definite.
 #[must_use]
 pub fn cholesky(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {

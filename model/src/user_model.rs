@@ -2,9 +2,10 @@
 
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
-use crate::linear::{cholesky, dot};
+use crate::kernel;
+use crate::linear::{cholesky, dot, quadratic};
 use crate::prior::Prior;
-use crate::rank_one::State;
+use crate::rank_one::{Evidence, State};
 
 /// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.
 ///
@@ -133,9 +134,11 @@ impl UserModel {
             self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
         }
         let target = f64::from(example.label) - f64::from(example.offset);
+        let weight = f64::from(example.weight);
+        let evidence = |response: f64| Evidence { slope: weight * (target - response), curvature: weight };
         match &mut self.posterior {
-            Posterior::Single(state) => state.absorb(example.features, target, example.weight),
-            Posterior::Double(state) => state.absorb(example.features, target, example.weight),
+            Posterior::Single(state) => state.absorb(example.features, evidence),
+            Posterior::Double(state) => state.absorb(example.features, evidence),
         }
         self.gram_norm = gram_norm;
         self.observations = next;
@@ -218,40 +221,85 @@ impl UserModel {
     #[must_use]
     pub fn response(&self, features: &[f32]) -> f32 {
         match &self.posterior {
-            Posterior::Single(state) => dot(&state.weights, features),
+            Posterior::Single(state) => kernel::dot(&state.weights, features),
             Posterior::Double(state) => round(dot(&state.weights, features)),
         }
     }
 
-    /// Scores with uncertainty for `offsets.len()` items whose features lie row-major in `features`, appended to `out`.
+    /// Scores `offset + w·f` without their uncertainty of rows that may lie anywhere, each an item's offset and features;
+    /// appended to `out`. A row's score has the bits that [`UserModel::estimate`] gives it.
     ///
-    /// The caller guarantees that `features` has `offsets.len() * dim` entries.
-    pub fn estimate_all(&self, prior: &Prior, offsets: &[f32], features: &[f32], out: &mut Vec<Estimate>) {
-        let dim = self.dim();
-        debug_assert_eq!(features.len(), offsets.len() * dim);
-        let noise = prior.noise_variance();
-        let mut single = vec![0.0_f32; dim];
-        let mut double = vec![0.0_f64; dim];
-        out.reserve(offsets.len());
-        for (row, offset) in features.chunks_exact(dim).zip(offsets) {
-            let (response, variance) = match &self.posterior {
-                Posterior::Single(state) => (f64::from(dot(&state.weights, row)), state.variance(row, &mut single)),
-                Posterior::Double(state) => (dot(&state.weights, row), state.variance(row, &mut double)),
-            };
-            out.push(Estimate {
-                score: round(f64::from(*offset) + response),
-                std_error: round((noise * variance).sqrt()),
-                label_std: round((noise * (1.0 + variance)).sqrt()),
-            });
+    /// The caller guarantees that all features have `dim` entries.
+    pub fn score_rows<'a>(&self, rows: impl IntoIterator<Item = (f32, &'a [f32])>, out: &mut Vec<f32>) {
+        let rows = rows.into_iter();
+        out.reserve(rows.size_hint().0);
+        match &self.posterior {
+            Posterior::Single(state) => by_block(rows, |offsets, block, count| {
+                let responses = kernel::dots(&state.weights, block);
+                let scores =
+                    offsets.iter().zip(responses).map(|(offset, response)| score(*offset, f64::from(response)));
+                out.extend(scores.take(count));
+            }),
+            Posterior::Double(state) => {
+                out.extend(rows.map(|(offset, features)| score(offset, dot(&state.weights, features))));
+            }
         }
     }
 
-    /// The score of one item; see [`UserModel::estimate_all`].
+    /// [`UserModel::score_rows`] of `offsets.len()` items whose features lie row-major in `features`.
+    pub fn score_all(&self, offsets: &[f32], features: &[f32], out: &mut Vec<f32>) {
+        self.score_rows(self.table(offsets, features), out);
+    }
+
+    /// Scores with uncertainty of rows that may lie anywhere, each an item's offset and features; appended to `out`.
+    /// Several rows share each reading of the matrix, and each gets the bits that [`UserModel::estimate`] gives it.
+    ///
+    /// The caller guarantees that all features have `dim` entries.
+    pub fn estimate_rows<'a>(
+        &self,
+        prior: &Prior,
+        rows: impl IntoIterator<Item = (f32, &'a [f32])>,
+        out: &mut Vec<Estimate>,
+    ) {
+        let rows = rows.into_iter();
+        out.reserve(rows.size_hint().0);
+        match &self.posterior {
+            Posterior::Single(state) => by_block(rows, |offsets, block, count| {
+                let responses = kernel::dots(&state.weights, block);
+                let variances = kernel::quadratics(&state.gram_inverse, block);
+                for ((offset, response), variance) in offsets.iter().zip(responses).zip(variances).take(count) {
+                    out.push(estimate(prior, *offset, f64::from(response), f64::from(variance)));
+                }
+            }),
+            Posterior::Double(_) => {
+                out.extend(rows.map(|(offset, features)| self.estimate(prior, offset, features)));
+            }
+        }
+    }
+
+    /// [`UserModel::estimate_rows`] of `offsets.len()` items whose features lie row-major in `features`.
+    pub fn estimate_all(&self, prior: &Prior, offsets: &[f32], features: &[f32], out: &mut Vec<Estimate>) {
+        self.estimate_rows(prior, self.table(offsets, features), out);
+    }
+
+    /// The score of one item with its uncertainty.
+    ///
+    /// The caller guarantees that `features` has `dim` entries.
     #[must_use]
     pub fn estimate(&self, prior: &Prior, offset: f32, features: &[f32]) -> Estimate {
-        let mut out = Vec::with_capacity(1);
-        self.estimate_all(prior, &[offset], features, &mut out);
-        out[0]
+        let (response, variance) = match &self.posterior {
+            Posterior::Single(state) => (
+                f64::from(kernel::dot(&state.weights, features)),
+                f64::from(kernel::quadratic(&state.gram_inverse, features)),
+            ),
+            Posterior::Double(state) => (dot(&state.weights, features), quadratic(&state.gram_inverse, features)),
+        };
+        estimate(prior, offset, response, variance)
+    }
+
+    fn table<'a>(&self, offsets: &'a [f32], features: &'a [f32]) -> impl Iterator<Item = (f32, &'a [f32])> {
+        debug_assert_eq!(features.len(), offsets.len() * self.dim());
+        offsets.iter().copied().zip(features.chunks_exact(self.dim()))
     }
 
     /// Weights drawn from the posterior, `w + sigma L z` with `A^-1 = L L^T`, for standard normal `z` of length `dim`.
@@ -266,6 +314,37 @@ impl UserModel {
         let sigma = prior.noise_variance().sqrt();
         let step = factor.l() * nalgebra::DVector::from_column_slice(standard_normal);
         Ok(self.weights().iter().zip(step.iter()).map(|(w, delta)| round(w + sigma * delta)).collect())
+    }
+}
+
+/// Hands `rows` on in blocks of [`kernel::ROWS`] with how many of a block are real: the last row fills up the last block.
+fn by_block<'a>(
+    mut rows: impl Iterator<Item = (f32, &'a [f32])>,
+    mut take: impl FnMut(&[f32; kernel::ROWS], &[&'a [f32]; kernel::ROWS], usize),
+) {
+    while let Some((offset, row)) = rows.next() {
+        let (mut offsets, mut block) = ([offset; kernel::ROWS], [row; kernel::ROWS]);
+        let mut count = 1;
+        for (offset, row) in rows.by_ref().take(kernel::ROWS - 1) {
+            (offsets[count], block[count]) = (offset, row);
+            count += 1;
+        }
+        take(&offsets, &block, count);
+    }
+}
+
+fn score(offset: f32, response: f64) -> f32 {
+    round(f64::from(offset) + response)
+}
+
+fn estimate(prior: &Prior, offset: f32, response: f64, variance: f64) -> Estimate {
+    let noise = prior.noise_variance();
+    // Rounding may not turn a variance below zero.
+    let variance = variance.max(0.0);
+    Estimate {
+        score: score(offset, response),
+        std_error: round((noise * variance).sqrt()),
+        label_std: round((noise * (1.0 + variance)).sqrt()),
     }
 }
 

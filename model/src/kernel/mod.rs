@@ -1,0 +1,160 @@
+//! The inner loops of learning and scoring in `f32`, for the widest vectors that the processor has.
+//!
+//! One instruction set is chosen when first asked for and kept: equal inputs give equal bits for the life of the process
+//! and on every processor with the same choice. Between instruction sets, results differ by rounding only: of a sum of
+//! `dim` products by less than `dim * 2^-23` times the sum of their magnitudes.
+//!
+//! The only module of the workspace with `unsafe` code: `celeris bench update` measures what it is for.
+
+#![allow(
+    unsafe_code,
+    reason = "instructions that not every processor has, and unchecked loads in loops that they fill"
+)]
+
+mod routines;
+mod simd;
+#[cfg(test)]
+mod tests;
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+
+/// How many rows [`dots`] and [`quadratics`] take at once: enough independent sums to keep a vector unit busy.
+pub(crate) const ROWS: usize = 8;
+
+/// An instruction set with its routines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InstructionSet {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl InstructionSet {
+    /// Those that this processor has, best last.
+    fn available() -> Vec<Self> {
+        let mut available = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                available.push(Self::Avx2);
+            }
+            if is_x86_feature_detected!("avx512f") {
+                available.push(Self::Avx512);
+            }
+        }
+        available
+    }
+
+    /// The one that this process uses.
+    fn chosen() -> Self {
+        static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
+        *CHOSEN.get_or_init(|| Self::available().last().copied().unwrap_or(Self::Portable))
+    }
+}
+
+/// Compiles a routine once per instruction set and makes a method that calls the right one.
+macro_rules! per_instruction_set {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $output:ty, $routine:ident $(, $rows:literal)?) => {
+        $(#[$doc])*
+        #[inline]
+        fn $name(self, $($argument: $type),*) -> $output {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($argument: $type),*) -> $output {
+                // SAFETY: the features of this function are those of the routine; shapes by the contract of the method.
+                unsafe { routines::$routine::<simd::Avx2 $(, $rows)?>($($argument),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f")]
+            fn avx512($($argument: $type),*) -> $output {
+                // SAFETY: as above.
+                unsafe { routines::$routine::<simd::Avx512 $(, $rows)?>($($argument),*) }
+            }
+            // SAFETY: the portable routine needs no features, and the value of an instruction set is only made where
+            // the processor has it.
+            unsafe {
+                match self {
+                    Self::Portable => routines::$routine::<simd::Portable $(, $rows)?>($($argument),*),
+                    #[cfg(target_arch = "x86_64")]
+                    Self::Avx2 => avx2($($argument),*),
+                    #[cfg(target_arch = "x86_64")]
+                    Self::Avx512 => avx512($($argument),*),
+                }
+            }
+        }
+    };
+}
+
+impl InstructionSet {
+    per_instruction_set!(multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2],
+        multiply);
+    per_instruction_set!(advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [f32], step: f32, gain: f32)
+        -> (), advance);
+    per_instruction_set!(dot(left: &[f32], right: &[f32]) -> f32, dot);
+    per_instruction_set!(dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS], dots, 8);
+    per_instruction_set!(quadratic(matrix: &[f32], rows: &[&[f32]; 1], dim: usize) -> [f32; 1], quadratics, 1);
+    per_instruction_set!(quadratics(matrix: &[f32], rows: &[&[f32]; ROWS], dim: usize) -> [f32; ROWS], quadratics, 8);
+    per_instruction_set!(pass(entries: &mut [f32], value: f32) -> (), pass);
+}
+
+/// The instruction set in use: `avx512`, `avx2` or `portable`.
+#[must_use]
+pub fn name() -> &'static str {
+    match InstructionSet::chosen() {
+        InstructionSet::Portable => "portable",
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx2 => "avx2",
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx512 => "avx512",
+    }
+}
+
+/// Reads and writes every entry with one addition in between, by the instruction set in use: the least that any update of
+/// a whole matrix can cost, and so the baseline of `celeris bench update`. The entries keep their values.
+pub fn pass(entries: &mut [f32]) {
+    // A zero that the compiler does not know of, or it would leave out the loop.
+    InstructionSet::chosen().pass(entries, black_box(0.0));
+}
+
+/// `out = matrix * vector` for a symmetric row-major `dim x dim` matrix; returns `vector·out` and `weights·vector`.
+pub(crate) fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
+    let dim = vector.len();
+    assert!(matrix.len() == dim * dim && weights.len() == dim && out.len() == dim, "shapes of one user's state");
+    InstructionSet::chosen().multiply(matrix, weights, vector, out)
+}
+
+/// `weights += step * direction` and `matrix -= gain * direction direction^T`, for `gain >= 0`. The direction serves as
+/// scratch and is overwritten; the matrix stays exactly symmetric.
+pub(crate) fn advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [f32], step: f32, gain: f32) {
+    let dim = direction.len();
+    assert!(matrix.len() == dim * dim && weights.len() == dim, "shapes of one user's state");
+    InstructionSet::chosen().advance(matrix, weights, direction, step, gain);
+}
+
+/// `left·right`
+pub(crate) fn dot(left: &[f32], right: &[f32]) -> f32 {
+    assert!(left.len() == right.len(), "vectors of equal length");
+    InstructionSet::chosen().dot(left, right)
+}
+
+/// `weights·row` of each row, with the bits of [`dot`].
+pub(crate) fn dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
+    assert!(rows.iter().all(|row| row.len() == weights.len()), "vectors of equal length");
+    InstructionSet::chosen().dots(weights, rows)
+}
+
+/// `row^T matrix row` for a symmetric row-major matrix.
+pub(crate) fn quadratic(matrix: &[f32], row: &[f32]) -> f32 {
+    assert!(matrix.len() == row.len() * row.len(), "a square matrix");
+    InstructionSet::chosen().quadratic(matrix, &[row], row.len())[0]
+}
+
+/// `row^T matrix row` of each row, with the bits of [`quadratic`].
+pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
+    let dim = rows[0].len();
+    assert!(matrix.len() == dim * dim && rows.iter().all(|row| row.len() == dim), "a square matrix");
+    InstructionSet::chosen().quadratics(matrix, rows, dim)
+}

@@ -1,0 +1,108 @@
+use super::{InstructionSet, ROWS};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Rounding of a sum of `dim` products, relative to the sum of their magnitudes, which here are below 1 each.
+fn tolerance(dim: usize) -> f32 {
+    2.0 * dim as f32 * f32::EPSILON
+}
+
+fn uniform(rng: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
+    (0..count).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+fn symmetric(rng: &mut ChaCha8Rng, dim: usize) -> Vec<f32> {
+    let mut matrix = uniform(rng, dim * dim);
+    for i in 0..dim {
+        for j in 0..i {
+            matrix[i * dim + j] = matrix[j * dim + i];
+        }
+    }
+    matrix
+}
+
+fn in_f64(matrix: &[f32], row: &[f32]) -> Vec<f64> {
+    let products = |entries: &[f32]| entries.iter().zip(row).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    matrix.chunks_exact(row.len()).map(products).collect()
+}
+
+/// Every length up to two registers and a block of columns, and some beyond.
+fn dims() -> impl Iterator<Item = usize> {
+    (1..=68).chain([100, 127, 128, 129, 200, 255, 512])
+}
+
+#[test]
+fn every_instruction_set_computes_the_same_products() {
+    for set in InstructionSet::available() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for dim in dims() {
+            let (matrix, weights, row) = (symmetric(&mut rng, dim), uniform(&mut rng, dim), uniform(&mut rng, dim));
+            let exact = in_f64(&matrix, &row);
+            let close = |ours: f32, exact: f64, scale: f32| {
+                assert!((f64::from(ours) - exact).abs() <= f64::from(tolerance(dim) * scale), "{set:?} at {dim}");
+            };
+            let mut product = vec![f32::NAN; dim];
+            let [spread, response] = set.multiply(&matrix, &weights, &row, &mut product);
+            for (ours, exact) in product.iter().zip(&exact) {
+                close(*ours, *exact, dim as f32);
+            }
+            let quadratic: f64 = exact.iter().zip(&row).map(|(a, b)| a * f64::from(*b)).sum();
+            close(spread, quadratic, (dim * dim) as f32);
+            close(set.quadratic(&matrix, &[&row], dim)[0], quadratic, (dim * dim) as f32);
+            close(response, in_f64(&weights, &row)[0], dim as f32);
+            close(set.dot(&weights, &row), in_f64(&weights, &row)[0], dim as f32);
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_advances_a_state_the_same_way() {
+    for set in InstructionSet::available() {
+        let mut rng = ChaCha8Rng::seed_from_u64(2);
+        for dim in dims() {
+            let (before, direction) = (symmetric(&mut rng, dim), uniform(&mut rng, dim));
+            let (mut matrix, mut weights, mut scratch) = (before.clone(), vec![1.0; dim], direction.clone());
+            set.advance(&mut matrix, &mut weights, &mut scratch, 0.5, 0.3);
+            for i in 0..dim {
+                assert!((weights[i] - (1.0 + 0.5 * direction[i])).abs() <= 2.0 * f32::EPSILON, "{set:?} at {dim}");
+                for j in 0..dim {
+                    let exact = before[i * dim + j] - 0.3 * direction[i] * direction[j];
+                    assert!((matrix[i * dim + j] - exact).abs() <= 4.0 * f32::EPSILON, "{set:?} at {dim}");
+                    assert_eq!(matrix[i * dim + j].to_bits(), matrix[j * dim + i].to_bits(), "{set:?} at {dim}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_among_others() {
+    for set in InstructionSet::available() {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        for dim in dims() {
+            let (matrix, weights) = (symmetric(&mut rng, dim), uniform(&mut rng, dim));
+            let table = uniform(&mut rng, ROWS * dim);
+            let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &table[row * dim..(row + 1) * dim]);
+            let (dots, quadratics) = (set.dots(&weights, &rows), set.quadratics(&matrix, &rows, dim));
+            for row in 0..ROWS {
+                assert_eq!(dots[row].to_bits(), set.dot(&weights, rows[row]).to_bits(), "{set:?} at {dim}");
+                let alone = set.quadratic(&matrix, &[rows[row]], dim)[0];
+                assert_eq!(quadratics[row].to_bits(), alone.to_bits(), "{set:?} at {dim}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pass_keeps_every_entry() {
+    for set in InstructionSet::available() {
+        for dim in dims() {
+            let before: Vec<f32> = (0..dim).map(|index| index as f32).collect();
+            let mut after = before.clone();
+            set.pass(&mut after, 0.0);
+            assert_eq!(after, before);
+            set.pass(&mut after, 1.0);
+            assert!(after.iter().zip(&before).all(|(after, before)| *after == before + 1.0), "{set:?} at {dim}");
+        }
+    }
+}
