@@ -66,6 +66,11 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not allowed here", detail)
     }
 
+    /// It was there and is not coming back.
+    fn gone(detail: impl ToString) -> Self {
+        Self::new(StatusCode::GONE, "forgotten", "Forgotten", detail)
+    }
+
     fn conflict(detail: impl ToString) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", "The request conflicts with what there is", detail)
     }
@@ -122,6 +127,8 @@ impl From<StorageError> for ApiError {
             StorageError::Overloaded { .. } | StorageError::Poisoned { .. } | StorageError::Closed => {
                 Self::unavailable(error)
             }
+            StorageError::ObservationForgotten { .. } => Self::gone(error),
+            StorageError::NotAnObservation { .. } => Self::not_found(error),
             StorageError::ReservedId { .. } | StorageError::RecordTooLarge { .. } => Self::invalid(error),
             other => Self::internal(other),
         }
@@ -140,7 +147,7 @@ impl From<ModelError> for ApiError {
 impl From<PredictorError> for ApiError {
     fn from(error: PredictorError) -> Self {
         match error {
-            PredictorError::UnknownModel { .. } => Self::not_found(error),
+            PredictorError::UnknownModel { .. } | PredictorError::UnknownObservation { .. } => Self::not_found(error),
             PredictorError::EpochNotReached { .. } | PredictorError::ObservationConflict { .. } => {
                 Self::conflict(error)
             }

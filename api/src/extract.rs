@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use celeris_model::{ItemId, ModelName, Timestamp, UserId, VersionId};
+use celeris_model::{ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
@@ -126,6 +126,23 @@ impl<S: Send + Sync> FromRequestParts<S> for OfUser {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (model, user): (String, String) = path_texts(parts, state).await?;
         Ok(Self { model: model_name(&model)?, user: UserId::new(user)? })
+    }
+}
+
+/// The model and observation that a path names.
+pub struct OfObservation {
+    /// The model.
+    pub model: ModelName,
+    /// The observation.
+    pub observation_id: ObservationId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfObservation {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, id): (String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, observation_id: ObservationId::new(id)? })
     }
 }
 

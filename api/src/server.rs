@@ -31,6 +31,7 @@ pub fn router(node: Node) -> Router {
         .merge(routes::predict::router())
         .merge(routes::topk::router())
         .merge(routes::observe::router())
+        .merge(routes::observations::router())
         .merge(routes::items::router())
         .merge(routes::users::router())
         .merge(routes::versions::router())

@@ -29,6 +29,12 @@ pub enum PredictorError {
         /// The id.
         id: ObservationId,
     },
+    /// No observation goes by that id.
+    #[error("no observation is called {id}; GET .../users/{{user}} lists a user's observations with their ids")]
+    UnknownObservation {
+        /// The id.
+        id: ObservationId,
+    },
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,

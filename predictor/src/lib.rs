@@ -11,6 +11,7 @@
 //! reply waits, outside the lock, until it is durable. A reply to a read waits the same way where it reflects an
 //! observation that is not durable yet, so nobody ever sees what a crash could take back.
 
+pub mod amend;
 mod cache;
 pub mod error;
 mod features;
@@ -26,6 +27,7 @@ pub mod user_view;
 mod users;
 pub mod version;
 
+pub use amend::{Amended, Erased};
 pub use error::PredictorError;
 pub use features::Effective;
 pub use items::{ItemChange, ItemView, ListedItem};

@@ -180,6 +180,11 @@ impl Predictor {
         self.users.reweigh(key);
     }
 
+    /// Forgets that the user was ever asked for, unless somebody asks just now.
+    pub(crate) fn purge_user(&self, stream: &StreamName, user: &UserId) {
+        self.users.purge(|key| key.user == *user && key.stream == *stream);
+    }
+
     /// Waits until the user has reached `wanted`, for a bounded time.
     pub(crate) async fn reach(&self, subject: &Subject, wanted: Option<UserEpoch>) -> Result<(), PredictorError> {
         let Some(wanted) = wanted else { return Ok(()) };

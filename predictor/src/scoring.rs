@@ -127,7 +127,9 @@ impl Predictor {
 
 /// Scores without their uncertainty.
 pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
-    resolved.iter().map(|item| item.offset() + model.response(item.features())).collect()
+    let mut scores = Vec::with_capacity(resolved.len());
+    model.score_rows(resolved.iter().map(|item| (item.offset(), item.features())), &mut scores);
+    scores
 }
 
 /// Scores with their uncertainty.
@@ -136,5 +138,7 @@ pub(crate) fn estimates<'a>(
     version: &ServingVersion,
     resolved: impl Iterator<Item = &'a Resolved<'a>>,
 ) -> Vec<Estimate> {
-    resolved.map(|item| model.estimate(&version.prior, item.offset(), item.features())).collect()
+    let mut estimates = Vec::with_capacity(resolved.size_hint().0);
+    model.estimate_rows(&version.prior, resolved.map(|item| (item.offset(), item.features())), &mut estimates);
+    estimates
 }

@@ -4,6 +4,7 @@ pub mod health;
 pub mod items;
 pub mod jobs;
 pub mod models;
+pub mod observations;
 pub mod observe;
 pub mod page;
 pub mod predict;

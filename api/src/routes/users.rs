@@ -64,8 +64,39 @@ pub struct User {
     history: Vec<Event>,
 }
 
+/// What an erasure has removed, and what remains until when.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Receipt {
+    #[schema(value_type = String)]
+    user: UserId,
+    /// The count of the user's events with the erasure, kept so that no epoch is used twice.
+    user_epoch: u64,
+    /// Observations erased from the log, and with them every state of the user.
+    observations: u64,
+    /// Decisions erased.
+    decisions: u64,
+    /// In Unix milliseconds.
+    erased: i64,
+    /// Versions whose theta was trained on the user's observations. It changes with the next cold training; until the
+    /// version is deleted, activating it brings that back.
+    versions: Vec<KnowingVersion>,
+    /// When the sealed Parquet segments hold nothing of the user any more, in Unix milliseconds; null where nothing is
+    /// sealed.
+    segments_rewritten_by: Option<i64>,
+}
+
+/// A version that still knows of an erased user.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KnowingVersion {
+    #[schema(value_type = String)]
+    model: ModelName,
+    version: u64,
+    /// Whether it serves.
+    active: bool,
+}
+
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get))
+    OpenApiRouter::new().routes(routes!(get, erase))
 }
 
 fn event(model: &ModelName, sequence: Sequence, record: Record) -> Event {
