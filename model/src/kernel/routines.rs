@@ -5,84 +5,93 @@
 
 use super::simd::Simd;
 
-/// Registers of one column block of [`multiply`]: enough independent sums to hide the latency of an addition.
+/// The most registers in one column block, beside one that overlaps the last of them: enough independent sums to hide
+/// the latency of an addition.
 const BLOCK: usize = 8;
+
+/// Calls `$routine::<S, N, PART>(…, column)` for blocks of `N` registers of columns, from left to right over `dim` columns,
+/// of which there are `S::LANES` or more. Where `PART` is true, the block has one more register: the last `S::LANES`
+/// columns, which overlap its other ones. Instructions that write part of a register only are slow on several processors.
+macro_rules! for_column_blocks {
+    ($dim:expr, $routine:ident($($argument:expr),*)) => {
+        let (full, part) = ($dim / S::LANES, $dim % S::LANES > 0);
+        let mut done = 0;
+        while full - done > BLOCK {
+            $routine::<S, BLOCK, false>($($argument,)* done * S::LANES);
+            done += BLOCK;
+        }
+        let column = done * S::LANES;
+        match (full - done, part) {
+            (1, false) => $routine::<S, 1, false>($($argument,)* column),
+            (1, true) => $routine::<S, 1, true>($($argument,)* column),
+            (2, false) => $routine::<S, 2, false>($($argument,)* column),
+            (2, true) => $routine::<S, 2, true>($($argument,)* column),
+            (3, false) => $routine::<S, 3, false>($($argument,)* column),
+            (3, true) => $routine::<S, 3, true>($($argument,)* column),
+            (4, false) => $routine::<S, 4, false>($($argument,)* column),
+            (4, true) => $routine::<S, 4, true>($($argument,)* column),
+            (5, false) => $routine::<S, 5, false>($($argument,)* column),
+            (5, true) => $routine::<S, 5, true>($($argument,)* column),
+            (6, false) => $routine::<S, 6, false>($($argument,)* column),
+            (6, true) => $routine::<S, 6, true>($($argument,)* column),
+            (7, false) => $routine::<S, 7, false>($($argument,)* column),
+            (7, true) => $routine::<S, 7, true>($($argument,)* column),
+            (_, false) => $routine::<S, BLOCK, false>($($argument,)* column),
+            (_, true) => $routine::<S, BLOCK, true>($($argument,)* column),
+        }
+    };
+}
 
 /// `out = matrix * vector` for a symmetric matrix, as a sum of its rows: columns are taken a block at a time, whose sums
 /// stay in registers while the rows pass by. Returns `vector·out` and `weights·vector`.
 #[inline(always)]
 pub(super) unsafe fn multiply<S: Simd>(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
     let dim = vector.len();
-    // SAFETY: every block ends at or before `dim`.
+    // SAFETY: blocks lie within `dim` columns; the narrow path reads and writes `dim` values.
     unsafe {
-        let mut column = 0;
-        while column + BLOCK * S::LANES <= dim {
-            multiply_block::<S, BLOCK>(matrix, vector, out, column);
-            column += BLOCK * S::LANES;
-        }
-        if column + 4 * S::LANES <= dim {
-            multiply_block::<S, 4>(matrix, vector, out, column);
-            column += 4 * S::LANES;
-        }
-        let rest = dim - column;
-        match rest / S::LANES {
-            0 => multiply_last::<S, 0>(matrix, vector, out, column),
-            1 => multiply_last::<S, 1>(matrix, vector, out, column),
-            2 => multiply_last::<S, 2>(matrix, vector, out, column),
-            _ => multiply_last::<S, 3>(matrix, vector, out, column),
+        if dim < S::LANES {
+            let mut sum = S::splat(0.0);
+            for (row, scale) in matrix.chunks_exact(dim).zip(vector) {
+                sum = S::mul_add(S::splat(*scale), S::load_first(row.as_ptr(), dim), sum);
+            }
+            S::store_first(out.as_mut_ptr(), dim, sum);
+        } else {
+            for_column_blocks!(dim, multiply_block(matrix, vector, out));
         }
         [dot::<S>(vector, out), dot::<S>(weights, vector)]
     }
 }
 
-/// `N` registers of columns from `column` on.
 #[inline(always)]
-unsafe fn multiply_block<S: Simd, const N: usize>(matrix: &[f32], vector: &[f32], out: &mut [f32], column: usize) {
+unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
+    matrix: &[f32],
+    vector: &[f32],
+    out: &mut [f32],
+    column: usize,
+) {
     let dim = vector.len();
-    // SAFETY: `column + N * LANES <= dim`, so that all of it lies within one row.
+    let last = dim - S::LANES;
+    // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within one row.
     unsafe {
         let mut sums = [S::splat(0.0); N];
-        let mut row = matrix.as_ptr().add(column);
+        let mut part = S::splat(0.0);
+        let mut row = matrix.as_ptr();
         for scale in vector {
             let scale = S::splat(*scale);
             for (block, sum) in sums.iter_mut().enumerate() {
-                *sum = S::mul_add(scale, S::load(row.add(block * S::LANES)), *sum);
+                *sum = S::mul_add(scale, S::load(row.add(column + block * S::LANES)), *sum);
+            }
+            if PART {
+                part = S::mul_add(scale, S::load(row.add(last)), part);
             }
             row = row.wrapping_add(dim);
         }
         for (block, sum) in sums.into_iter().enumerate() {
             S::store(out.as_mut_ptr().add(column + block * S::LANES), sum);
         }
-    }
-}
-
-/// The last columns: `N` registers in full, and a last one in part.
-#[inline(always)]
-unsafe fn multiply_last<S: Simd, const N: usize>(matrix: &[f32], vector: &[f32], out: &mut [f32], column: usize) {
-    let dim = vector.len();
-    let rest = dim - column - N * S::LANES;
-    if rest == 0 {
-        // SAFETY: the block ends at `dim`.
-        return unsafe { multiply_block::<S, N>(matrix, vector, out, column) };
-    }
-    // SAFETY: as in `multiply_block`, with `rest < LANES` values after the full registers.
-    unsafe {
-        let mut sums = [S::splat(0.0); N];
-        let mut last = S::splat(0.0);
-        let mut row = matrix.as_ptr().add(column);
-        for scale in vector {
-            let scale = S::splat(*scale);
-            for (block, sum) in sums.iter_mut().enumerate() {
-                *sum = S::mul_add(scale, S::load(row.add(block * S::LANES)), *sum);
-            }
-            last = S::mul_add(scale, S::load_first(row.add(N * S::LANES), rest), last);
-            row = row.wrapping_add(dim);
+        if PART {
+            S::store(out.as_mut_ptr().add(last), part);
         }
-        let out = out.as_mut_ptr().add(column);
-        for (block, sum) in sums.into_iter().enumerate() {
-            S::store(out.add(block * S::LANES), sum);
-        }
-        S::store_first(out.add(N * S::LANES), rest, last);
     }
 }
 
@@ -99,30 +108,48 @@ pub(super) unsafe fn advance<S: Simd>(
     gain: f32,
 ) {
     let dim = direction.len();
-    let full = dim - dim % S::LANES;
-    let rest = dim - full;
     let root = gain.sqrt();
     for (weight, entry) in weights.iter_mut().zip(direction.iter_mut()) {
         *weight += step * *entry;
         *entry *= root;
     }
-    // SAFETY: rows hold `full` values and `rest < LANES` more.
+    let scaled: &[f32] = direction;
+    // SAFETY: blocks lie within `dim` columns; the narrow path reads and writes `dim` values.
     unsafe {
-        let scaled = direction.as_ptr();
-        let last = S::load_first(scaled.add(full), rest);
-        for (row, scale) in matrix.chunks_exact_mut(dim).zip(direction.iter()) {
+        if dim < S::LANES {
+            let all = S::load_first(scaled.as_ptr(), dim);
+            for (row, scale) in matrix.chunks_exact_mut(dim).zip(scaled) {
+                let entries = S::mul_sub(S::splat(*scale), all, S::load_first(row.as_ptr(), dim));
+                S::store_first(row.as_mut_ptr(), dim, entries);
+            }
+        } else {
+            for_column_blocks!(dim, advance_block(matrix, scaled));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn advance_block<S: Simd, const N: usize, const PART: bool>(matrix: &mut [f32], scaled: &[f32], column: usize) {
+    let dim = scaled.len();
+    let last = dim - S::LANES;
+    // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within one row.
+    unsafe {
+        let others: [S::Vector; N] =
+            std::array::from_fn(|block| S::load(scaled.as_ptr().add(column + block * S::LANES)));
+        let part = S::load(scaled.as_ptr().add(last));
+        let mut row = matrix.as_mut_ptr();
+        for scale in scaled {
             let scale = S::splat(*scale);
-            let row = row.as_mut_ptr();
-            let mut column = 0;
-            while column < full {
-                let entry = S::mul_sub(scale, S::load(scaled.add(column)), S::load(row.add(column)));
-                S::store(row.add(column), entry);
-                column += S::LANES;
+            // Read before the columns it overlaps are written; both then write equal values there.
+            let tail = if PART { S::mul_sub(scale, part, S::load(row.add(last))) } else { part };
+            for (block, other) in others.iter().enumerate() {
+                let at = row.add(column + block * S::LANES);
+                S::store(at, S::mul_sub(scale, *other, S::load(at)));
             }
-            if rest > 0 {
-                let entry = S::mul_sub(scale, last, S::load_first(row.add(full), rest));
-                S::store_first(row.add(full), rest, entry);
+            if PART {
+                S::store(row.add(last), tail);
             }
+            row = row.wrapping_add(dim);
         }
     }
 }

@@ -102,9 +102,9 @@ mod x86 {
     use std::arch::x86_64::{
         __m256, __m512, __mmask16, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
         _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps,
-        _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps,
-        _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_reduce_add_ps, _mm512_set1_ps,
-        _mm512_storeu_ps,
+        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps,
+        _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+        _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_storeu_ps,
     };
 
     use super::Simd;
@@ -129,11 +129,8 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn load_first(from: *const f32, count: usize) -> __m256 {
-            let mut values = [0.0_f32; 8];
-            unsafe {
-                from.copy_to_nonoverlapping(values.as_mut_ptr(), count);
-                _mm256_loadu_ps(values.as_ptr())
-            }
+            const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+            unsafe { _mm256_maskload_ps(from, _mm256_loadu_si256(MASKS.as_ptr().add(8 - count).cast())) }
         }
 
         #[inline(always)]
