@@ -3,9 +3,11 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    DBRecoveryMode, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB,
+    DBCompressionType, DBPinnableSlice, DBRecoveryMode, ErrorKind, FlushOptions, LogLevel, Options, ReadOptions,
+    WriteBatch, WriteOptions,
 };
 
 use crate::error::StorageError;
@@ -32,13 +34,23 @@ pub(crate) enum Column {
     ItemFeatures,
     Frozen,
     Catalog,
+    Erasures,
     Decisions,
+    DecidedFor,
 }
 
 impl Column {
     /// Those of the main database.
-    pub(crate) const MAIN: &'static [Self] =
-        &[Self::Log, Self::History, Self::ObservationIds, Self::Items, Self::ItemFeatures, Self::Frozen, Self::Catalog];
+    pub(crate) const MAIN: &'static [Self] = &[
+        Self::Log,
+        Self::History,
+        Self::ObservationIds,
+        Self::Items,
+        Self::ItemFeatures,
+        Self::Frozen,
+        Self::Catalog,
+        Self::Erasures,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -49,18 +61,20 @@ impl Column {
             Self::ItemFeatures => "item_features",
             Self::Frozen => "frozen",
             Self::Catalog => "catalog",
+            Self::Erasures => "erasures",
             Self::Decisions => "decisions",
+            Self::DecidedFor => "decided_for",
         }
     }
 
     /// Whether its values carry a seal of their own ([`crate::envelope`]).
     pub(crate) fn is_sealed(self) -> bool {
-        !matches!(self, Self::History | Self::ObservationIds)
+        !matches!(self, Self::History | Self::ObservationIds | Self::DecidedFor)
     }
 
     /// Whether single keys are looked up that may well be absent, so that a filter pays.
     fn wants_filter(self) -> bool {
-        !matches!(self, Self::Log | Self::History | Self::Catalog)
+        !matches!(self, Self::Log | Self::History | Self::Catalog | Self::DecidedFor)
     }
 }
 
@@ -124,6 +138,17 @@ pub(crate) struct Database {
     db: DB,
     columns: &'static [Column],
     path: PathBuf,
+    /// Holds the counters.
+    options: Options,
+}
+
+/// Bytes that a database has written since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BytesWritten {
+    /// Into the write-ahead log.
+    pub wal: u64,
+    /// Into sorted files, when they were first written; moving them on (compaction) is not counted.
+    pub flush: u64,
 }
 
 impl Database {
@@ -134,9 +159,10 @@ impl Database {
     pub(crate) fn open(path: &Path, columns: &'static [Column], tuning: &Tuning) -> Result<Self, StorageError> {
         let descriptors =
             columns.iter().map(|column| ColumnFamilyDescriptor::new(column.name(), column_options(*column, tuning)));
-        let db = DB::open_cf_descriptors(&database_options(tuning), path, descriptors)
-            .map_err(|error| failure(path, "open the database", error))?;
-        Ok(Self { db, columns, path: path.to_owned() })
+        let failed = |error| failure(path, "open the database", error);
+        let options = database_options(tuning).map_err(failed)?;
+        let db = DB::open_cf_descriptors(&options, path, descriptors).map_err(failed)?;
+        Ok(Self { db, columns, path: path.to_owned(), options })
     }
 
     pub(crate) fn columns(&self) -> &'static [Column] {
@@ -220,7 +246,13 @@ impl Database {
     }
 
     pub(crate) fn batch(&self) -> Batch<'_> {
-        Batch { database: self, writes: WriteBatch::default() }
+        self.batch_of(0)
+    }
+
+    /// A batch that will take about this many bytes.
+    pub(crate) fn batch_of(&self, bytes: usize) -> Batch<'_> {
+        let handles = self.columns.iter().map(|column| (*column, self.handle(*column))).collect();
+        Batch { database: self, handles, writes: WriteBatch::with_capacity_bytes(bytes) }
     }
 
     /// A number that every write raises, for the life of the database.
@@ -233,27 +265,65 @@ impl Database {
         let handles: Vec<&ColumnFamily> = self.columns.iter().map(|column| self.handle(*column)).collect();
         self.db.flush_cfs_opt(&handles, &FlushOptions::default()).map_err(self.failure("flush"))
     }
+
+    /// Rewrites the sorted files that reach into `range`, so that nothing deleted or overwritten is left in them. What
+    /// is not in sorted files yet is left alone.
+    ///
+    /// # Errors
+    /// [`StorageError::Database`] where RocksDB counts a failure of its background work meanwhile: it tells no more.
+    pub(crate) fn compact(&self, column: Column, range: &KeyRange) -> Result<(), StorageError> {
+        let failures = self.background_errors()?;
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        // A deletion that comes to rest in the last level still holds the key.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db.compact_range_cf_opt(self.handle(column), Some(&range.from), Some(&range.to), &options);
+        if self.background_errors()? > failures {
+            let reason = "RocksDB's background work failed; its file LOG says why".to_owned();
+            return Err(StorageError::Database { action: "compact", reason });
+        }
+        Ok(())
+    }
+
+    fn background_errors(&self) -> Result<u64, StorageError> {
+        let errors = self.db.property_int_value(rocksdb::properties::BACKGROUND_ERRORS);
+        Ok(errors.map_err(self.failure("ask for the state of"))?.unwrap_or(0))
+    }
+
+    pub(crate) fn bytes_written(&self) -> BytesWritten {
+        BytesWritten {
+            wal: self.options.get_ticker_count(Ticker::WalFileBytes),
+            flush: self.options.get_ticker_count(Ticker::FlushWriteBytes),
+        }
+    }
 }
 
 /// Writes that happen together or not at all, in their order.
 pub(crate) struct Batch<'a> {
     database: &'a Database,
+    /// Looked up once: a batch of the log has thousands of writes.
+    handles: Vec<(Column, &'a ColumnFamily)>,
     writes: WriteBatch,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    fn handle(&self, column: Column) -> &'a ColumnFamily {
+        let found = self.handles.iter().find(|(candidate, _)| *candidate == column);
+        found.expect("a batch writes to columns of its own database").1
+    }
+
     pub(crate) fn put(&mut self, column: Column, key: &[u8], value: &[u8]) {
-        self.writes.put_cf(self.database.handle(column), key, value);
+        self.writes.put_cf(self.handle(column), key, value);
     }
 
     pub(crate) fn delete(&mut self, column: Column, key: &[u8]) {
-        self.writes.delete_cf(self.database.handle(column), key);
+        self.writes.delete_cf(self.handle(column), key);
     }
 
     /// Deletes every key that begins with `prefix`.
     pub(crate) fn delete_prefix(&mut self, column: Column, prefix: &[u8]) {
         let to = after_prefix(prefix.to_vec());
-        self.writes.delete_range_cf(self.database.handle(column), prefix, to.as_slice());
+        self.writes.delete_range_cf(self.handle(column), prefix, to.as_slice());
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -267,8 +337,11 @@ impl Batch<'_> {
     }
 }
 
-fn database_options(tuning: &Tuning) -> Options {
-    let mut options = Options::default();
+fn database_options(tuning: &Tuning) -> Result<Options, rocksdb::Error> {
+    // The manifest holds the first and last key of every sorted file, of files that are gone too, and a key holds a
+    // user. Written anew at every change, which are few, it forgets with the files.
+    let mut options =
+        Options::default().get_options_from_string("max_manifest_file_size=1;max_manifest_space_amp_pct=0")?;
     options.create_if_missing(true);
     options.create_missing_column_families(true);
     match tuning.recovery {
@@ -288,7 +361,11 @@ fn database_options(tuning: &Tuning) -> Options {
     options.set_stats_dump_period_sec(0);
     options.set_max_log_file_size(1 << 20);
     options.set_keep_log_file_num(4);
-    options
+    // Its notes on compactions quote keys.
+    options.set_log_level(LogLevel::Warn);
+    options.enable_statistics();
+    options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+    Ok(options)
 }
 
 fn column_options(column: Column, tuning: &Tuning) -> Options {

@@ -4,25 +4,26 @@
 //! others are not could come back from a loss of power with holes that no check can tell from damage. For the same
 //! reason a damaged end of theirs does not keep the store from opening.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use celeris_model::{Decision, DecisionId, ModelName};
+use celeris_model::{Decision, DecisionId, ModelName, UserId};
 use parking_lot::Mutex;
 
-use crate::database::{Column, Database, Durability, Tuning};
+use crate::database::{Access, Column, Database, Durability, KeyRange, Tuning};
 use crate::envelope::{self, corrupt, unseal};
 use crate::error::StorageError;
-use crate::keys;
+use crate::keys::{self, KeyReader};
 use crate::store::Storage;
 
 /// Decisions that share one write at most.
 const BATCH_DECISIONS_MAX: usize = 256;
 
-const COLUMNS: &[Column] = &[Column::Decisions];
+const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor];
 
 enum Message {
     Write(Box<Decision>),
@@ -71,7 +72,43 @@ impl Decisions {
         self.flush();
         let mut batch = self.database.batch();
         batch.delete_prefix(Column::Decisions, &keys::of_model(model));
+        batch.delete_prefix(Column::DecidedFor, &keys::of_model(model));
         batch.commit(Durability::Synced)
+    }
+
+    /// Deletes one user's decisions, those that wait too.
+    fn erase(&self, models: &[ModelName], user: &UserId) -> Result<u64, StorageError> {
+        self.flush();
+        let mut erased = 0;
+        let mut touched = Vec::new();
+        let mut batch = self.database.batch();
+        for model in models {
+            let range = KeyRange::prefix(keys::all_decided_for(model, user));
+            let prefix = range.from.len();
+            let before = erased;
+            self.database.scan(Column::DecidedFor, range, Access::Lookup, |key, _| {
+                let id = KeyReader::new(&key[prefix..]).text().and_then(|id| DecisionId::new(id).ok());
+                let id = id.ok_or_else(|| corrupt(Column::DecidedFor, key, "its key names no decision"))?;
+                batch.delete(Column::Decisions, &keys::decision(model, &id));
+                batch.delete(Column::DecidedFor, key);
+                erased += 1;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if erased > before {
+                touched.push(model);
+            }
+        }
+        if erased == 0 {
+            return Ok(0);
+        }
+        batch.commit(Durability::Synced)?;
+        self.database.flush()?;
+        for model in touched {
+            let range = KeyRange::prefix(keys::of_model(model));
+            self.database.compact(Column::DecidedFor, &range)?;
+            self.database.compact(Column::Decisions, &range)?;
+        }
+        Ok(erased)
     }
 
     /// Writes what is queued, ends the writer, and moves everything into sorted files. A second call does nothing.
@@ -107,6 +144,11 @@ fn run(database: &Database, messages: &Receiver<Message>, dropped: &AtomicU64) {
                 Message::Write(decision) => {
                     let (key, value) = encode(&decision);
                     batch.put(Column::Decisions, &key, &value);
+                    batch.put(
+                        Column::DecidedFor,
+                        &keys::decided_for(&decision.model, &decision.user, &decision.id),
+                        &[],
+                    );
                     decisions += 1;
                 }
                 Message::Flush(done) => waiting.push(done),
@@ -154,6 +196,15 @@ impl Storage {
     /// Waits until every decision accepted so far can be read. Blocks the thread.
     pub fn flush_decisions(&self) {
         self.decisions().flush();
+    }
+
+    /// Deletes a user's decisions under these models and says how many there were. Returns once that is durable and the
+    /// bytes have left the sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left then, and it can be tried again.
+    pub fn erase_decisions(&self, models: &[ModelName], user: &UserId) -> Result<u64, StorageError> {
+        self.decisions().erase(models, user)
     }
 
     /// One decision.

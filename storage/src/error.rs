@@ -91,6 +91,18 @@ pub enum StorageError {
         /// The id.
         id: String,
     },
+    /// The id names an observation that was retracted, or erased with its user.
+    #[error("observation {id} was forgotten, and its id is not free; send a new observation under another id")]
+    ObservationForgotten {
+        /// The id.
+        id: String,
+    },
+    /// A correction or retraction names no observation of its user.
+    #[error("observation {id} cannot be corrected or retracted: that user has no observation of this id")]
+    NotAnObservation {
+        /// The id, in the form `~partition-sequence`.
+        id: String,
+    },
     /// A record is larger than any sound one.
     #[error("the record takes {bytes} bytes, more than the {} allowed; shorten its texts", RECORD_BYTES_MAX)]
     RecordTooLarge {

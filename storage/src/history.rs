@@ -6,7 +6,9 @@ use celeris_model::{ObservationId, Partition, Record, Sequence, StreamName, User
 
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::envelope::corrupt;
+use crate::erasures;
 use crate::error::StorageError;
+use crate::hashing::{Hashes, IdHash};
 use crate::keys::{self, KeyReader};
 use crate::record;
 use crate::store::Storage;
@@ -31,56 +33,57 @@ pub struct LogRange {
     pub up_to: Sequence,
 }
 
+/// What an observation id leads to.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+pub enum Lookup {
+    /// An event, as the log has it now.
+    Found {
+        /// Its user's partition.
+        partition: Partition,
+        /// Its place there.
+        sequence: Sequence,
+        /// Its record.
+        record: Record,
+    },
+    /// Retracted, or erased with its user. The id is not free.
+    Forgotten,
+    /// No event was ever called that.
+    Unknown,
+}
+
 impl Storage {
-    /// All events of one user, in the order of their epochs.
+    /// All events of one user that are not forgotten, in the order of their epochs. An observation has the label that
+    /// the last correction gave it; corrections and retractions are events of their own.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn history(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        let database = self.database();
-        let partition = Partition::of(user);
-        let mut sequences = Vec::new();
-        let range = KeyRange::prefix(keys::history_of(stream, user));
-        database.scan(Column::History, range, Access::Lookup, |key, value| {
-            sequences.push(decode_sequence(key, value)?);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let mut records = Vec::with_capacity(sequences.len());
-        for chunk in sequences.chunks(FETCH_RECORDS) {
-            let log_keys: Vec<Vec<u8>> = chunk.iter().map(|sequence| keys::log(stream, partition, *sequence)).collect();
-            let values = database.get_many(Column::Log, &log_keys)?;
-            for ((sequence, key), value) in chunk.iter().zip(&log_keys).zip(values) {
-                let value = value.ok_or_else(|| corrupt(Column::Log, key, MISSING))?;
-                records.push((*sequence, record::decode(key, &value)?));
-            }
-        }
-        Ok(records)
+        read(self.database(), stream, user)
     }
 
-    /// The epoch of a user's latest durable event; 0 for a user without any.
+    /// The epoch of a user's latest durable event, also of one that has been erased; 0 for a user without any.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn last_epoch(&self, stream: &StreamName, user: &UserId) -> Result<UserEpoch, StorageError> {
-        let prefix = keys::history_of(stream, user);
-        let Some(key) = self.database().last_key(Column::History, &prefix)? else { return Ok(UserEpoch(0)) };
-        let epoch = KeyReader::new(&key[prefix.len()..]).number();
-        epoch.map(UserEpoch).ok_or_else(|| corrupt(Column::History, &key, "its key ends in no epoch"))
+        last_epoch(self.database(), self.hashes(), stream, user)
     }
 
-    /// The observation of this id, whether the client gave it or the server made it.
+    /// What this id leads to, whether the client gave it or the server made it.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn observation(
-        &self,
-        stream: &StreamName,
-        id: &ObservationId,
-    ) -> Result<Option<(Partition, Sequence, Record)>, StorageError> {
-        find(self.database(), stream, id)
+    pub fn observation(&self, stream: &StreamName, id: &ObservationId) -> Result<Lookup, StorageError> {
+        if id.as_str().starts_with(SERVER_ID_SIGN) {
+            find_by_place(self.database(), stream, id)
+        } else {
+            find_by_hash(self.database(), stream, id, self.hashes().id(stream, id))
+        }
     }
 
-    /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks off.
+    /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks off. Forgotten ones
+    /// are skipped: sequences have gaps there.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -101,7 +104,9 @@ impl Storage {
         self.database().scan(Column::Log, bounds, Access::Sweep, |key, value| {
             let sequence = KeyReader::new(&key[prefix..]).number();
             let sequence = sequence.ok_or_else(|| corrupt(Column::Log, key, "its key ends in no sequence"))?;
-            outcome = visit(Sequence(sequence), record::decode(key, value)?);
+            if let Some(record) = record::decode(key, value)? {
+                outcome = visit(Sequence(sequence), record);
+            }
             Ok(if outcome.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(outcome)
@@ -122,24 +127,101 @@ impl Storage {
 
 const MISSING: &str = "an index names it, but it is not there";
 
-/// See [`Storage::observation`].
-pub(crate) fn find(
+/// See [`Storage::history`].
+pub(crate) fn read(
+    database: &Database,
+    stream: &StreamName,
+    user: &UserId,
+) -> Result<Vec<(Sequence, Record)>, StorageError> {
+    let partition = Partition::of(user);
+    let mut sequences = Vec::new();
+    let range = KeyRange::prefix(keys::history_of(stream, user));
+    database.scan(Column::History, range, Access::Lookup, |key, value| {
+        sequences.push(decode_sequence(key, value)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut records = Vec::with_capacity(sequences.len());
+    for chunk in sequences.chunks(FETCH_RECORDS) {
+        let log_keys: Vec<Vec<u8>> = chunk.iter().map(|sequence| keys::log(stream, partition, *sequence)).collect();
+        let values = database.get_many(Column::Log, &log_keys)?;
+        for ((sequence, key), value) in chunk.iter().zip(&log_keys).zip(values) {
+            let value = value.ok_or_else(|| corrupt(Column::Log, key, MISSING))?;
+            // A blank here was an event when the index was read.
+            records.extend(record::decode(key, &value)?.map(|record| (*sequence, record)));
+        }
+    }
+    Ok(records)
+}
+
+/// See [`Storage::last_epoch`].
+pub(crate) fn last_epoch(
+    database: &Database,
+    hashes: &Hashes,
+    stream: &StreamName,
+    user: &UserId,
+) -> Result<UserEpoch, StorageError> {
+    let prefix = keys::history_of(stream, user);
+    match database.last_key(Column::History, &prefix)? {
+        Some(key) => epoch_of(&key, prefix.len()),
+        None => erasures::last_epoch(database, stream, hashes.user(stream, user)),
+    }
+}
+
+fn epoch_of(key: &[u8], prefix: usize) -> Result<UserEpoch, StorageError> {
+    let epoch = KeyReader::new(&key[prefix..]).number();
+    epoch.map(UserEpoch).ok_or_else(|| corrupt(Column::History, key, "its key ends in no epoch"))
+}
+
+/// What a history entry says; `prefix` is the length of the key before the epoch.
+pub(crate) fn decode_entry(key: &[u8], prefix: usize, value: &[u8]) -> Result<(Sequence, UserEpoch), StorageError> {
+    Ok((decode_sequence(key, value)?, epoch_of(key, prefix)?))
+}
+
+/// Looks an id up that begins with [`SERVER_ID_SIGN`].
+pub(crate) fn find_by_place(
     database: &Database,
     stream: &StreamName,
     id: &ObservationId,
-) -> Result<Option<(Partition, Sequence, Record)>, StorageError> {
-    if id.as_str().starts_with(SERVER_ID_SIGN) {
-        let Some((partition, sequence)) = parse_server_id(id) else { return Ok(None) };
-        let key = keys::log(stream, partition, sequence);
-        let value = database.get(Column::Log, &key)?;
-        return value.map(|value| Ok((partition, sequence, record::decode(&key, &value)?))).transpose();
+) -> Result<Lookup, StorageError> {
+    match parse_server_id(id) {
+        Some((partition, sequence)) => at(database, stream, partition, sequence),
+        None => Ok(Lookup::Unknown),
     }
-    let id_key = keys::observation_id(stream, id);
-    let Some(place) = database.get(Column::ObservationIds, &id_key)? else { return Ok(None) };
+}
+
+/// Looks up an id that a client gave.
+pub(crate) fn find_by_hash(
+    database: &Database,
+    stream: &StreamName,
+    id: &ObservationId,
+    hash: IdHash,
+) -> Result<Lookup, StorageError> {
+    let id_key = keys::observation_id(stream, hash);
+    let Some(place) = database.get(Column::ObservationIds, &id_key)? else { return Ok(Lookup::Unknown) };
     let (partition, sequence) = decode_place(&id_key, &place)?;
+    let found = at(database, stream, partition, sequence)?;
+    match &found {
+        Lookup::Unknown => Err(corrupt(Column::Log, &keys::log(stream, partition, sequence), MISSING)),
+        Lookup::Found { record, .. } if record.observation_id.as_ref() != Some(id) => {
+            Err(corrupt(Column::ObservationIds, &id_key, "it leads to a record of another id"))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// What is at one place of the log.
+pub(crate) fn at(
+    database: &Database,
+    stream: &StreamName,
+    partition: Partition,
+    sequence: Sequence,
+) -> Result<Lookup, StorageError> {
     let key = keys::log(stream, partition, sequence);
-    let value = database.get(Column::Log, &key)?.ok_or_else(|| corrupt(Column::Log, &key, MISSING))?;
-    Ok(Some((partition, sequence, record::decode(&key, &value)?)))
+    let Some(value) = database.get(Column::Log, &key)? else { return Ok(Lookup::Unknown) };
+    Ok(match record::decode(&key, &value)? {
+        Some(record) => Lookup::Found { partition, sequence, record },
+        None => Lookup::Forgotten,
+    })
 }
 
 /// The id by which an observation goes: the client's, or the place in the log where the client gave none.

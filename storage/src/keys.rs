@@ -11,18 +11,26 @@
 //! |-------------------|--------------------------------------------|-------------------------------------------|
 //! | `log`             | stream, partition, sequence                | sealed [record](crate::record)            |
 //! | `history`         | stream, partition, user, user epoch        | sequence as a varint                      |
-//! | `observation_ids` | stream, observation id                     | partition byte, sequence as a varint      |
+//! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
 //! | `item_features`   | model, item                                | sealed revision, features                 |
 //! | `frozen`          | model, version, item                       | sealed offset, features                   |
 //! | `catalog`         | the parts of the [`crate::CatalogKey`]     | sealed JSON                               |
+//! | `erasures`        | byte 0                                     | sealed key of the hashes, 16 bytes        |
+//! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |
+//! |                   | byte 2, stream, partition, sequence        | sealed [erasure](crate::Erasure)          |
+//! |                   | byte 3, stream, partition, sequence        | sealed range to [scrub](crate::scrub)     |
 //! | `decisions`       | model, decision id                         | sealed decision                           |
+//! | `decided_for`     | model, user, decision id                   | nothing                                   |
 //!
-//! The last one lies in a database of its own. "Sealed" is explained in [`crate::envelope`].
+//! The last two lie in a database of their own. "Sealed" is explained in [`crate::envelope`].
+//!
+//! [hash]: crate::hashing
 
-use celeris_model::{
-    DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
-};
+use celeris_model::{DecisionId, ItemId, ModelName, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
+
+use crate::database::KeyRange;
+use crate::hashing::{IdHash, UserHash};
 
 /// The longest text part, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 256;
@@ -38,6 +46,12 @@ fn push_number(key: &mut Vec<u8>, number: u64) {
     let significant = &bytes[number.leading_zeros() as usize / 8..];
     key.push(u8::try_from(significant.len()).expect("at most eight"));
     key.extend_from_slice(significant);
+}
+
+fn with_texts_after<'a>(first: u8, texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let mut key = vec![first];
+    texts.into_iter().for_each(|text| push_text(&mut key, text));
+    key
 }
 
 fn with_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
@@ -60,16 +74,19 @@ pub(crate) fn of_model(model: &ModelName) -> Vec<u8> {
 
 /// One record of the log.
 pub(crate) fn log(stream: &StreamName, partition: Partition, sequence: Sequence) -> Vec<u8> {
+    placed(of_stream(stream), partition, sequence)
+}
+
+/// All history entries of a partition.
+pub(crate) fn history_of_partition(stream: &StreamName, partition: Partition) -> Vec<u8> {
     let mut key = of_stream(stream);
     key.push(partition.index());
-    push_number(&mut key, sequence.0);
     key
 }
 
 /// All history entries of one user.
 pub(crate) fn history_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
-    let mut key = of_stream(stream);
-    key.push(Partition::of(user).index());
+    let mut key = history_of_partition(stream, Partition::of(user));
     push_text(&mut key, user.as_str());
     key
 }
@@ -81,9 +98,54 @@ pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> V
     key
 }
 
-/// A client's observation id.
-pub(crate) fn observation_id(stream: &StreamName, id: &ObservationId) -> Vec<u8> {
-    with_texts([stream.as_str(), id.as_str()])
+/// A client's observation id. The id itself is in the record only, so that it goes with the record.
+pub(crate) fn observation_id(stream: &StreamName, id: IdHash) -> Vec<u8> {
+    let mut key = of_stream(stream);
+    key.extend_from_slice(&id.bytes());
+    key
+}
+
+/// The key of the hashes.
+pub(crate) const HASH_KEY: &[u8] = &[0];
+
+/// The epoch that an erased user has come to.
+pub(crate) fn erased_user(stream: &StreamName, user: UserHash) -> Vec<u8> {
+    let mut key = erased_users_of(stream);
+    key.extend_from_slice(&user.bytes());
+    key
+}
+
+/// The epochs of all erased users of a stream.
+pub(crate) fn erased_users_of(stream: &StreamName) -> Vec<u8> {
+    with_texts_after(1, [stream.as_str()])
+}
+
+/// One erasure.
+pub(crate) fn erasure(stream: &StreamName, partition: Partition, at: Sequence) -> Vec<u8> {
+    placed(erasures_of(stream), partition, at)
+}
+
+/// All erasures of a stream.
+pub(crate) fn erasures_of(stream: &StreamName) -> Vec<u8> {
+    with_texts_after(2, [stream.as_str()])
+}
+
+/// One range whose old bytes are still on the disk, named by the amendment that blanked records in it.
+pub(crate) fn unscrubbed(stream: &StreamName, partition: Partition, at: Sequence) -> Vec<u8> {
+    placed(with_texts_after(UNSCRUBBED, [stream.as_str()]), partition, at)
+}
+
+/// All such ranges.
+pub(crate) fn all_unscrubbed() -> KeyRange {
+    KeyRange { from: vec![UNSCRUBBED], to: vec![UNSCRUBBED + 1] }
+}
+
+const UNSCRUBBED: u8 = 3;
+
+fn placed(mut key: Vec<u8>, partition: Partition, sequence: Sequence) -> Vec<u8> {
+    key.push(partition.index());
+    push_number(&mut key, sequence.0);
+    key
 }
 
 /// An item's attributes.
@@ -112,6 +174,16 @@ pub(crate) fn catalog(parts: &[String]) -> Vec<u8> {
 /// One ranking.
 pub(crate) fn decision(model: &ModelName, id: &DecisionId) -> Vec<u8> {
     with_texts([model.as_str(), id.as_str()])
+}
+
+/// One decision among those for a user.
+pub(crate) fn decided_for(model: &ModelName, user: &UserId, id: &DecisionId) -> Vec<u8> {
+    with_texts([model.as_str(), user.as_str(), id.as_str()])
+}
+
+/// The decisions for a user.
+pub(crate) fn all_decided_for(model: &ModelName, user: &UserId) -> Vec<u8> {
+    with_texts([model.as_str(), user.as_str()])
 }
 
 /// The least key that is greater than every key beginning with `prefix`.
@@ -174,7 +246,10 @@ pub(crate) fn hex(key: &[u8]) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
+    use celeris_model::ObservationId;
+
     use super::*;
+    use crate::hashing::Hashes;
 
     #[test]
     fn keys_are_what_existing_stores_hold() {
@@ -184,10 +259,16 @@ mod tests {
         let user = UserId::new("alice").unwrap();
         let item_id = ItemId::new("m1").unwrap();
         let partition = Partition::of(&user);
+        let (hashes, id) = (Hashes::new([7; 16]), ObservationId::new("o-1").unwrap());
         let cases = [
             (log(&stream, partition, Sequence(0x0102)), "0466696c6d7330020102"),
             (history(&stream, &user, UserEpoch(7)), "0466696c6d733004616c6963650107"),
-            (observation_id(&stream, &ObservationId::new("o-1").unwrap()), "0466696c6d73026f2d31"),
+            (observation_id(&stream, hashes.id(&stream, &id)), "0466696c6d73f32493c1e92d26e67061a057298e575a"),
+            (HASH_KEY.to_vec(), "00"),
+            (erased_user(&stream, hashes.user(&stream, &user)), "010466696c6d737efbf20eba81e7314a9bf48f2f3099da"),
+            (erasure(&stream, partition, Sequence(5)), "020466696c6d73300105"),
+            (unscrubbed(&stream, partition, Sequence(5)), "030466696c6d73300105"),
+            (decided_for(&model, &user, &DecisionId::new("d").unwrap()), "0466696c6d7304616c6963650064"),
             (item(&stream, &item_id), "0466696c6d73016d31"),
             (item_features(&model, &item_id), "0466696c6d73016d31"),
             (frozen(&model, VersionId(3), &item_id), "0466696c6d730103016d31"),

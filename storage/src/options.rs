@@ -1,5 +1,7 @@
 //! The bounds of the store's queues and memory.
 
+use std::time::Duration;
+
 /// How much the store may hold in memory and in its queues. Every bound has a sound default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageOptions {
@@ -17,6 +19,9 @@ pub struct StorageOptions {
     pub block_cache_bytes: usize,
     /// Memory for writes that are not in sorted files yet; half of it in addition for decisions.
     pub write_buffer_bytes: usize,
+    /// How long the bytes of retracted and erased records may stay on the disk before the background thread begins to
+    /// remove them, so that those of several go together. Closing the store removes them too.
+    pub scrub_delay: Duration,
     /// Write-ahead log on disk after which the oldest writes are moved to sorted files. Bounds the time of recovery.
     pub wal_bytes_max: u64,
 }
@@ -31,6 +36,7 @@ impl Default for StorageOptions {
             decision_queue_max: 8192,
             block_cache_bytes: 128 << 20,
             write_buffer_bytes: 64 << 20,
+            scrub_delay: Duration::from_secs(60),
             wal_bytes_max: 128 << 20,
         }
     }

@@ -1,56 +1,61 @@
-//! How a log record is stored: the stored form is its own type, so that the model's can change without the disk's.
+//! How a log record is stored.
 //!
-//! What the key says (stream, partition, sequence) is not repeated, what is usual takes one byte: a weight of 1, a
-//! prediction by the model that bears the stream's name, an id made by the server.
+//! What the key says (stream, partition, sequence) is not repeated, and what is usual takes no bytes: two bytes of flags
+//! (one, where only bits of the first are set) say which of the rare parts are there. In this order:
+//!
+//! | part           | there                                       | form                                            |
+//! |----------------|---------------------------------------------|-------------------------------------------------|
+//! | flags          | always                                      | varint: the kind in three bits, then [`Flags`]  |
+//! | user, epoch    | always                                      | text, varint                                    |
+//! | item           | unless `NO_ITEM`                            | text                                            |
+//! | label          | always                                      | float                                           |
+//! | weight         | `WEIGHT`: it is not 1                       | float                                           |
+//! | feedback       | `FEEDBACK`                                  | text                                            |
+//! | timestamp      | always                                      | signed milliseconds                             |
+//! | observation id | `OBSERVATION_ID`: the client gave one       | text                                            |
+//! | decision       | `DECISION`                                  | text, flags, then slot and propensity if known  |
+//! | predictions    | always one, by the stream's own model, …    | version, float                                  |
+//! |                | … unless `PREDICTIONS`                      | count, then for each: model, version, float     |
+//! | first label    | `FIRST_LABEL`                               | float                                           |
+//! | targets        | `TARGETS`                                   | count, differences                              |
+//!
+//! [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
 
 use celeris_model::{
     DecisionFacts, DecisionId, ItemId, ModelName, ObservationId, Prediction, Record, RecordKind, Sequence, StreamName,
     Timestamp, UserEpoch, UserId, VersionId,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::database::Column;
 use crate::envelope::{self, corrupt, unseal};
 use crate::error::StorageError;
 use crate::keys::KeyReader;
+use crate::wire::{Reader, Writer};
 
-/// Field order is the order on disk (postcard).
-#[derive(Serialize, Deserialize)]
-struct StoredRecord {
-    /// See [`kind_number`].
-    kind: u8,
-    user: UserId,
-    user_epoch: u64,
-    item: Option<ItemId>,
-    label: f32,
-    /// `None` is 1.
-    weight: Option<f32>,
-    feedback: Option<String>,
-    timestamp_ms: i64,
-    observation_id: Option<ObservationId>,
-    decision: Option<StoredFacts>,
-    predictions: Vec<StoredPrediction>,
-    first_label: Option<f32>,
-    targets: Vec<u64>,
+/// Which parts are there.
+struct Flags;
+
+impl Flags {
+    const KIND: u64 = 0b111;
+    const OBSERVATION_ID: u64 = 1 << 3;
+    const PREDICTIONS: u64 = 1 << 4;
+    const WEIGHT: u64 = 1 << 5;
+    const FEEDBACK: u64 = 1 << 6;
+    const DECISION: u64 = 1 << 7;
+    const FIRST_LABEL: u64 = 1 << 8;
+    const TARGETS: u64 = 1 << 9;
+    const NO_ITEM: u64 = 1 << 10;
+    const ALL: u64 = (1 << 11) - 1;
+
+    const SLOT: u64 = 1;
+    const PROPENSITY: u64 = 1 << 1;
+    const POOL: u64 = 1 << 2;
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredFacts {
-    id: DecisionId,
-    slot: Option<u32>,
-    propensity: Option<f32>,
-    pool: bool,
-}
+/// In the place of a kind.
+const BLANK: u64 = 4;
 
-#[derive(Serialize, Deserialize)]
-struct StoredPrediction {
-    /// `None` is the model of the stream's own name.
-    model: Option<ModelName>,
-    version: u64,
-    predicted: f32,
-}
-
-fn kind_number(kind: RecordKind) -> u8 {
+fn kind_number(kind: RecordKind) -> u64 {
     match kind {
         RecordKind::Observe => 0,
         RecordKind::Correct => 1,
@@ -59,87 +64,169 @@ fn kind_number(kind: RecordKind) -> u8 {
     }
 }
 
-fn kind_of(number: u8) -> Option<RecordKind> {
-    [RecordKind::Observe, RecordKind::Correct, RecordKind::Retract, RecordKind::Erase].get(usize::from(number)).copied()
+fn kind_of(number: u64) -> Option<RecordKind> {
+    let kinds = [RecordKind::Observe, RecordKind::Correct, RecordKind::Retract, RecordKind::Erase];
+    kinds.get(usize::try_from(number).ok()?).copied()
+}
+
+fn flag(is_set: bool, flag: u64) -> u64 {
+    if is_set { flag } else { 0 }
+}
+
+fn own_prediction<'a>(stream: &StreamName, record: &'a Record) -> Option<&'a Prediction> {
+    let [prediction] = record.predictions.as_slice() else { return None };
+    (prediction.model.as_str() == stream.as_str()).then_some(prediction)
 }
 
 /// The record as a value that is complete but for its seal, which needs the key and so the sequence.
 pub(crate) fn encode(stream: &StreamName, record: &Record) -> Vec<u8> {
-    let stored = StoredRecord {
-        kind: kind_number(record.kind),
-        user: record.user.clone(),
-        user_epoch: record.user_epoch.0,
-        item: record.item.clone(),
-        label: record.label,
-        weight: (record.weight != 1.0).then_some(record.weight),
-        feedback: record.feedback.clone(),
-        timestamp_ms: record.timestamp.0,
-        observation_id: record.observation_id.clone(),
-        decision: record.decision.as_ref().map(|facts| StoredFacts {
-            id: facts.id.clone(),
-            slot: facts.slot,
-            propensity: facts.propensity,
-            pool: facts.pool,
-        }),
-        predictions: record
-            .predictions
-            .iter()
-            .map(|prediction| StoredPrediction {
-                model: (prediction.model.as_str() != stream.as_str()).then(|| prediction.model.clone()),
-                version: prediction.version.0,
-                predicted: prediction.predicted,
-            })
-            .collect(),
-        first_label: record.first_label,
-        targets: record.targets.iter().map(|sequence| sequence.0).collect(),
-    };
-    postcard::to_extend(&stored, envelope::begin()).expect("a vector takes any bytes, and every length is known")
+    let own = own_prediction(stream, record);
+    let flags = kind_number(record.kind)
+        | flag(record.observation_id.is_some(), Flags::OBSERVATION_ID)
+        | flag(own.is_none(), Flags::PREDICTIONS)
+        | flag(record.weight != 1.0, Flags::WEIGHT)
+        | flag(record.feedback.is_some(), Flags::FEEDBACK)
+        | flag(record.decision.is_some(), Flags::DECISION)
+        | flag(record.first_label.is_some(), Flags::FIRST_LABEL)
+        | flag(!record.targets.is_empty(), Flags::TARGETS)
+        | flag(record.item.is_none(), Flags::NO_ITEM);
+    let mut value = Writer(envelope::begin());
+    value.varint(flags);
+    value.text(record.user.as_str());
+    value.varint(record.user_epoch.0);
+    if let Some(item) = &record.item {
+        value.text(item.as_str());
+    }
+    value.float(record.label);
+    if record.weight != 1.0 {
+        value.float(record.weight);
+    }
+    if let Some(feedback) = &record.feedback {
+        value.text(feedback);
+    }
+    value.signed(record.timestamp.0);
+    if let Some(id) = &record.observation_id {
+        value.text(id.as_str());
+    }
+    if let Some(decision) = &record.decision {
+        encode_decision(&mut value, decision);
+    }
+    match own {
+        Some(prediction) => {
+            value.varint(prediction.version.0);
+            value.float(prediction.predicted);
+        }
+        None => {
+            value.varint(record.predictions.len() as u64);
+            for Prediction { model, version, predicted } in &record.predictions {
+                value.text(model.as_str());
+                value.varint(version.0);
+                value.float(*predicted);
+            }
+        }
+    }
+    if let Some(label) = record.first_label {
+        value.float(label);
+    }
+    if !record.targets.is_empty() {
+        value.ascending(record.targets.iter().map(|sequence| sequence.0));
+    }
+    value.0
 }
 
-/// The record under the log key `key`.
+fn encode_decision(value: &mut Writer, facts: &DecisionFacts) {
+    value.text(facts.id.as_str());
+    value.varint(
+        flag(facts.slot.is_some(), Flags::SLOT)
+            | flag(facts.propensity.is_some(), Flags::PROPENSITY)
+            | flag(facts.pool, Flags::POOL),
+    );
+    if let Some(slot) = facts.slot {
+        value.varint(u64::from(slot));
+    }
+    if let Some(propensity) = facts.propensity {
+        value.float(propensity);
+    }
+}
+
+/// What takes the place of a forgotten record, but for its seal.
+pub(crate) fn blank() -> Vec<u8> {
+    let mut value = Writer(envelope::begin());
+    value.varint(BLANK);
+    value.0
+}
+
+/// The record under the log key `key`; `None` for a blank.
 ///
 /// # Errors
 /// [`StorageError::Corrupt`].
-pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Record, StorageError> {
+pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Option<Record>, StorageError> {
     let body = unseal(Column::Log, key, value)?;
-    let stored: StoredRecord =
-        postcard::from_bytes(body).map_err(|error| corrupt(Column::Log, key, &error.to_string()))?;
+    let mut body = Reader(body);
     let stream = KeyReader::new(key).text().ok_or_else(|| corrupt(Column::Log, key, "its key names no stream"))?;
-    let kind = kind_of(stored.kind).ok_or_else(|| corrupt(Column::Log, key, "its kind is unknown"))?;
-    let own_model = |model: Option<ModelName>| match model {
-        Some(model) => Ok(model),
-        None => ModelName::new(stream).map_err(|error| corrupt(Column::Log, key, &error.to_string())),
+    let unreadable = || corrupt(Column::Log, key, "its body is not that of a record");
+    let flags = body.varint().filter(|flags| flags & !Flags::ALL == 0).ok_or_else(unreadable)?;
+    let record = match flags {
+        BLANK => None,
+        _ => Some(decode_body(flags, stream, &mut body).ok_or_else(unreadable)?),
     };
-    Ok(Record {
-        kind,
-        user: stored.user,
-        user_epoch: UserEpoch(stored.user_epoch),
-        item: stored.item,
-        label: stored.label,
-        weight: stored.weight.unwrap_or(1.0),
-        feedback: stored.feedback,
-        timestamp: Timestamp(stored.timestamp_ms),
-        observation_id: stored.observation_id,
-        decision: stored.decision.map(|facts| DecisionFacts {
-            id: facts.id,
-            slot: facts.slot,
-            propensity: facts.propensity,
-            pool: facts.pool,
-        }),
-        predictions: stored
-            .predictions
-            .into_iter()
-            .map(|prediction| {
-                Ok(Prediction {
-                    model: own_model(prediction.model)?,
-                    version: VersionId(prediction.version),
-                    predicted: prediction.predicted,
-                })
-            })
-            .collect::<Result<_, StorageError>>()?,
-        first_label: stored.first_label,
-        targets: stored.targets.into_iter().map(Sequence).collect(),
+    if body.0.is_empty() { Ok(record) } else { Err(unreadable()) }
+}
+
+fn decode_body(flags: u64, stream: &str, body: &mut Reader) -> Option<Record> {
+    let has = |flag| flags & flag != 0;
+    Some(Record {
+        kind: kind_of(flags & Flags::KIND)?,
+        user: UserId::new(body.text()?).ok()?,
+        user_epoch: UserEpoch(body.varint()?),
+        item: if has(Flags::NO_ITEM) { None } else { Some(ItemId::new(body.text()?).ok()?) },
+        label: body.float()?,
+        weight: if has(Flags::WEIGHT) { body.float()? } else { 1.0 },
+        feedback: if has(Flags::FEEDBACK) { Some(body.text()?.to_owned()) } else { None },
+        timestamp: Timestamp(body.signed()?),
+        observation_id: match has(Flags::OBSERVATION_ID) {
+            true => Some(ObservationId::new(body.text()?).ok()?),
+            false => None,
+        },
+        decision: if has(Flags::DECISION) { Some(decode_decision(body)?) } else { None },
+        predictions: match has(Flags::PREDICTIONS) {
+            true => decode_predictions(body)?,
+            false => vec![Prediction {
+                model: ModelName::new(stream).ok()?,
+                version: VersionId(body.varint()?),
+                predicted: body.float()?,
+            }],
+        },
+        first_label: if has(Flags::FIRST_LABEL) { Some(body.float()?) } else { None },
+        targets: match has(Flags::TARGETS) {
+            true => body.ascending()?.into_iter().map(Sequence).collect(),
+            false => Vec::new(),
+        },
     })
+}
+
+fn decode_decision(body: &mut Reader) -> Option<DecisionFacts> {
+    let id = DecisionId::new(body.text()?).ok()?;
+    let flags = body.varint()?;
+    Some(DecisionFacts {
+        id,
+        slot: if flags & Flags::SLOT != 0 { Some(u32::try_from(body.varint()?).ok()?) } else { None },
+        propensity: if flags & Flags::PROPENSITY != 0 { Some(body.float()?) } else { None },
+        pool: flags & Flags::POOL != 0,
+    })
+}
+
+fn decode_predictions(body: &mut Reader) -> Option<Vec<Prediction>> {
+    let count = body.varint()?;
+    (0..count)
+        .map(|_| {
+            Some(Prediction {
+                model: ModelName::new(body.text()?).ok()?,
+                version: VersionId(body.varint()?),
+                predicted: body.float()?,
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -194,6 +281,8 @@ mod tests {
                 version: VersionId(1),
                 predicted: 0.0,
             }],
+            first_label: Some(-1.0),
+            targets: vec![Sequence(3), Sequence(300)],
             ..usual()
         }
     }
@@ -212,20 +301,38 @@ mod tests {
         for (record, expected) in cases {
             let (key, value) = stored(&record);
             assert_eq!(keys::hex(&value), expected);
-            assert_eq!(decode(&key, &value).unwrap(), record);
+            assert_eq!(decode(&key, &value).unwrap(), Some(record));
         }
     }
 
-    const USUAL: &str = "010005616c696365ac0201026d3100009040000080a0abfef962000001000200005040c8c0fbda";
-    const FULL: &str = "010105616c696365ac0201026d310000904001000000400105636c69636b0101036f2d31010164010301000000\
-        3f010101056f746865720100000000b3745523";
+    #[test]
+    fn a_blank_says_nothing_and_no_bytes_too_many_are_taken() {
+        let key = keys::log(&stream(), Partition::of(&usual().user), Sequence(9));
+        let mut value = blank();
+        envelope::seal(&key, &mut value);
+        assert_eq!(keys::hex(&value), "010469f650d7");
+        assert_eq!(decode(&key, &value).unwrap(), None);
+        for record in [usual(), full()] {
+            let whole = encode(&stream(), &record);
+            for length in 1..=whole.len() + 1 {
+                let mut value: Vec<u8> = whole.iter().copied().chain([0]).take(length).collect();
+                envelope::seal(&key, &mut value);
+                let decoded = decode(&key, &value);
+                assert_eq!(decoded.is_ok(), length == whole.len(), "length {length}: {decoded:?}");
+            }
+        }
+    }
+
+    const USUAL: &str = "010005616c696365ac02026d310000904080a0abfef9620200005040a242a953";
+    const FULL: &str = "01f90705616c696365ac02026d31000090400000004005636c69636b01036f2d31016407030000003f01056f74686572\
+        0100000000000080bf0203a90217e11765";
 
     #[test]
     fn every_kind_and_a_missing_item_come_back() {
         for kind in [RecordKind::Observe, RecordKind::Correct, RecordKind::Retract, RecordKind::Erase] {
             let record = Record { kind, item: None, predictions: Vec::new(), ..usual() };
             let (key, value) = stored(&record);
-            assert_eq!(decode(&key, &value).unwrap(), record);
+            assert_eq!(decode(&key, &value).unwrap(), Some(record));
         }
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use celeris_model::StreamName;
 use parking_lot::Mutex;
 
-use crate::database::{Batch, BlockCache, Column, Database, Durability, Recovery, Tuning};
+use crate::database::{Batch, BlockCache, BytesWritten, Column, Database, Durability, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
+use crate::hashing::Hashes;
 use crate::log::{Append, Appended, CommitPosition, Log, LogCounters};
 use crate::options::StorageOptions;
+use crate::scrub::Scrubber;
 use crate::{keys, verify, wal_check};
 
 /// One node's store. Cheap to clone: clones share one open directory, which closes with the last of them.
@@ -22,6 +24,8 @@ pub struct Storage {
 
 struct Inner {
     log: Log,
+    hashes: Arc<Hashes>,
+    scrubber: Arc<Scrubber>,
     decisions: Decisions,
     database: Arc<Database>,
     /// Held while a revision is chosen and written, so that no two writes choose the same.
@@ -56,8 +60,12 @@ impl Storage {
         let tuning =
             Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
         let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
-        let log = Log::start(Arc::clone(&database), watermarks, options)?;
-        let inner = Inner { log, decisions, database, revisions: Mutex::new(()), directory };
+        let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
+        let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
+        let views = (Arc::clone(&hashes), Arc::clone(&scrubber));
+        let log = Log::start(Arc::clone(&database), views, watermarks, options)?;
+        scrubber.start(log.shared_progress())?;
+        let inner = Inner { log, hashes, scrubber, decisions, database, revisions: Mutex::new(()), directory };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -67,8 +75,8 @@ impl Storage {
         self.inner.directory.path()
     }
 
-    /// Commits what is queued, writes the decisions that wait, and leaves an empty write-ahead log behind. Later writes
-    /// are [`StorageError::Closed`], reads go on. Dropping the last clone does the same. Blocks the thread.
+    /// Commits what is queued, writes the decisions that wait, removes the bytes of forgotten records from the disk, and
+    /// leaves an empty write-ahead log behind. Later writes are [`StorageError::Closed`], reads go on. Dropping the last clone does the same. Blocks the thread.
     ///
     /// # Errors
     /// `Poisoned` or `Database`; what was acknowledged is durable all the same.
@@ -82,9 +90,23 @@ impl Storage {
     /// queued, is not enqueued: the answer is the first one. A client that repeats an id that the server made
     /// (`~partition-sequence`) is answered with that record; it cannot name a new one.
     ///
+    /// *Amendments* change records before them, in the same atomic write:
+    ///
+    /// - `Correct` with `targets` of one observation and a new `label`: that observation has the new label from then on,
+    ///   and the first one ever sent as `first_label`.
+    /// - `Retract` with `targets` of one observation: a blank takes the place of the observation, and of corrections of
+    ///   it, which join the `targets`. Its id stays taken.
+    /// - `Erase`: a blank takes the place of every record of the user, and all are its `targets`. The user's ids stay
+    ///   taken, the epoch goes on, and the stored record names a keyed hash in the user's place.
+    ///
+    /// The store fills in the amendment's other fields: item and observation id are those of the observation, where they
+    /// may stay. The caller guarantees that it holds off other appends for the user, and that everything of the user is
+    /// durable, when it appends an amendment; it blocks the thread to read what it changes. Until the amendment is durable
+    /// itself, reads find the log as it was before.
+    ///
     /// # Errors
-    /// `Overloaded`, `Poisoned`, `Closed`, `ReservedId` or `RecordTooLarge`, with nothing enqueued; or what reading the
-    /// index of ids can fail with.
+    /// `Overloaded`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or `RecordTooLarge`,
+    /// with nothing enqueued; or what reading can fail with.
     pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
         self.inner.log.append(append)
     }
@@ -117,6 +139,28 @@ impl Storage {
         self.inner.log.counters()
     }
 
+    /// Bytes that observations, items and the catalog have cost on the disk since the store was opened: RocksDB's own
+    /// count.
+    #[must_use]
+    pub fn bytes_written(&self) -> BytesWritten {
+        self.inner.database.bytes_written()
+    }
+
+    /// Removes the bytes of retracted and erased records from the disk now instead of later. Blocks the thread for as
+    /// long as it takes to rewrite the partitions concerned.
+    ///
+    /// # Errors
+    /// `Poisoned`, `CorruptLog` or `Database`; it is tried again in the background.
+    pub fn scrub(&self) -> Result<(), StorageError> {
+        self.inner.scrubber.scrub(self.inner.log.progress())
+    }
+
+    /// Retractions and erasures whose bytes are still on the disk.
+    #[must_use]
+    pub fn unscrubbed(&self) -> usize {
+        self.inner.scrubber.waiting()
+    }
+
     /// Deletes a stream: its items at once, its records and ids behind what is in the queue. The answer is the position
     /// at which that is durable. The caller guarantees that no append of the stream is under way.
     ///
@@ -135,6 +179,10 @@ impl Storage {
 
     pub(crate) fn log(&self) -> &Log {
         &self.inner.log
+    }
+
+    pub(crate) fn hashes(&self) -> &Hashes {
+        &self.inner.hashes
     }
 
     pub(crate) fn decisions(&self) -> &Decisions {
@@ -162,8 +210,10 @@ impl Storage {
 impl Inner {
     fn close(&self) -> Result<(), StorageError> {
         self.log.stop();
+        self.scrubber.stop();
         self.decisions.stop()?;
         self.log.progress().health()?;
+        self.scrubber.scrub(self.log.progress())?;
         self.database.flush()
     }
 }

@@ -1,152 +1,322 @@
-//! The log against a naive one in memory, under random appends, repeats, deletions and reopenings.
+//! The log against a naive one in memory, under random appends, repeats, amendments, deletions and reopenings.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
-use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch};
-use celeris_storage::{Append, Appended, LogRange, Storage};
+use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
+use celeris_storage::{Append, Appended, CommitPosition, Erasure, LogRange, Lookup, Storage, StorageError};
 use proptest::prelude::*;
-use scenario::{assert_consistent, id, log_of, observation, open, stream, user};
+use scenario::{amendment, assert_consistent, id, log_of, observation, open, stream, user};
 
 const STREAMS: [&str; 3] = ["a", "ab", "b"];
 const USERS: usize = 5;
+const IDS: u8 = 12;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Append { stream: usize, user: usize, id: Option<u8>, kind: RecordKind },
+    Observe {
+        stream: usize,
+        user: usize,
+        id: Option<u8>,
+    },
+    /// A correction or retraction of any record of the user's partition, or of one that is not there.
+    Amend {
+        stream: usize,
+        user: usize,
+        pick: prop::sample::Index,
+        kind: RecordKind,
+    },
+    Erase {
+        stream: usize,
+        user: usize,
+    },
     DeleteStream(usize),
     Reopen,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let kind =
-        prop_oneof![4 => Just(RecordKind::Observe), 1 => Just(RecordKind::Correct), 1 => Just(RecordKind::Erase)];
-    let append = (0..STREAMS.len(), 0..USERS, prop::option::of(0..12_u8), kind)
-        .prop_map(|(stream, user, id, kind)| Step::Append { stream, user, id, kind });
-    prop_oneof![60 => append, 1 => (0..STREAMS.len()).prop_map(Step::DeleteStream), 2 => Just(Step::Reopen)]
+    let place = || (0..STREAMS.len(), 0..USERS);
+    let observe =
+        (place(), prop::option::of(0..IDS)).prop_map(|((stream, user), id)| Step::Observe { stream, user, id });
+    let kind = prop_oneof![Just(RecordKind::Correct), Just(RecordKind::Retract)];
+    let amend = (place(), any::<prop::sample::Index>(), kind).prop_map(|((stream, user), pick, kind)| Step::Amend {
+        stream,
+        user,
+        pick,
+        kind,
+    });
+    prop_oneof![
+        60 => observe,
+        30 => amend,
+        4 => place().prop_map(|(stream, user)| Step::Erase { stream, user }),
+        1 => (0..STREAMS.len()).prop_map(Step::DeleteStream),
+        3 => Just(Step::Reopen),
+    ]
 }
 
-/// Records by stream, in order of arrival, with their places.
+/// One place of the log. A forgotten record is `None`.
+type Place = (Partition, Sequence, Option<Record>);
+
+/// What one stream should hold.
 #[derive(Default)]
-struct Oracle {
-    log: BTreeMap<usize, Vec<(Partition, Sequence, Record)>>,
+struct Stream {
+    /// In order of arrival.
+    places: Vec<Place>,
+    /// Where in `places` an id leads.
+    ids: HashMap<String, usize>,
+    epochs: HashMap<UserId, u64>,
+    erasures: Vec<Erasure>,
 }
 
-impl Oracle {
-    fn epoch(&self, stream: usize, name: &str) -> u64 {
-        self.log.get(&stream).map_or(0, |log| log.iter().filter(|(.., r)| r.user == user(name)).count() as u64)
+impl Stream {
+    fn sequence(&self, partition: Partition) -> Sequence {
+        Sequence(self.places.iter().filter(|(p, ..)| *p == partition).count() as u64 + 1)
     }
 
-    fn named(&self, stream: usize, record: &Record) -> Option<&(Partition, Sequence, Record)> {
-        record.observation_id.as_ref()?;
-        let takes_name = |r: &Record| r.kind == RecordKind::Observe && r.observation_id == record.observation_id;
-        self.log.get(&stream)?.iter().find(|(.., r)| takes_name(r)).filter(|_| record.kind == RecordKind::Observe)
+    fn at(&self, partition: Partition, sequence: Sequence) -> Option<usize> {
+        self.places.iter().position(|(p, s, _)| (*p, *s) == (partition, sequence))
     }
 
-    fn push(&mut self, stream: usize, record: Record) -> (Partition, Sequence) {
-        let log = self.log.entry(stream).or_default();
-        let partition = Partition::of(&record.user);
-        let sequence = Sequence(log.iter().filter(|(p, ..)| *p == partition).count() as u64 + 1);
-        log.push((partition, sequence, record));
+    fn epoch(&self, user: &UserId) -> u64 {
+        self.epochs.get(user).copied().unwrap_or(0)
+    }
+
+    /// Puts a record of `user` at the end.
+    fn push(&mut self, user: &UserId, record: Record) -> (Partition, Sequence) {
+        let partition = Partition::of(user);
+        let sequence = self.sequence(partition);
+        self.epochs.insert(user.clone(), record.user_epoch.0);
+        self.places.push((partition, sequence, Some(record)));
         (partition, sequence)
     }
+
+    /// Takes away what `goes`, and says where it was.
+    fn blank(&mut self, goes: impl Fn(Sequence, &Record) -> bool) -> Vec<Sequence> {
+        let mut blanked = Vec::new();
+        for (_, sequence, record) in &mut self.places {
+            if record.take_if(|record| goes(*sequence, record)).is_some() {
+                blanked.push(*sequence);
+            }
+        }
+        blanked
+    }
+
+    fn lookup(&self, text: &str) -> Lookup {
+        match self.ids.get(text).map(|at| &self.places[*at]) {
+            None => Lookup::Unknown,
+            Some((.., None)) => Lookup::Forgotten,
+            Some((partition, sequence, Some(record))) => {
+                Lookup::Found { partition: *partition, sequence: *sequence, record: record.clone() }
+            }
+        }
+    }
 }
 
-fn record(oracle: &Oracle, stream: usize, user_number: usize, name: Option<u8>, kind: RecordKind) -> Record {
-    let name_of_user = format!("user-{user_number}");
-    let epoch = oracle.epoch(stream, &name_of_user) + 1;
-    Record {
-        kind,
-        observation_id: name.map(|n| id(&format!("o-{n}"))),
-        item: observation(&user("x"), epoch).item.filter(|_| kind != RecordKind::Erase),
-        weight: if epoch.is_multiple_of(3) { 2.5 } else { 1.0 },
-        ..observation(&user(&name_of_user), epoch)
+#[derive(Default)]
+struct Oracle {
+    streams: BTreeMap<usize, Stream>,
+    /// Everything up to here was enqueued.
+    position: CommitPosition,
+}
+
+fn someone(number: usize) -> UserId {
+    user(&format!("user-{number}"))
+}
+
+/// Erased users go by a hash that only the store can make.
+fn without_pseudonym(record: &Record) -> Record {
+    if record.kind != RecordKind::Erase {
+        return record.clone();
     }
+    let text = record.user.as_str();
+    assert!(text.len() == 32 && text.chars().all(|c| c.is_ascii_hexdigit()), "{text}");
+    Record { user: user("erased"), ..record.clone() }
+}
+
+async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &UserId, name: Option<u8>) {
+    let log = oracle.streams.entry(number).or_default();
+    let epoch = log.epoch(who) + 1;
+    let text = name.map(|n| format!("o-{n}"));
+    let record = Record {
+        observation_id: text.as_deref().map(id),
+        weight: if epoch.is_multiple_of(3) { 2.5 } else { 1.0 },
+        ..observation(who, epoch)
+    };
+    let append = Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new() };
+    let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
+    match (storage.append(append), known) {
+        (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
+            let committed = existing.ticket.durable().await.unwrap();
+            assert_eq!((committed.partition, committed.sequence), (partition, sequence));
+            assert_eq!(existing.record, first);
+        }
+        (Err(StorageError::ObservationForgotten { id }), Lookup::Forgotten) => assert_eq!(Some(id), text),
+        (Ok(Appended::New(ticket)), Lookup::Unknown) => {
+            let place = log.push(who, record);
+            if let Some(text) = text {
+                log.ids.insert(text, log.places.len() - 1);
+            }
+            oracle.position = ticket.position();
+            // Waiting only now and then leaves work in the queue for the steps that follow.
+            if place.1.0.is_multiple_of(4) {
+                let committed = ticket.durable().await.unwrap();
+                assert_eq!((committed.partition, committed.sequence), place);
+            }
+        }
+        (appended, expected) => panic!("{appended:?} where {expected:?} was expected"),
+    }
+}
+
+async fn amend(
+    storage: &Storage,
+    oracle: &mut Oracle,
+    number: usize,
+    who: &UserId,
+    (kind, pick): (RecordKind, prop::sample::Index),
+) {
+    storage.wait_durable(oracle.position).await.unwrap();
+    let log = oracle.streams.entry(number).or_default();
+    let partition = Partition::of(who);
+    let target = Sequence(pick.index(usize::try_from(log.sequence(partition).0).unwrap()) as u64 + 1);
+    let epoch = log.epoch(who) + 1;
+    let record = Record { label: epoch as f32, ..amendment(kind, who, epoch, Some(target)) };
+    let append = Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new() };
+    let original = log.at(partition, target).map(|at| log.places[at].2.clone());
+    match (storage.append(append), original) {
+        (Ok(Appended::New(ticket)), Some(Some(original))) => {
+            assert!(original.kind == RecordKind::Observe && original.user == *who);
+            let observation_id = original.observation_id.clone();
+            let stored = if kind == RecordKind::Correct {
+                let at = log.at(partition, target).unwrap();
+                let first_label = Some(original.first_label.unwrap_or(original.label));
+                log.places[at].2 = Some(Record { label: record.label, first_label, ..original.clone() });
+                Record { item: original.item, observation_id, ..record }
+            } else {
+                let targets = log.blank(|sequence, record| {
+                    let corrects = record.kind == RecordKind::Correct && record.targets == [target];
+                    Partition::of(&record.user) == partition && (sequence == target || corrects)
+                });
+                Record { label: 0.0, observation_id, targets, ..record }
+            };
+            log.push(who, stored);
+            // Until it is durable, what it forgets can be found.
+            ticket.durable().await.unwrap();
+        }
+        (Err(StorageError::ObservationForgotten { .. }), Some(None)) => {}
+        (Err(StorageError::NotAnObservation { .. }), None) => {}
+        (Err(StorageError::NotAnObservation { .. }), Some(Some(other))) => {
+            assert!(other.kind != RecordKind::Observe || other.user != *who);
+        }
+        (appended, expected) => panic!("{appended:?} where {expected:?} was to be amended"),
+    }
+}
+
+async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &UserId) {
+    storage.wait_durable(oracle.position).await.unwrap();
+    let log = oracle.streams.entry(number).or_default();
+    let epoch = log.epoch(who) + 1;
+    let record = amendment(RecordKind::Erase, who, epoch, None);
+    let append = Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new() };
+    let Appended::New(ticket) = storage.append(append).unwrap() else { panic!("an erasure has no id") };
+    ticket.durable().await.unwrap();
+    let observe = |(.., record): &&Place| {
+        record.as_ref().is_some_and(|record| record.kind == RecordKind::Observe && record.user == *who)
+    };
+    let observations = log.places.iter().filter(observe).count() as u64;
+    let targets = log.blank(|_, record| record.user == *who);
+    let first = targets.first().copied();
+    let timestamp = record.timestamp;
+    let (partition, at) = log.push(who, Record { user: user("erased"), label: 0.0, targets, ..record });
+    log.erasures.push(Erasure { partition, first: first.unwrap_or(at), at, timestamp, observations });
 }
 
 async fn apply(storage: &Storage, oracle: &mut Oracle, step: &Step) {
     match step {
-        Step::Append { stream: number, user, id, kind } => {
-            let record = record(oracle, *number, *user, *id, *kind);
-            let append = Append { stream: stream(STREAMS[*number]), record: record.clone(), frozen: Vec::new() };
-            match (storage.append(append).unwrap(), oracle.named(*number, &record).cloned()) {
-                (Appended::Existing(existing), Some((partition, sequence, first))) => {
-                    let committed = existing.ticket.durable().await.unwrap();
-                    assert_eq!((committed.partition, committed.sequence), (partition, sequence));
-                    assert_eq!(existing.record, first);
-                }
-                (Appended::New(ticket), None) => {
-                    let place = oracle.push(*number, record);
-                    // Waiting only now and then leaves work in the queue for the steps that follow.
-                    if place.1.0.is_multiple_of(4) {
-                        let committed = ticket.durable().await.unwrap();
-                        assert_eq!((committed.partition, committed.sequence), place);
-                    }
-                }
-                (appended, expected) => panic!("{appended:?} where {expected:?} was expected"),
-            }
+        Step::Observe { stream, user, id } => observe(storage, oracle, *stream, &someone(*user), *id).await,
+        Step::Amend { stream, user, pick, kind } => {
+            amend(storage, oracle, *stream, &someone(*user), (*kind, *pick)).await;
         }
+        Step::Erase { stream, user } => erase(storage, oracle, *stream, &someone(*user)).await,
         Step::DeleteStream(number) => {
             let deleted = storage.delete_stream(&stream(STREAMS[*number])).unwrap();
             storage.wait_durable(deleted).await.unwrap();
-            oracle.log.remove(number);
+            oracle.streams.remove(number);
         }
         Step::Reopen => unreachable!("done by the caller, who owns the store"),
     }
 }
 
 fn compare(storage: &Storage, oracle: &Oracle) {
-    let streams: Vec<_> = oracle.log.keys().map(|number| stream(STREAMS[*number])).collect();
+    let not_empty = |(_, log): &(&usize, &Stream)| !log.places.is_empty();
+    let streams: Vec<_> = oracle.streams.iter().filter(not_empty).map(|(number, _)| stream(STREAMS[*number])).collect();
     assert_eq!(storage.streams(), streams);
+    let nothing = Stream::default();
     for (number, name) in STREAMS.iter().enumerate() {
         let name = stream(name);
-        let mut expected = oracle.log.get(&number).cloned().unwrap_or_default();
-        expected.sort_by_key(|(partition, sequence, _)| (*partition, *sequence));
-        assert!(log_of(storage, &name) == expected, "the log of {name}");
+        let log = oracle.streams.get(&number).unwrap_or(&nothing);
+        let mut places = log.places.clone();
+        places.sort_by_key(|(partition, sequence, _)| (*partition, *sequence));
+        let expected: Vec<(Partition, Sequence, Record)> =
+            places.iter().filter_map(|(p, s, record)| Some((*p, *s, record.clone()?))).collect();
+        let found: Vec<_> =
+            log_of(storage, &name).into_iter().map(|(p, s, record)| (p, s, without_pseudonym(&record))).collect();
+        assert!(found == expected, "the log of {name}");
         assert_consistent(storage, &name);
         for n in 0..USERS {
-            let someone = user(&format!("user-{n}"));
-            let epoch = UserEpoch(oracle.epoch(number, someone.as_str()));
-            assert_eq!(storage.last_epoch(&name, &someone).unwrap(), epoch);
+            let epoch = UserEpoch(log.epoch(&someone(n)));
+            assert_eq!(storage.last_epoch(&name, &someone(n)).unwrap(), epoch);
         }
-        for n in 0..12 {
-            let wanted = Record { observation_id: Some(id(&format!("o-{n}"))), ..observation(&user("x"), 1) };
-            let found = storage.observation(&name, wanted.observation_id.as_ref().unwrap()).unwrap();
-            assert_eq!(found.as_ref(), oracle.named(number, &wanted));
+        for n in 0..IDS {
+            let text = format!("o-{n}");
+            assert_eq!(storage.observation(&name, &id(&text)).unwrap(), log.lookup(&text));
         }
-        for (partition, sequence, record) in &expected {
-            let by_place = id(&format!("~{}-{sequence}", partition.index()));
-            let found = storage.observation(&name, &by_place).unwrap();
-            assert_eq!(found.as_ref(), Some(&(*partition, *sequence, record.clone())));
-            // A range ends where it says, and a visitor that breaks off is obeyed.
-            let range = LogRange {
-                stream: name.clone(),
-                partition: *partition,
-                after: Sequence(sequence.0 - 1),
-                up_to: *sequence,
-            };
-            let mut visited = Vec::new();
-            let outcome = storage
-                .scan(&range, |at, _| {
-                    visited.push(at);
-                    ControlFlow::<()>::Continue(())
-                })
-                .unwrap();
-            assert_eq!((outcome, visited), (ControlFlow::Continue(()), vec![*sequence]));
-            let all = LogRange { after: Sequence(0), up_to: Sequence(u64::MAX), ..range };
-            assert_eq!(storage.scan(&all, |at, _| ControlFlow::Break(at)).unwrap(), ControlFlow::Break(Sequence(1)));
+        let mut erasures = log.erasures.clone();
+        erasures.sort_by_key(|erasure| (erasure.partition, erasure.at));
+        assert_eq!(storage.erasures(&name).unwrap(), erasures);
+        for (partition, sequence, record) in places {
+            compare_place(storage, &name, partition, sequence, record.as_ref());
         }
     }
 }
 
+fn compare_place(
+    storage: &Storage,
+    stream: &celeris_model::StreamName,
+    partition: Partition,
+    sequence: Sequence,
+    record: Option<&Record>,
+) {
+    let by_place = id(&format!("~{}-{sequence}", partition.index()));
+    match (storage.observation(stream, &by_place).unwrap(), record) {
+        (Lookup::Found { record: found, .. }, Some(record)) => assert_eq!(without_pseudonym(&found), *record),
+        (Lookup::Forgotten, None) => {}
+        (found, expected) => panic!("{found:?} where {expected:?} was expected"),
+    }
+    // A range ends where it says, and a visitor that breaks off is obeyed.
+    let range = LogRange { stream: stream.clone(), partition, after: Sequence(sequence.0 - 1), up_to: sequence };
+    let mut visited = Vec::new();
+    let outcome = storage
+        .scan(&range, |at, _| {
+            visited.push(at);
+            ControlFlow::<()>::Continue(())
+        })
+        .unwrap();
+    let expected = if record.is_some() { vec![sequence] } else { Vec::new() };
+    assert_eq!((outcome, visited), (ControlFlow::Continue(()), expected));
+    if record.is_some() {
+        let all = LogRange { up_to: Sequence(u64::MAX), ..range };
+        assert_eq!(storage.scan(&all, |at, _| ControlFlow::Break(at)).unwrap(), ControlFlow::Break(sequence));
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
 
     #[test]
-    fn the_log_is_what_a_naive_one_is(steps in prop::collection::vec(step(), 1..120)) {
+    fn the_log_is_what_a_naive_one_is(steps in prop::collection::vec(step(), 1..160)) {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut storage = open(dir.path());
@@ -155,6 +325,7 @@ proptest! {
             if matches!(step, Step::Reopen) {
                 drop(storage);
                 storage = open(dir.path());
+                oracle.position = CommitPosition::START;
                 compare(&storage, &oracle);
             } else {
                 runtime.block_on(apply(&storage, &mut oracle, step));

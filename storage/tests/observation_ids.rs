@@ -3,9 +3,12 @@
 
 mod scenario;
 
-use celeris_model::{Record, RecordKind};
-use celeris_storage::{Append, Appended, StorageError};
-use scenario::{append, assert_consistent, existing, id, log_of, new, observation, open, stream, user};
+use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch};
+use celeris_storage::{Append, Appended, Lookup, Storage, StorageError};
+use scenario::{
+    amendment, append, assert_consistent, crash_image, existing, found, id, log_of, new, observation, open, stream,
+    user,
+};
 
 fn named(user_name: &str, epoch: u64, text: &str) -> Record {
     Record { observation_id: Some(id(text)), ..observation(&user(user_name), epoch) }
@@ -65,8 +68,8 @@ async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
     let record = observation(&user("alice"), 1);
     let committed = new(storage.append(append(record.clone())).unwrap()).durable().await.unwrap();
     assert_eq!(committed.observation_id, id(&format!("~{}-1", committed.partition.index())));
-    let found = storage.observation(&stream("films"), &committed.observation_id).unwrap();
-    assert_eq!(found, Some((committed.partition, committed.sequence, record.clone())));
+    let by_place = found(storage.observation(&stream("films"), &committed.observation_id).unwrap());
+    assert_eq!(by_place, (committed.partition, committed.sequence, record.clone()));
     // A client that repeats its observation under the id that it was told.
     let told = Record { observation_id: Some(committed.observation_id.clone()), ..record.clone() };
     let repeat = existing(storage.append(append(told)).unwrap());
@@ -74,24 +77,66 @@ async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
     for taken in ["~0-999", "~", "~x"] {
         let error = storage.append(append(named("alice", 2, taken))).unwrap_err();
         assert!(matches!(&error, StorageError::ReservedId { id } if id == taken), "{error}");
-        assert_eq!(storage.observation(&stream("films"), &id(taken)).unwrap(), None);
+        assert_eq!(storage.observation(&stream("films"), &id(taken)).unwrap(), Lookup::Unknown);
     }
     assert_eq!(storage.watermark(&stream("films")).records(), 1);
 }
 
 #[tokio::test]
-async fn a_correction_names_its_observation_and_takes_no_id() {
+async fn a_correction_takes_no_id_and_changes_what_the_id_leads_to() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    new(storage.append(append(named("alice", 1, "o-1"))).unwrap());
-    let correction = Record { kind: RecordKind::Correct, label: 1.0, ..named("alice", 2, "o-1") };
-    new(storage.append(append(correction.clone())).unwrap()).durable().await.unwrap();
-    let (.., found) = storage.observation(&stream("films"), &id("o-1")).unwrap().unwrap();
-    assert_eq!(found, named("alice", 1, "o-1"));
+    new(storage.append(append(named("alice", 1, "o-1"))).unwrap()).durable().await.unwrap();
+    let correct =
+        |epoch, label| Record { label, ..amendment(RecordKind::Correct, &user("alice"), epoch, Some(Sequence(1))) };
+    for (epoch, label) in [(2, 1.0), (3, -2.0)] {
+        new(storage.append(append(correct(epoch, label))).unwrap()).durable().await.unwrap();
+    }
+    let first = named("alice", 1, "o-1");
+    let corrected = Record { label: -2.0, first_label: Some(first.label), ..first.clone() };
+    assert_eq!(found(storage.observation(&stream("films"), &id("o-1")).unwrap()).2, corrected);
+    let filled_in = |epoch, label| Record {
+        item: first.item.clone(),
+        observation_id: first.observation_id.clone(),
+        ..correct(epoch, label)
+    };
     let history = storage.history(&stream("films"), &user("alice")).unwrap();
     assert_eq!(
         history.into_iter().map(|(_, record)| record).collect::<Vec<_>>(),
-        [named("alice", 1, "o-1"), correction]
+        [corrected.clone(), filled_in(2, 1.0), filled_in(3, -2.0)]
     );
+    let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
+    assert_eq!(repeat.record, corrected);
     assert_consistent(&storage, &stream("films"));
+}
+
+#[tokio::test]
+async fn a_forgotten_id_is_not_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    for (name, text) in [("alice", "o-1"), ("bob", "o-2")] {
+        new(storage.append(append(named(name, 1, text))).unwrap()).durable().await.unwrap();
+    }
+    let retraction = amendment(RecordKind::Retract, &user("alice"), 2, Some(Sequence(1)));
+    new(storage.append(append(retraction)).unwrap()).durable().await.unwrap();
+    let erasure = amendment(RecordKind::Erase, &user("bob"), 2, None);
+    new(storage.append(append(erasure)).unwrap()).durable().await.unwrap();
+    for storage in [storage, open_copy(&dir)] {
+        for text in ["o-1", "o-2", &format!("~{}-1", Partition::of(&user("alice")).index())] {
+            assert_eq!(storage.observation(&stream("films"), &id(text)).unwrap(), Lookup::Forgotten, "{text}");
+            let error = storage.append(append(named("carol", 1, text))).unwrap_err();
+            assert!(matches!(&error, StorageError::ObservationForgotten { id } if id == text), "{error}");
+        }
+        assert_eq!(storage.observation(&stream("films"), &id("o-3")).unwrap(), Lookup::Unknown);
+        assert_eq!(storage.last_epoch(&stream("films"), &user("bob")).unwrap(), UserEpoch(2));
+        assert_consistent(&storage, &stream("films"));
+    }
+}
+
+/// The store as a crash at this moment would leave it.
+fn open_copy(dir: &tempfile::TempDir) -> Storage {
+    let image = dir.path().join("image");
+    crash_image(&dir.path().join("db"), &image.join("db"));
+    std::fs::copy(dir.path().join("FORMAT"), image.join("FORMAT")).unwrap();
+    open(&image)
 }

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use celeris_model::Sequence;
 
 use super::Shared;
-use super::queue::{Group, Prepared, Work};
+use super::queue::{Amendment, Change, ErasureDraft, Group, Indexed, Prepared, Work};
 use crate::database::{Batch, Column, Durability};
+use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
+use crate::scrub::{self, Unscrubbed};
 use crate::watermark::Watermark;
 use crate::{envelope, history, keys};
 
@@ -47,6 +49,8 @@ fn write(shared: &Shared, group: &mut Group) -> Result<usize, StorageError> {
                 for column in [Column::Log, Column::History, Column::ObservationIds] {
                     batch.delete_prefix(column, &prefix);
                 }
+                batch.delete_prefix(Column::Erasures, &keys::erased_users_of(stream));
+                batch.delete_prefix(Column::Erasures, &keys::erasures_of(stream));
             }
         }
     }
@@ -59,12 +63,38 @@ fn put_record(batch: &mut Batch, sequence: Sequence, prepared: &mut Prepared) {
     let key = keys::log(&prepared.stream, prepared.partition, sequence);
     envelope::seal(&key, &mut prepared.value);
     batch.put(Column::Log, &key, &prepared.value);
-    batch.put(Column::History, &prepared.indexed.history_key, &history::encode_sequence(sequence));
-    if let Some(id_key) = &prepared.indexed.id_key {
-        batch.put(Column::ObservationIds, id_key, &history::encode_place(prepared.partition, sequence));
+    let Indexed { history_key, id, frozen, amendment } = &prepared.indexed;
+    if let Some(history_key) = history_key {
+        batch.put(Column::History, history_key, &history::encode_sequence(sequence));
     }
-    for (key, value) in &prepared.indexed.frozen {
+    if let Some(id) = *id {
+        let key = keys::observation_id(&prepared.stream, id);
+        batch.put(Column::ObservationIds, &key, &history::encode_place(prepared.partition, sequence));
+    }
+    for (key, value) in frozen {
         batch.put(Column::Frozen, key, value);
+    }
+    if let Some(amendment) = amendment {
+        put_amendment(batch, sequence, prepared, amendment);
+    }
+}
+
+fn put_amendment(batch: &mut Batch, at: Sequence, prepared: &Prepared, amendment: &Amendment) {
+    for change in &amendment.changes {
+        match change {
+            Change::Put(column, key, value) => batch.put(*column, key, value),
+            Change::Delete(column, key) => batch.delete(*column, key),
+        }
+    }
+    let (stream, partition) = (&prepared.stream, prepared.partition);
+    if let Some(ErasureDraft { first, timestamp, observations }) = amendment.erasure {
+        let erasure = Erasure { partition, first: first.unwrap_or(at), at, timestamp, observations };
+        let (key, value) = erasures::encode(stream, &erasure);
+        batch.put(Column::Erasures, &key, &value);
+    }
+    if let Some(first) = amendment.scrub_from {
+        let (key, value) = scrub::encode(&Unscrubbed { stream: stream.clone(), partition, first, at });
+        batch.put(Column::Erasures, &key, &value);
     }
 }
 
@@ -95,10 +125,13 @@ fn publish(shared: &Shared, group: &Group, bytes: usize) {
     shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     shared.progress.advance(group.position);
     for work in &group.work {
-        if let Work::Append { prepared: Prepared { indexed, .. }, .. } = work
-            && let Some(key) = &indexed.id_key
-        {
-            shared.pending.committed(key);
+        let Work::Append { sequence, prepared } = work else { continue };
+        if let Some(id) = prepared.indexed.id {
+            shared.pending.committed(id);
+        }
+        if let Some(first) = prepared.indexed.amendment.as_ref().and_then(|amendment| amendment.scrub_from) {
+            let (stream, partition) = (prepared.stream.clone(), prepared.partition);
+            shared.scrubber.add(Unscrubbed { stream, partition, first, at: *sequence });
         }
     }
 }

@@ -5,6 +5,7 @@
 //! a sync is under way share the next one. A write or sync that fails poisons the log for good: RocksDB's state is then
 //! unknown, and only opening the directory again can tell what is on the disk.
 
+mod amend;
 mod committer;
 mod pending;
 mod progress;
@@ -15,19 +16,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use celeris_model::{Partition, Record, RecordKind, Sequence, StreamName};
+use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
 use parking_lot::{Mutex, RwLock};
 
 pub use self::progress::{CommitPosition, Committed, Ticket};
 
 use self::pending::PendingIds;
-use self::progress::Progress;
+pub(crate) use self::progress::Progress;
 use self::queue::{Indexed, Prepared, Queue};
 use crate::database::Database;
 use crate::error::StorageError;
 use crate::features::{self, FrozenFeatures};
-use crate::history;
+use crate::hashing::Hashes;
+use crate::history::{self, Lookup};
 use crate::options::StorageOptions;
+use crate::scrub::Scrubber;
 use crate::watermark::Watermark;
 use crate::{keys, record};
 
@@ -78,8 +81,10 @@ pub struct LogCounters {
 /// What appenders and the committer share.
 struct Shared {
     database: Arc<Database>,
+    hashes: Arc<Hashes>,
+    scrubber: Arc<Scrubber>,
     queue: Queue,
-    progress: Progress,
+    progress: Arc<Progress>,
     pending: PendingIds,
     /// The last durable sequences.
     watermarks: RwLock<HashMap<StreamName, Watermark>>,
@@ -101,13 +106,16 @@ impl Log {
     /// [`StorageError::Io`] where no thread can be started.
     pub(crate) fn start(
         database: Arc<Database>,
+        (hashes, scrubber): (Arc<Hashes>, Arc<Scrubber>),
         watermarks: HashMap<StreamName, Watermark>,
         options: &StorageOptions,
     ) -> Result<Self, StorageError> {
         let shared = Arc::new(Shared {
             database,
+            hashes,
+            scrubber,
             queue: Queue::new(options, watermarks.clone()),
-            progress: Progress::default(),
+            progress: Arc::default(),
             pending: PendingIds::default(),
             watermarks: RwLock::new(watermarks),
             commits: AtomicU64::new(0),
@@ -126,31 +134,48 @@ impl Log {
     pub(crate) fn append(&self, append: Append) -> Result<Appended, StorageError> {
         let shared = &*self.shared;
         shared.progress.health()?;
-        let Append { stream, record, frozen } = append;
-        // A correction names the observation it is about; only an observation brings a name of its own.
-        let new_id = record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe);
-        let Some(id) = new_id else {
-            let prepared = prepare(stream, &record, &frozen, None)?;
-            return shared.enqueue(prepared).map(Appended::New);
+        let Append { stream, mut record, frozen } = append;
+        let partition = Partition::of(&record.user);
+        if record.kind != RecordKind::Observe {
+            // Its own key says where in the user's history it is, before an erasure takes the user out of the record.
+            let history_key = keys::history(&stream, &record.user, record.user_epoch);
+            let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?;
+            let indexed = Indexed {
+                history_key: Some(history_key).filter(|_| record.kind != RecordKind::Erase),
+                id: None,
+                frozen: Vec::new(),
+                amendment: amendment.map(Box::new),
+            };
+            return shared.enqueue(prepare(stream, partition, &record, indexed)?).map(Appended::New);
+        }
+        let mut indexed = Indexed {
+            history_key: Some(keys::history(&stream, &record.user, record.user_epoch)),
+            id: None,
+            frozen: frozen.iter().map(features::encode_frozen).collect(),
+            amendment: None,
+        };
+        let Some(id) = &record.observation_id else {
+            return shared.enqueue(prepare(stream, partition, &record, indexed)?).map(Appended::New);
         };
         if id.as_str().starts_with(history::SERVER_ID_SIGN) {
-            return match history::find(&shared.database, &stream, &id)? {
-                Some((partition, sequence, record)) => Ok(shared.existing(partition, sequence, record)),
-                None => Err(StorageError::ReservedId { id: id.as_str().to_owned() }),
+            return match history::find_by_place(&shared.database, &stream, id)? {
+                Lookup::Unknown => Err(StorageError::ReservedId { id: id.as_str().to_owned() }),
+                known => shared.existing(known, id),
             };
         }
-        let key = keys::observation_id(&stream, &id);
-        let mut shard = shared.pending.lock(&key);
-        if let Some((record, ticket)) = shard.get(&key) {
+        let hash = shared.hashes.id(&stream, id);
+        let mut shard = shared.pending.lock(hash);
+        if let Some((record, ticket)) = shard.get(&hash) {
             return Ok(Appended::Existing(Existing { record: record.clone(), ticket: ticket.clone() }));
         }
         // The committer takes an id out of `pending` after it can be read, so one of the two always knows it.
-        if let Some((partition, sequence, record)) = history::find(&shared.database, &stream, &id)? {
-            return Ok(shared.existing(partition, sequence, record));
+        match history::find_by_hash(&shared.database, &stream, id, hash)? {
+            Lookup::Unknown => {}
+            known => return shared.existing(known, id),
         }
-        let prepared = prepare(stream, &record, &frozen, Some(key.clone()))?;
-        let ticket = shared.enqueue(prepared)?;
-        shard.insert(key, (record, ticket.clone()));
+        indexed.id = Some(hash);
+        let ticket = shared.enqueue(prepare(stream, partition, &record, indexed)?)?;
+        shard.insert(hash, (record, ticket.clone()));
         Ok(Appended::New(ticket))
     }
 
@@ -163,6 +188,10 @@ impl Log {
 
     pub(crate) fn progress(&self) -> &Progress {
         &self.shared.progress
+    }
+
+    pub(crate) fn shared_progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.shared.progress)
     }
 
     /// Refuses where a synced write must not be tried.
@@ -208,33 +237,28 @@ impl Shared {
         Ok(self.progress.ticket(position, Committed::new(partition, sequence, id)))
     }
 
-    fn existing(&self, partition: Partition, sequence: Sequence, record: Record) -> Appended {
+    fn existing(&self, known: Lookup, id: &ObservationId) -> Result<Appended, StorageError> {
+        let Lookup::Found { partition, sequence, record } = known else {
+            return Err(StorageError::ObservationForgotten { id: id.as_str().to_owned() });
+        };
         let committed = Committed::new(partition, sequence, record.observation_id.clone());
         let ticket = self.progress.ticket(CommitPosition::START, committed);
-        Appended::Existing(Existing { record, ticket })
+        Ok(Appended::Existing(Existing { record, ticket }))
     }
 }
 
 /// Encodes all that does not depend on the sequence, so that the committer has little left to do.
 fn prepare(
     stream: StreamName,
+    partition: Partition,
     record: &Record,
-    frozen: &[FrozenFeatures],
-    id_key: Option<Vec<u8>>,
+    indexed: Indexed,
 ) -> Result<Prepared, StorageError> {
     let value = record::encode(&stream, record);
-    if value.len() > RECORD_BYTES_MAX {
+    // An erasure lists everything of its user: that it must not be refused for.
+    if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
         return Err(StorageError::RecordTooLarge { bytes: value.len() });
     }
-    Ok(Prepared {
-        partition: Partition::of(&record.user),
-        indexed: Indexed {
-            history_key: keys::history(&stream, &record.user, record.user_epoch),
-            id_key,
-            frozen: frozen.iter().map(features::encode_frozen).collect(),
-        },
-        id: record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe),
-        stream,
-        value,
-    })
+    let id = record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe);
+    Ok(Prepared { stream, partition, id, value, indexed })
 }

@@ -52,6 +52,7 @@ impl State {
 }
 
 /// The durable position and its followers.
+#[derive(Debug)]
 pub(crate) struct Progress {
     state: watch::Sender<State>,
 }
@@ -72,11 +73,16 @@ impl Progress {
     }
 
     pub(crate) async fn wait(&self, position: CommitPosition) -> Result<(), StorageError> {
-        reach(self.state.subscribe(), position).await
+        let mut state = self.state.subscribe();
+        let reached = state
+            .wait_for(|state| state.durable >= position || state.poisoned.is_some())
+            .await
+            .map_err(|_| StorageError::Closed)?;
+        if reached.durable >= position { Ok(()) } else { reached.health() }
     }
 
-    pub(super) fn ticket(&self, position: CommitPosition, committed: Committed) -> Ticket {
-        Ticket { position, committed, state: self.state.subscribe() }
+    pub(super) fn ticket(self: &Arc<Self>, position: CommitPosition, committed: Committed) -> Ticket {
+        Ticket { position, committed, progress: Arc::clone(self) }
     }
 
     pub(super) fn advance(&self, position: CommitPosition) {
@@ -94,29 +100,21 @@ impl Progress {
     }
 }
 
-async fn reach(mut state: watch::Receiver<State>, position: CommitPosition) -> Result<(), StorageError> {
-    let reached = state
-        .wait_for(|state| state.durable >= position || state.poisoned.is_some())
-        .await
-        .map_err(|_| StorageError::Closed)?;
-    if reached.durable >= position { Ok(()) } else { reached.health() }
-}
-
 /// A record's way to the disk.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     position: CommitPosition,
     committed: Committed,
-    state: watch::Receiver<State>,
+    progress: Arc<Progress>,
 }
 
 impl Ticket {
     /// Waits until the record is durable.
     ///
     /// # Errors
-    /// [`StorageError::Poisoned`] if it will never be known to be; [`StorageError::Closed`] if the store is gone.
+    /// [`StorageError::Poisoned`] if it will never be known to be.
     pub async fn durable(&self) -> Result<Committed, StorageError> {
-        reach(self.state.clone(), self.position).await?;
+        self.progress.wait(self.position).await?;
         Ok(self.committed.clone())
     }
 
@@ -135,6 +133,6 @@ impl Ticket {
     /// Whether it is durable now.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.state.borrow().durable >= self.position
+        self.progress.is_durable(self.position)
     }
 }

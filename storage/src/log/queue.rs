@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use celeris_model::{ObservationId, Partition, Sequence, StreamName};
+use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
 use super::progress::CommitPosition;
+use crate::database::Column;
 use crate::error::StorageError;
+use crate::hashing::IdHash;
 use crate::options::StorageOptions;
 use crate::watermark::Watermark;
 
@@ -23,17 +25,58 @@ pub(super) struct Prepared {
 
 impl Prepared {
     fn bytes(&self) -> usize {
-        let frozen: usize = self.indexed.frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
-        self.value.len() + self.indexed.history_key.len() + self.indexed.id_key.as_ref().map_or(0, Vec::len) + frozen
+        let Indexed { history_key, id, frozen, amendment } = &self.indexed;
+        let frozen: usize = frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let index = history_key.as_ref().map_or(0, Vec::len) + id.map_or(0, |id| id.bytes().len());
+        self.value.len() + index + frozen + amendment.as_ref().map_or(0, |amendment| amendment.bytes())
     }
 }
 
 /// What is written beside a record.
 pub(super) struct Indexed {
-    pub(super) history_key: Vec<u8>,
-    pub(super) id_key: Option<Vec<u8>>,
+    /// `None` for an erasure, which leaves no history.
+    pub(super) history_key: Option<Vec<u8>>,
+    pub(super) id: Option<IdHash>,
     /// Complete entries of `frozen`.
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) amendment: Option<Box<Amendment>>,
+}
+
+/// What changes of earlier records.
+pub(super) struct Amendment {
+    pub(super) changes: Vec<Change>,
+    pub(super) erasure: Option<ErasureDraft>,
+    /// The first place whose old bytes must leave the disk; the last is before the amendment's own.
+    pub(super) scrub_from: Option<Sequence>,
+}
+
+impl Amendment {
+    fn bytes(&self) -> usize {
+        self.changes.iter().map(Change::bytes).sum()
+    }
+}
+
+/// A complete write.
+pub(super) enum Change {
+    Put(Column, Vec<u8>, Vec<u8>),
+    Delete(Column, Vec<u8>),
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put(_, key, value) => key.len() + value.len(),
+            Self::Delete(_, key) => key.len(),
+        }
+    }
+}
+
+/// An erasure that needs only its place.
+pub(super) struct ErasureDraft {
+    /// `None` where nothing went.
+    pub(super) first: Option<Sequence>,
+    pub(super) timestamp: Timestamp,
+    pub(super) observations: u64,
 }
 
 /// One thing for the committer to do.

@@ -9,7 +9,7 @@ use celeris_model::{
     ItemId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
     UserEpoch, UserId, VersionId,
 };
-use celeris_storage::{Append, Appended, Existing, LogRange, Storage, StorageOptions, Ticket};
+use celeris_storage::{Append, Appended, Existing, LogRange, Lookup, Storage, StorageOptions, Ticket};
 
 pub fn stream(name: &str) -> StreamName {
     StreamName::new(name).unwrap()
@@ -96,12 +96,13 @@ pub fn log_of(storage: &Storage, stream: &StreamName) -> Vec<(Partition, Sequenc
     records
 }
 
-/// The log, the history index, the watermark and the names of records say the same.
+/// The log, the history index, the watermark and the names of records say the same; where a record is missing, it was
+/// forgotten.
 pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
     let log = log_of(storage, stream);
     let watermark = storage.watermark(stream);
-    assert_eq!(watermark.records(), log.len() as u64);
-    let mut users: Vec<UserId> = log.iter().map(|(.., record)| record.user.clone()).collect();
+    let named = |record: &&Record| record.kind != RecordKind::Erase;
+    let mut users: Vec<UserId> = log.iter().map(|(.., r)| r).filter(named).map(|record| record.user.clone()).collect();
     users.sort();
     users.dedup();
     for user in users {
@@ -113,12 +114,35 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
         assert_eq!(storage.last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
         assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} is not what the log says");
     }
-    let mut next = std::collections::HashMap::new();
-    for (partition, sequence, _) in &log {
-        let expected = next.entry(*partition).or_insert(1);
-        assert_eq!(sequence.0, *expected, "a gap in {partition:?}");
-        *expected += 1;
-        assert!(*sequence <= watermark.get(*partition));
+    let mut places = log.iter().map(|(partition, sequence, _)| (*partition, *sequence)).peekable();
+    for partition in Partition::all() {
+        for sequence in (1..=watermark.get(partition).0).map(Sequence) {
+            if places.next_if_eq(&(partition, sequence)).is_none() {
+                let by_place = id(&format!("~{}-{sequence}", partition.index()));
+                let found = storage.observation(stream, &by_place).unwrap();
+                assert_eq!(found, Lookup::Forgotten, "a gap at {partition:?} {sequence}");
+            }
+        }
+    }
+    assert_eq!(places.next(), None, "a record beyond the watermark");
+}
+
+/// The place and record that an id leads to.
+pub fn found(lookup: Lookup) -> (Partition, Sequence, Record) {
+    match lookup {
+        Lookup::Found { partition, sequence, record } => (partition, sequence, record),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A correction, retraction or erasure of what is at `target`.
+pub fn amendment(kind: RecordKind, user: &UserId, epoch: u64, target: Option<Sequence>) -> Record {
+    Record {
+        kind,
+        item: None,
+        predictions: Vec::new(),
+        targets: target.into_iter().collect(),
+        ..observation(user, epoch)
     }
 }
 

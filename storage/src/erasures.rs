@@ -1,0 +1,107 @@
+//! What is kept of erased users: how far their epochs went, and that there was an erasure.
+
+use std::ops::ControlFlow;
+
+use celeris_model::{Partition, Sequence, StreamName, Timestamp, UserEpoch};
+
+use crate::database::{Access, Column, Database, KeyRange};
+use crate::envelope::{begin, corrupt, seal, unseal};
+use crate::error::StorageError;
+use crate::hashing::UserHash;
+use crate::keys::{self, KeyReader};
+use crate::store::Storage;
+use crate::wire::{Reader, Writer};
+
+/// One erasure of a user, without the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erasure {
+    /// The user's partition.
+    pub partition: Partition,
+    /// The place of the first event that went; that of the erasure itself where there was none.
+    pub first: Sequence,
+    /// The place of the erasure.
+    pub at: Sequence,
+    /// When it happened.
+    pub timestamp: Timestamp,
+    /// Observations that went.
+    pub observations: u64,
+}
+
+impl Storage {
+    /// All erasures of a stream, by partition and place. A version whose training's watermark lies between `first` and
+    /// `at` may know of what went.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn erasures(&self, stream: &StreamName) -> Result<Vec<Erasure>, StorageError> {
+        let prefix = keys::erasures_of(stream);
+        let mut erasures = Vec::new();
+        self.database().scan(Column::Erasures, KeyRange::prefix(prefix.clone()), Access::Lookup, |key, value| {
+            let erasure = decode(&key[prefix.len()..], unseal(Column::Erasures, key, value)?);
+            erasures.push(erasure.ok_or_else(|| corrupt(Column::Erasures, key, "it is not an erasure"))?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(erasures)
+    }
+}
+
+/// The complete entry of an erasure.
+pub(crate) fn encode(stream: &StreamName, erasure: &Erasure) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::erasure(stream, erasure.partition, erasure.at);
+    let mut value = Writer(begin());
+    value.varint(erasure.first.0);
+    value.signed(erasure.timestamp.0);
+    value.varint(erasure.observations);
+    seal(&key, &mut value.0);
+    (key, value.0)
+}
+
+fn decode(place: &[u8], body: &[u8]) -> Option<Erasure> {
+    let mut place = KeyReader::new(place);
+    let mut body = Reader(body);
+    Some(Erasure {
+        partition: Partition::from_index(place.byte()?)?,
+        at: Sequence(place.number()?),
+        first: Sequence(body.varint()?),
+        timestamp: Timestamp(body.signed()?),
+        observations: body.varint()?,
+    })
+}
+
+/// The complete entry of an erased user's epoch.
+pub(crate) fn encode_epoch(stream: &StreamName, user: UserHash, epoch: UserEpoch) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::erased_user(stream, user);
+    let mut value = Writer(begin());
+    value.varint(epoch.0);
+    seal(&key, &mut value.0);
+    (key, value.0)
+}
+
+/// The epoch of a user's last erasure; 0 where there was none.
+pub(crate) fn last_epoch(database: &Database, stream: &StreamName, user: UserHash) -> Result<UserEpoch, StorageError> {
+    let key = keys::erased_user(stream, user);
+    let Some(value) = database.get(Column::Erasures, &key)? else { return Ok(UserEpoch(0)) };
+    let epoch = Reader(unseal(Column::Erasures, &key, &value)?).varint();
+    epoch.map(UserEpoch).ok_or_else(|| corrupt(Column::Erasures, &key, "it is not an epoch"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erasure_values_are_what_existing_stores_hold() {
+        let erasure = Erasure {
+            partition: Partition::from_index(33).unwrap(),
+            first: Sequence(300),
+            at: Sequence(301),
+            timestamp: Timestamp(-2),
+            observations: 7,
+        };
+        let (key, value) = encode(&StreamName::new("films").unwrap(), &erasure);
+        let body = unseal(Column::Erasures, &key, &value).unwrap();
+        assert_eq!(body, [0xac, 0x02, 3, 7]);
+        assert_eq!(decode(&key[7..], body), Some(erasure));
+    }
+}

@@ -1,0 +1,161 @@
+//! What a correction, a retraction or an erasure changes of the records before it.
+//!
+//! The caller holds the user's lock and has waited until everything of the user is durable, so what is read here does
+//! not change before the amendment is written, in the same atomic write as its changes.
+
+use std::ops::ControlFlow;
+
+use celeris_model::{ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch};
+
+use super::queue::{Amendment, Change, ErasureDraft};
+use crate::database::{Access, Column, Database, KeyRange};
+use crate::error::StorageError;
+use crate::hashing::Hashes;
+use crate::history::{self, Lookup};
+use crate::{envelope, erasures, keys, record};
+
+/// Completes the record of an amendment and collects its changes; `None` for an observation, which has none.
+///
+/// # Errors
+/// `ObservationForgotten` or `NotAnObservation`; or what reading can fail with.
+pub(super) fn amend(
+    database: &Database,
+    hashes: &Hashes,
+    stream: &StreamName,
+    record: &mut Record,
+) -> Result<Option<Amendment>, StorageError> {
+    if record.kind == RecordKind::Observe {
+        return Ok(None);
+    }
+    debug_assert!(
+        follows(database, hashes, stream, record)?,
+        "everything of a user is durable before an amendment is appended, and its epoch is the next one"
+    );
+    match record.kind {
+        RecordKind::Observe => Ok(None),
+        RecordKind::Correct => correct(database, stream, record).map(Some),
+        RecordKind::Retract => retract(database, stream, record).map(Some),
+        RecordKind::Erase => erase(database, hashes, stream, record).map(Some),
+    }
+}
+
+/// Whether the epoch of `record` is the one after the user's last durable event.
+fn follows(database: &Database, hashes: &Hashes, stream: &StreamName, record: &Record) -> Result<bool, StorageError> {
+    let last = history::last_epoch(database, hashes, stream, &record.user)?;
+    Ok(record.user_epoch == last.next())
+}
+
+/// The observation with its new label, and the first one beside it.
+fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Result<Amendment, StorageError> {
+    let (sequence, original) = original(database, stream, record)?;
+    record.item.clone_from(&original.item);
+    record.observation_id.clone_from(&original.observation_id);
+    let first_label = Some(original.first_label.unwrap_or(original.label));
+    let corrected = Record { label: record.label, first_label, ..original };
+    let key = keys::log(stream, Partition::of(&record.user), sequence);
+    let mut value = record::encode(stream, &corrected);
+    envelope::seal(&key, &mut value);
+    Ok(Amendment { changes: vec![Change::Put(Column::Log, key, value)], erasure: None, scrub_from: None })
+}
+
+/// Blanks instead of the observation and of the corrections that repeat its item and labels.
+fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Result<Amendment, StorageError> {
+    let (sequence, original) = original(database, stream, record)?;
+    // With the id, an erasure that comes later would not find it by the observation any more.
+    record.observation_id.clone_from(&original.observation_id);
+    record.item = None;
+    record.label = 0.0;
+    let mut blanked = vec![(sequence, original.user_epoch)];
+    if original.first_label.is_some() {
+        for (at, correction) in history::read(database, stream, &record.user)? {
+            if correction.kind == RecordKind::Correct && correction.targets.contains(&sequence) {
+                blanked.push((at, correction.user_epoch));
+            }
+        }
+    }
+    blanked.sort_unstable();
+    record.targets = blanked.iter().map(|(sequence, _)| *sequence).collect();
+    Ok(Amendment { changes: blanks(stream, record, &blanked), erasure: None, scrub_from: Some(sequence) })
+}
+
+/// Blanks instead of everything, and a record that names nobody.
+fn erase(
+    database: &Database,
+    hashes: &Hashes,
+    stream: &StreamName,
+    record: &mut Record,
+) -> Result<Amendment, StorageError> {
+    let mut blanked = Vec::new();
+    let mut observations = 0;
+    let range = KeyRange::prefix(keys::history_of(stream, &record.user));
+    let partition = Partition::of(&record.user);
+    let prefix = range.from.len();
+    database.scan(Column::History, range, Access::Lookup, |key, value| {
+        blanked.push(history::decode_entry(key, prefix, value)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for (sequence, _) in &blanked {
+        if let Lookup::Found { record, .. } = history::at(database, stream, partition, *sequence)? {
+            observations += u64::from(record.kind == RecordKind::Observe);
+        }
+    }
+    blanked.sort_unstable();
+    let mut changes = blanks(stream, record, &blanked);
+    let hash = hashes.user(stream, &record.user);
+    let (key, value) = erasures::encode_epoch(stream, hash, record.user_epoch);
+    changes.push(Change::Put(Column::Erasures, key, value));
+    let first = blanked.first().map(|(sequence, _)| *sequence);
+    *record = Record {
+        kind: RecordKind::Erase,
+        user: hash.pseudonym(),
+        user_epoch: record.user_epoch,
+        item: None,
+        label: 0.0,
+        first_label: None,
+        weight: 1.0,
+        feedback: None,
+        timestamp: record.timestamp,
+        observation_id: None,
+        decision: None,
+        predictions: Vec::new(),
+        targets: blanked.into_iter().map(|(sequence, _)| sequence).collect(),
+    };
+    let erasure = Some(ErasureDraft { first, timestamp: record.timestamp, observations });
+    Ok(Amendment { changes, erasure, scrub_from: first })
+}
+
+/// The observation that a correction or retraction is about.
+fn original(database: &Database, stream: &StreamName, record: &Record) -> Result<(Sequence, Record), StorageError> {
+    debug_assert_eq!(record.targets.len(), 1, "a correction or retraction names one observation");
+    let partition = Partition::of(&record.user);
+    let sequence = record.targets.first().copied().unwrap_or_default();
+    let id = |given: Option<&ObservationId>| {
+        let id = given.cloned().unwrap_or_else(|| history::server_id(partition, sequence));
+        id.as_str().to_owned()
+    };
+    match history::at(database, stream, partition, sequence)? {
+        Lookup::Found { record: original, .. }
+            if original.kind == RecordKind::Observe && original.user == record.user =>
+        {
+            Ok((sequence, original))
+        }
+        Lookup::Forgotten => Err(StorageError::ObservationForgotten { id: id(record.observation_id.as_ref()) }),
+        Lookup::Found { .. } | Lookup::Unknown => {
+            Err(StorageError::NotAnObservation { id: id(record.observation_id.as_ref()) })
+        }
+    }
+}
+
+/// Blanks at these places of the user's partition, and no history entry that leads to them.
+fn blanks(stream: &StreamName, record: &Record, places: &[(Sequence, UserEpoch)]) -> Vec<Change> {
+    let partition = Partition::of(&record.user);
+    let mut changes = Vec::with_capacity(2 * places.len() + 1);
+    for (sequence, epoch) in places {
+        let key = keys::log(stream, partition, *sequence);
+        let mut value = record::blank();
+        envelope::seal(&key, &mut value);
+        changes.push(Change::Put(Column::Log, key, value));
+        changes.push(Change::Delete(Column::History, keys::history(stream, &record.user, *epoch)));
+    }
+    changes
+}

@@ -1,0 +1,194 @@
+//! Gets the old bytes of forgotten records off the disk.
+//!
+//! A blank hides a record; the record itself stays in the write-ahead log until that is flushed, in sorted files until
+//! they are compacted, and its user in the manifest as long as such a file is the last one to begin or end with it. So
+//! every retraction and erasure leaves a note of the range that it blanked, in its own atomic write. A background thread
+//! takes the notes up, at latest `scrub_delay` after they were left, together: it flushes, compacts those ranges, removes
+//! the notes and flushes again. It reads and rewrites no more than the partitions concerned, about a sixty-fourth of the
+//! log for one user. Closing the store does the same at once, and a store that crashed goes on with its notes.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use celeris_model::{Partition, Sequence, StreamName};
+use parking_lot::{Condvar, Mutex};
+
+use crate::database::{Access, Column, Database, Durability, KeyRange};
+use crate::envelope::{begin, corrupt, seal, unseal};
+use crate::error::StorageError;
+use crate::keys::{self, KeyReader};
+use crate::log::Progress;
+use crate::wire::{Reader, Writer};
+
+/// A range of one partition's log in which records were blanked, and whose history has lost entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unscrubbed {
+    pub(crate) stream: StreamName,
+    pub(crate) partition: Partition,
+    /// The first place blanked.
+    pub(crate) first: Sequence,
+    /// The place of the amendment, behind the last.
+    pub(crate) at: Sequence,
+}
+
+/// The complete entry of a note.
+pub(crate) fn encode(note: &Unscrubbed) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::unscrubbed(&note.stream, note.partition, note.at);
+    let mut value = Writer(begin());
+    value.varint(note.first.0);
+    seal(&key, &mut value.0);
+    (key, value.0)
+}
+
+fn decode(key: &[u8], body: &[u8]) -> Option<Unscrubbed> {
+    let mut key = KeyReader::new(&key[1..]);
+    Some(Unscrubbed {
+        stream: StreamName::new(key.text()?).ok()?,
+        partition: Partition::from_index(key.byte()?)?,
+        at: Sequence(key.number()?),
+        first: Sequence(Reader(body).varint()?),
+    })
+}
+
+struct State {
+    /// In order of arrival.
+    notes: Vec<(Instant, Unscrubbed)>,
+    closed: bool,
+}
+
+/// The notes, and what works them off.
+pub(crate) struct Scrubber {
+    database: Arc<Database>,
+    delay: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Held by whoever is at it.
+    at_work: Mutex<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Scrubber {
+    /// With the notes that an earlier opening has left.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub(crate) fn open(database: Arc<Database>, delay: Duration) -> Result<Arc<Self>, StorageError> {
+        let mut notes = Vec::new();
+        database.scan(Column::Erasures, keys::all_unscrubbed(), Access::Lookup, |key, value| {
+            let note = decode(key, unseal(Column::Erasures, key, value)?);
+            let note = note.ok_or_else(|| corrupt(Column::Erasures, key, "it names no range of the log"))?;
+            notes.push((Instant::now(), note));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let state = Mutex::new(State { notes, closed: false });
+        let (changed, at_work, thread) = (Condvar::new(), Mutex::new(()), Mutex::new(None));
+        Ok(Arc::new(Self { database, delay, state, changed, at_work, thread }))
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn start(self: &Arc<Self>, progress: Arc<Progress>) -> Result<(), StorageError> {
+        let scrubber = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name("celeris-scrub".to_owned())
+            .spawn(move || scrubber.run(&progress))
+            .map_err(StorageError::io("start the thread of", "the scrubber"))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Takes a note that is durable.
+    pub(crate) fn add(&self, note: Unscrubbed) {
+        self.state.lock().notes.push((Instant::now(), note));
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().notes.len()
+    }
+
+    /// Ends the thread. A second call does nothing.
+    pub(crate) fn stop(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the scrubber panicked");
+        }
+    }
+
+    fn run(&self, progress: &Progress) {
+        while self.wait() {
+            if let Err(error) = self.scrub(progress) {
+                tracing::warn!(%error, "forgotten records are still on the disk; trying again later");
+            }
+        }
+    }
+
+    /// Waits until the oldest note is due; `false` when it is time to stop.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.closed {
+            match state.notes.first().map(|(since, _)| *since + self.delay) {
+                Some(due) if due <= Instant::now() => return true,
+                Some(due) => {
+                    self.changed.wait_until(&mut state, due);
+                }
+                None => self.changed.wait(&mut state),
+            }
+        }
+        false
+    }
+
+    /// Works off all notes there are now. They stay, and are due again after the delay, where something fails.
+    ///
+    /// # Errors
+    /// `Poisoned`, `CorruptLog` or `Database`.
+    pub(crate) fn scrub(&self, progress: &Progress) -> Result<(), StorageError> {
+        let _at_work = self.at_work.lock();
+        let notes = std::mem::take(&mut self.state.lock().notes);
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let done = self.work_off(&notes, progress);
+        if done.is_err() {
+            let again = Instant::now();
+            let mut state = self.state.lock();
+            state.notes.extend(notes.into_iter().map(|(_, note)| (again, note)));
+        }
+        done
+    }
+
+    fn work_off(&self, notes: &[(Instant, Unscrubbed)], progress: &Progress) -> Result<(), StorageError> {
+        progress.health()?;
+        let started = Instant::now();
+        let mut ranges: BTreeMap<(&StreamName, Partition), (Sequence, Sequence)> = BTreeMap::new();
+        for (_, Unscrubbed { stream, partition, first, at }) in notes {
+            let range = ranges.entry((stream, *partition)).or_insert((*first, *at));
+            *range = (range.0.min(*first), range.1.max(*at));
+        }
+        self.database.flush()?;
+        for ((stream, partition), (first, at)) in &ranges {
+            let from = keys::log(stream, *partition, *first);
+            self.database.compact(Column::Log, &KeyRange { from, to: keys::log(stream, *partition, *at) })?;
+            let history = KeyRange::prefix(keys::history_of_partition(stream, *partition));
+            self.database.compact(Column::History, &history)?;
+        }
+        let mut batch = self.database.batch();
+        for (_, note) in notes {
+            batch.delete(Column::Erasures, &keys::unscrubbed(&note.stream, note.partition, note.at));
+        }
+        batch.commit(Durability::Synced).inspect_err(|error| progress.poison(&error.to_string()))?;
+        // The last change of the manifest, which only now names none of the files that went.
+        self.database.flush()?;
+        let seconds = started.elapsed().as_secs_f64();
+        tracing::info!(amendments = notes.len(), ranges = ranges.len(), seconds, "forgotten records left the disk");
+        Ok(())
+    }
+}
