@@ -20,6 +20,8 @@ pub struct Config {
     pub limits: Limits,
     /// What the node may hold in memory.
     pub memory: Memory,
+    /// The copy of the log as Parquet.
+    pub sealing: Sealing,
 }
 
 /// Where and how the node listens.
@@ -96,6 +98,25 @@ impl Default for Memory {
             predictions: ByteSize::mib(128),
             blocks: ByteSize::mib(128),
         }
+    }
+}
+
+/// When the log is copied to sealed segments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sealing {
+    /// Whether it is at all.
+    pub enabled: bool,
+    /// How long records wait for it at most; what is amended is gone from the files within two of these.
+    #[serde(with = "humantime_serde")]
+    pub interval: Duration,
+    /// So many waiting records are sealed at once.
+    pub records: u64,
+}
+
+impl Default for Sealing {
+    fn default() -> Self {
+        Self { enabled: true, interval: Duration::from_secs(60), records: 100_000 }
     }
 }
 

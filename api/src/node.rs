@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use celeris_manager::{Manager, ManagerOptions};
+use celeris_manager::{Manager, ManagerOptions, Sealer, SealingOptions};
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -57,10 +57,13 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
     tokio::spawn(manager.clone().listen(losses));
     tokio::spawn(keep_up(metrics.clone()));
+    let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
+    let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
     Ok(Node {
         storage,
         predictor,
         manager,
+        sealer,
         limits: Arc::new(config.limits.clone()),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         metrics,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use celeris_manager::Manager;
+use celeris_manager::{Manager, Sealer};
 use celeris_predictor::Predictor;
 use celeris_storage::Storage;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -19,6 +19,8 @@ pub struct Node {
     pub predictor: Arc<Predictor>,
     /// The life cycle of models.
     pub manager: Arc<Manager>,
+    /// The copy of the log as Parquet, where it is enabled.
+    pub sealer: Option<Arc<Sealer>>,
     /// The bounds of requests.
     pub limits: Arc<Limits>,
     /// One permit for every request that may be under way.

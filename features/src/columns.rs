@@ -7,10 +7,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::SchemaDescriptor;
 
 use crate::error::FeaturesError;
 
@@ -30,9 +31,28 @@ impl ParquetFile {
     /// # Errors
     /// [`FeaturesError::Io`] or [`FeaturesError::Parquet`].
     pub fn open(path: &Path) -> Result<Self, FeaturesError> {
+        Self::open_with(path, |_| ProjectionMask::all())
+    }
+
+    /// Opens `path` to read the top-level columns of these names only; those that it does not have are left out.
+    ///
+    /// # Errors
+    /// As [`ParquetFile::open`].
+    pub fn open_columns(path: &Path, columns: &[&str]) -> Result<Self, FeaturesError> {
+        Self::open_with(path, |schema| {
+            let roots = schema.root_schema().get_fields().iter().enumerate();
+            let wanted = roots.filter(|(_, field)| columns.contains(&field.name())).map(|(root, _)| root);
+            ProjectionMask::roots(schema, wanted)
+        })
+    }
+
+    fn open_with(path: &Path, mask: impl Fn(&SchemaDescriptor) -> ProjectionMask) -> Result<Self, FeaturesError> {
         let file = File::open(path).map_err(|source| FeaturesError::Io { path: path.to_owned(), source })?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(file)
-            .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
+            .and_then(|builder| {
+                let mask = mask(builder.parquet_schema());
+                builder.with_projection(mask).with_batch_size(BATCH_ROWS).build()
+            })
             .map_err(|source| FeaturesError::Parquet { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), reader, rows_read: 0 })
     }
@@ -171,8 +191,25 @@ impl ParquetOut {
     /// # Errors
     /// [`FeaturesError::Io`] or [`FeaturesError::Parquet`].
     pub fn create(path: &Path, schema: Arc<Schema>) -> Result<Self, FeaturesError> {
+        Self::create_with(path, schema, WriterProperties::builder())
+    }
+
+    /// Creates or replaces `path`, with row groups of at most so many rows. A row group is held in memory until it is
+    /// whole.
+    ///
+    /// # Errors
+    /// As [`ParquetOut::create`].
+    pub fn create_grouped(path: &Path, schema: Arc<Schema>, group_rows: usize) -> Result<Self, FeaturesError> {
+        Self::create_with(path, schema, WriterProperties::builder().set_max_row_group_row_count(Some(group_rows)))
+    }
+
+    fn create_with(
+        path: &Path,
+        schema: Arc<Schema>,
+        properties: WriterPropertiesBuilder,
+    ) -> Result<Self, FeaturesError> {
         let file = File::create(path).map_err(|source| FeaturesError::Io { path: path.to_owned(), source })?;
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+        let properties = properties.set_compression(Compression::SNAPPY).build();
         let writer = ArrowWriter::try_new(file, schema, Some(properties))
             .map_err(|source| FeaturesError::Parquet { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), writer, rows: 0 })

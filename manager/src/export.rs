@@ -4,9 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use celeris_model::{ItemId, ModelName, Partition, Record, RecordKind, Sequence, StreamName};
-use celeris_retrain::{InputFile, ObservationRow, ObservationsWriter, RetrainError, write_pinned_items};
-use celeris_storage::{LogRange, Storage, Watermark};
+use celeris_model::{ItemId, ModelName, Partition, Sequence, StreamName};
+use celeris_retrain::{InputFile, ObservationRow, ObservationsWriter, write_pinned_items};
+use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
 use crate::records::ModelConfig;
@@ -41,9 +41,10 @@ pub(crate) fn export(
     for partition in Partition::all() {
         let range =
             LogRange { stream: config.stream.clone(), partition, after: Sequence(0), up_to: watermark.get(partition) };
-        let outcome = storage.scan(&range, |_, record| {
+        let outcome = storage.scan(&range, |sequence, record| {
             written += 1;
-            match push(&mut writer, &record) {
+            let observation_id = observation_id(sequence, &record);
+            match writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &record }) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(error),
             }
@@ -56,17 +57,6 @@ pub(crate) fn export(
     let observations = writer.finish()?;
     let pinned_items = export_given(storage, &config.stream, &config.name, config.dim, dir)?;
     Ok(Export { observations, pinned_items, watermark })
-}
-
-fn push(writer: &mut ObservationsWriter, record: &Record) -> Result<(), RetrainError> {
-    let (RecordKind::Observe, Some(item)) = (record.kind, record.item.as_ref()) else { return Ok(()) };
-    writer.push(ObservationRow {
-        user: &record.user,
-        item,
-        label: record.label,
-        weight: record.weight,
-        timestamp: record.timestamp,
-    })
 }
 
 fn export_given(

@@ -2,10 +2,12 @@
 //!
 //! The catalog in storage is the truth: a version exists once the catalog names it, and a switch of versions is one
 //! atomic write followed by a pointer move in the predictor. Retraining runs in a child process from a snapshot of the
-//! log, while serving goes on; only a version directory that was read back whole is ever activated.
+//! log, while serving goes on; only a version directory that was read back whole is ever activated. Beside it, the sealer
+//! keeps a copy of the log as Parquet (`sealing`).
 //!
 //! What this crate is not: it serves no request and trains nothing itself.
 
+pub mod erasures;
 pub mod error;
 mod export;
 pub mod jobs;
@@ -13,9 +15,12 @@ pub mod losses;
 mod manager;
 pub mod records;
 mod retraining;
+pub mod sealing;
 
+pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
 pub use jobs::{Job, JobId, JobState};
 pub use losses::RecentLoss;
 pub use manager::{Manager, ManagerOptions};
 pub use records::{ModelConfig, ModelRecord, VersionRecord};
+pub use sealing::{Sealer, SealingOptions, SealingStatus};

@@ -6,7 +6,7 @@ use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Manifest;
 use celeris_model::{Loss, ModelName, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
-use celeris_storage::{CatalogKey, StorageError};
+use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 /// The smallest dimension: the constant, which is the user's bias.
@@ -91,11 +91,14 @@ pub struct VersionRecord {
     pub label_range: Option<(f32, f32)>,
     /// What the trainer measured.
     pub metrics: BTreeMap<String, f64>,
+    /// Up to where it was trained on the log; `None` for one that was not.
+    pub watermark: Option<Watermark>,
 }
 
 impl VersionRecord {
     pub(crate) fn new(version: VersionId, items: usize, manifest: &Manifest) -> Self {
         Self {
+            watermark: serde_json::from_value(manifest.watermark.clone()).ok(),
             version,
             parent: manifest.parent,
             algorithm: manifest.algorithm.clone(),

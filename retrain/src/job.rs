@@ -10,7 +10,7 @@ use celeris_model::{ModelName, VersionId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RetrainError;
-use crate::observations::{InputFile, TrainingInput, read_input};
+use crate::input::{InputFile, TrainingInput, read_input};
 use crate::progress::{Phase, Progress, Step};
 use crate::trainer::{TrainSettings, Trained, train};
 

@@ -6,13 +6,14 @@
 //! the way are kept for analysis only, because a user's served state is a function of the prior and the user's own
 //! observations.
 //!
-//! Where to look, in the order of the work: [`observations`] for the files, [`ratings`] for what is learnt from,
+//! Where to look, in the order of the work: [`input`] and [`observations`] for the files, [`ratings`] for what is learnt from,
 //! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
 //! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
 //! user is, [`trainer`] for the whole, [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;
 pub mod error;
+pub mod input;
 pub mod job;
 mod learn;
 pub mod observations;
@@ -25,9 +26,10 @@ mod traits;
 mod tuning;
 
 pub use error::RetrainError;
+pub use input::{InputFile, write_pinned_items};
 pub use job::{Algorithm, Job, run_job};
 pub use learn::Pinned;
-pub use observations::{InputFile, ObservationRow, ObservationsWriter, write_pinned_items};
+pub use observations::{ObservationRow, ObservationsWriter};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};
 pub use ratings::{Rating, Ratings};
 pub use trainer::{Metrics, TrainSettings, Trained, train};

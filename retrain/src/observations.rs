@@ -1,102 +1,204 @@
-//! The files a training reads: observations in log order, and the features that callers gave.
+//! The one form in which observations leave the log as Parquet: training input, sealed segments and exports.
 //!
-//! | file | columns |
-//! |---|---|
-//! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds) |
-//! | pinned items | `item: utf8, features: list<float>` |
+//! | column | type | null where |
+//! |---|---|---|
+//! | `partition` | int32 | |
+//! | `sequence` | int64 | |
+//! | `user` | utf8 | |
+//! | `user_epoch` | int64 | |
+//! | `item` | utf8 | |
+//! | `label` | float | |
+//! | `first_label` | float | no correction has replaced the label |
+//! | `weight` | float | |
+//! | `feedback` | utf8 | the client called it nothing |
+//! | `timestamp` | int64, Unix milliseconds | |
+//! | `observation_id` | utf8 | |
+//! | `decision_id` | utf8 | it is the outcome of no decision |
+//! | `decision_slot` | int32 | … or the item was not among the shown |
+//! | `decision_propensity` | float | … or the propensity is not known |
+//! | `decision_pool` | bool | it is the outcome of no decision |
+//! | `predictions` | list of `{model: utf8, version: int64, predicted: float}` | |
 //!
-//! One writer serves training input, sealed segments and exports, so that what is archived can be trained on.
+//! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and because a client may
+//! send a time that no calendar of a reader holds.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{Float32Type, Int64Type};
-use celeris_features::columns::{Batch, ParquetFile, ParquetOut, vector_column};
-use celeris_features::table::check_features;
-use celeris_features::version_dir::sha256_of;
-use celeris_model::observation::check_label;
-use celeris_model::{ItemId, Timestamp, UserId};
-use serde::{Deserialize, Serialize};
+use arrow::array::{
+    ArrayRef, BooleanBuilder, Float32Builder, Int32Builder, Int64Builder, ListArray, RecordBatch, StringBuilder,
+    StructArray,
+};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, Fields, Schema};
+use celeris_features::columns::ParquetOut;
+use celeris_model::{DecisionFacts, ObservationId, Partition, Prediction, Record, RecordKind, Sequence};
 
 use crate::error::RetrainError;
-use crate::learn::Pinned;
-use crate::ratings::{Rating, Ratings, check_weight};
+use crate::input::InputFile;
 
-/// Rows gathered before they are handed to the file: bounds the memory of writing a long log.
-const ROWS_A_BATCH: usize = 16_384;
+/// Rows gathered before they are handed to the file: with [`ROWS_A_GROUP`], bounds the memory of writing a long log.
+const ROWS_A_BATCH: usize = 8192;
 
-/// A file and what its bytes must be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InputFile {
-    /// Where it is; relative paths are taken from the folder of the job file.
-    pub path: PathBuf,
-    /// SHA-256 in lower-case hexadecimal.
-    pub sha256: String,
+/// Rows of a row group, which is compressed in memory before it is written: some ten megabytes.
+const ROWS_A_GROUP: usize = 128 << 10;
+
+static PREDICTION_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::from(vec![
+        Field::new("model", DataType::Utf8, false),
+        Field::new("version", DataType::Int64, false),
+        Field::new("predicted", DataType::Float32, false),
+    ])
+});
+
+fn prediction_field() -> Arc<Field> {
+    Arc::new(Field::new("element", DataType::Struct(PREDICTION_FIELDS.clone()), false))
 }
 
-impl InputFile {
-    /// The finished file at `path`, with the checksum of what it holds now.
-    ///
-    /// # Errors
-    /// [`RetrainError::Files`] where it cannot be read.
-    pub fn sealed(path: &Path) -> Result<Self, RetrainError> {
-        Ok(Self { path: path.to_owned(), sha256: sha256_of(path)? })
-    }
+static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
+    let required = |name: &str, kind| Field::new(name, kind, false);
+    let optional = |name: &str, kind| Field::new(name, kind, true);
+    Arc::new(Schema::new(vec![
+        required("partition", DataType::Int32),
+        required("sequence", DataType::Int64),
+        required("user", DataType::Utf8),
+        required("user_epoch", DataType::Int64),
+        required("item", DataType::Utf8),
+        required("label", DataType::Float32),
+        optional("first_label", DataType::Float32),
+        required("weight", DataType::Float32),
+        optional("feedback", DataType::Utf8),
+        required("timestamp", DataType::Int64),
+        required("observation_id", DataType::Utf8),
+        optional("decision_id", DataType::Utf8),
+        optional("decision_slot", DataType::Int32),
+        optional("decision_propensity", DataType::Float32),
+        optional("decision_pool", DataType::Boolean),
+        required("predictions", DataType::List(prediction_field())),
+    ]))
+});
 
-    /// The path as seen from `folder`, once the bytes are found to be the expected ones.
-    ///
-    /// # Errors
-    /// `Checksum`, or [`RetrainError::Files`] where it cannot be read.
-    pub(crate) fn verified(&self, folder: &Path) -> Result<PathBuf, RetrainError> {
-        let path = folder.join(&self.path);
-        let received = sha256_of(&path)?;
-        if received == self.sha256 {
-            return Ok(path);
-        }
-        Err(RetrainError::Checksum { path, expected: self.sha256.clone(), received })
-    }
-}
-
-/// One row of an observations file.
+/// One row of an observations file: a record of the log with its place and name there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ObservationRow<'a> {
-    /// Who.
-    pub user: &'a UserId,
-    /// About what.
-    pub item: &'a ItemId,
-    /// The label.
-    pub label: f32,
-    /// How many times over it counts.
-    pub weight: f32,
-    /// When.
-    pub timestamp: Timestamp,
+    /// Its place in the partition of its user.
+    pub sequence: Sequence,
+    /// The client's name for it, or the server's.
+    pub observation_id: &'a ObservationId,
+    /// What it says.
+    pub record: &'a Record,
 }
 
 /// Rows that wait to be written.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Columns {
-    users: Vec<UserId>,
-    items: Vec<ItemId>,
-    labels: Vec<f32>,
-    weights: Vec<f32>,
-    timestamps: Vec<i64>,
+    rows: usize,
+    partition: Int32Builder,
+    sequence: Int64Builder,
+    user: StringBuilder,
+    user_epoch: Int64Builder,
+    item: StringBuilder,
+    label: Float32Builder,
+    first_label: Float32Builder,
+    weight: Float32Builder,
+    feedback: StringBuilder,
+    timestamp: Int64Builder,
+    observation_id: StringBuilder,
+    decision: DecisionColumns,
+    predictions: PredictionColumns,
+}
+
+#[derive(Default)]
+struct DecisionColumns {
+    id: StringBuilder,
+    slot: Int32Builder,
+    propensity: Float32Builder,
+    pool: BooleanBuilder,
+}
+
+#[derive(Default)]
+struct PredictionColumns {
+    lengths: Vec<usize>,
+    model: StringBuilder,
+    version: Int64Builder,
+    predicted: Float32Builder,
+}
+
+/// A count as Parquet's signed integer; the log counts from 1 and does not reach 2^63.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl DecisionColumns {
+    fn push(&mut self, facts: Option<&DecisionFacts>) {
+        self.id.append_option(facts.map(|facts| facts.id.as_str()));
+        // Slots are counted within one ranking, whose length is bounded far below 2^31.
+        self.slot.append_option(facts.and_then(|facts| facts.slot).and_then(|slot| i32::try_from(slot).ok()));
+        self.propensity.append_option(facts.and_then(|facts| facts.propensity));
+        self.pool.append_option(facts.map(|facts| facts.pool));
+    }
+}
+
+impl PredictionColumns {
+    fn push(&mut self, predictions: &[Prediction]) {
+        self.lengths.push(predictions.len());
+        for prediction in predictions {
+            self.model.append_value(prediction.model.as_str());
+            self.version.append_value(signed(prediction.version.0));
+            self.predicted.append_value(prediction.predicted);
+        }
+    }
+
+    fn finish(&mut self) -> ListArray {
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(self.model.finish()), Arc::new(self.version.finish()), Arc::new(self.predicted.finish())];
+        let structs = StructArray::new(PREDICTION_FIELDS.clone(), columns, None);
+        let offsets = OffsetBuffer::from_lengths(std::mem::take(&mut self.lengths));
+        ListArray::new(prediction_field(), offsets, Arc::new(structs), None)
+    }
 }
 
 impl Columns {
-    fn into_batch(self) -> RecordBatch {
-        let users = self.users.iter().map(|user| Some(user.as_str())).collect::<StringArray>();
-        let items = self.items.iter().map(|item| Some(item.as_str())).collect::<StringArray>();
-        record_batch(vec![
-            ("user", Arc::new(users)),
-            ("item", Arc::new(items)),
-            ("label", Arc::new(Float32Array::from(self.labels))),
-            ("weight", Arc::new(Float32Array::from(self.weights))),
-            ("timestamp", Arc::new(Int64Array::from(self.timestamps))),
-        ])
+    fn push(&mut self, row: ObservationRow, item: &str) {
+        let ObservationRow { sequence, observation_id, record } = row;
+        self.rows += 1;
+        self.partition.append_value(i32::from(Partition::of(&record.user).index()));
+        self.sequence.append_value(signed(sequence.0));
+        self.user.append_value(record.user.as_str());
+        self.user_epoch.append_value(signed(record.user_epoch.0));
+        self.item.append_value(item);
+        self.label.append_value(record.label);
+        self.first_label.append_option(record.first_label);
+        self.weight.append_value(record.weight);
+        self.feedback.append_option(record.feedback.as_deref());
+        self.timestamp.append_value(record.timestamp.0);
+        self.observation_id.append_value(observation_id.as_str());
+        self.decision.push(record.decision.as_ref());
+        self.predictions.push(&record.predictions);
+    }
+
+    /// The rows, which are then gone from here; the buffers stay.
+    fn take(&mut self) -> RecordBatch {
+        self.rows = 0;
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.partition.finish()),
+            Arc::new(self.sequence.finish()),
+            Arc::new(self.user.finish()),
+            Arc::new(self.user_epoch.finish()),
+            Arc::new(self.item.finish()),
+            Arc::new(self.label.finish()),
+            Arc::new(self.first_label.finish()),
+            Arc::new(self.weight.finish()),
+            Arc::new(self.feedback.finish()),
+            Arc::new(self.timestamp.finish()),
+            Arc::new(self.observation_id.finish()),
+            Arc::new(self.decision.id.finish()),
+            Arc::new(self.decision.slot.finish()),
+            Arc::new(self.decision.propensity.finish()),
+            Arc::new(self.decision.pool.finish()),
+            Arc::new(self.predictions.finish()),
+        ];
+        RecordBatch::try_new(SCHEMA.clone(), columns).expect("every row adds one value to every column")
     }
 }
 
@@ -105,6 +207,7 @@ pub struct ObservationsWriter {
     path: PathBuf,
     out: ParquetOut,
     waiting: Columns,
+    rows: u64,
 }
 
 impl ObservationsWriter {
@@ -113,21 +216,25 @@ impl ObservationsWriter {
     /// # Errors
     /// [`RetrainError::Files`].
     pub fn create(path: &Path) -> Result<Self, RetrainError> {
-        let out = ParquetOut::create(path, Columns::default().into_batch().schema())?;
-        Ok(Self { path: path.to_owned(), out, waiting: Columns::default() })
+        let out = ParquetOut::create_grouped(path, SCHEMA.clone(), ROWS_A_GROUP)?;
+        Ok(Self { path: path.to_owned(), out, waiting: Columns::default(), rows: 0 })
     }
 
-    /// Appends a row.
+    /// How many rows there are so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Appends a row, where the record is an observation; other kinds of records are no rows.
     ///
     /// # Errors
     /// [`RetrainError::Files`]; the file is then of no use.
     pub fn push(&mut self, row: ObservationRow) -> Result<(), RetrainError> {
-        self.waiting.users.push(row.user.clone());
-        self.waiting.items.push(row.item.clone());
-        self.waiting.labels.push(row.label);
-        self.waiting.weights.push(row.weight);
-        self.waiting.timestamps.push(row.timestamp.0);
-        if self.waiting.users.len() >= ROWS_A_BATCH { self.write_waiting() } else { Ok(()) }
+        let (RecordKind::Observe, Some(item)) = (row.record.kind, row.record.item.as_ref()) else { return Ok(()) };
+        self.waiting.push(row, item.as_str());
+        self.rows += 1;
+        if self.waiting.rows >= ROWS_A_BATCH { self.write_waiting() } else { Ok(()) }
     }
 
     /// Writes what is left, makes the file durable, and seals it.
@@ -141,126 +248,6 @@ impl ObservationsWriter {
     }
 
     fn write_waiting(&mut self) -> Result<(), RetrainError> {
-        Ok(self.out.write(&std::mem::take(&mut self.waiting).into_batch())?)
+        Ok(self.out.write(&self.waiting.take())?)
     }
-}
-
-/// Writes the features that callers gave for `items`, row-major in `features`, and seals the file.
-///
-/// The caller guarantees that `features` has the same whole number of entries for each item.
-///
-/// # Errors
-/// [`RetrainError::Files`].
-pub fn write_pinned_items(path: &Path, items: &[ItemId], features: &[f32]) -> Result<InputFile, RetrainError> {
-    let dim = features.len().checked_div(items.len()).unwrap_or(1);
-    let batch = |items: &[ItemId], features: &[f32]| {
-        let items = items.iter().map(|item| Some(item.as_str())).collect::<StringArray>();
-        record_batch(vec![("item", Arc::new(items)), ("features", vector_column(features, dim))])
-    };
-    let mut out = ParquetOut::create(path, batch(&[], &[]).schema())?;
-    for (items, features) in items.chunks(ROWS_A_BATCH).zip(features.chunks(ROWS_A_BATCH * dim)) {
-        out.write(&batch(items, features))?;
-    }
-    out.finish()?;
-    InputFile::sealed(path)
-}
-
-fn record_batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, false)))
-        .expect("columns of one table have one length")
-}
-
-/// Ids in the order of their first appearance.
-#[derive(Debug)]
-struct Numbering<Id> {
-    ids: Vec<Id>,
-    numbers: HashMap<Id, u32>,
-}
-
-impl<Id: Clone + Eq + Hash> Numbering<Id> {
-    fn new() -> Self {
-        Self { ids: Vec::new(), numbers: HashMap::new() }
-    }
-
-    fn number(&mut self, id: Id) -> u32 {
-        let next = u32::try_from(self.ids.len()).expect("distinct ids in memory are fewer than 2^32");
-        let ids = &mut self.ids;
-        *self.numbers.entry(id).or_insert_with_key(|id| {
-            ids.push(id.clone());
-            next
-        })
-    }
-}
-
-/// What the files say, numbered for the trainer.
-#[derive(Debug)]
-pub(crate) struct TrainingInput {
-    pub(crate) users: Vec<UserId>,
-    /// Observed items, then pinned ones that nobody has observed yet.
-    pub(crate) items: Vec<ItemId>,
-    pub(crate) ratings: Ratings,
-    pub(crate) pinned: Pinned,
-}
-
-/// Reads an observations file and, where there is one, a pinned items file of `dim` features each.
-///
-/// # Errors
-/// `NoRatings`, or [`RetrainError::Files`] naming the file and the place in it.
-pub(crate) fn read_input(
-    observations: &Path,
-    pinned_items: Option<&Path>,
-    dim: usize,
-) -> Result<TrainingInput, RetrainError> {
-    let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
-    let mut file = ParquetFile::open(observations)?;
-    while let Some(batch) = file.next_batch()? {
-        read_observations(&batch, &mut users, &mut items, &mut list)?;
-    }
-    let mut pinned = Pinned::default();
-    if let Some(path) = pinned_items {
-        let mut file = ParquetFile::open(path)?;
-        while let Some(batch) = file.next_batch()? {
-            read_pinned(&batch, dim, &mut items, &mut pinned)?;
-        }
-    }
-    let ratings = Ratings::new(users.ids.len(), items.ids.len(), list)?;
-    Ok(TrainingInput { users: users.ids, items: items.ids, ratings, pinned })
-}
-
-fn read_observations(
-    batch: &Batch,
-    users: &mut Numbering<UserId>,
-    items: &mut Numbering<ItemId>,
-    list: &mut Vec<Rating>,
-) -> Result<(), RetrainError> {
-    let (user_texts, item_texts) = (batch.text("user")?, batch.text("item")?);
-    let (labels, weights) = (batch.numbers::<Float32Type>("label")?, batch.numbers::<Float32Type>("weight")?);
-    // Training does not look at the time, but a file without it is not one of ours.
-    batch.numbers::<Int64Type>("timestamp")?;
-    for row in 0..batch.rows() {
-        let user = UserId::new(user_texts.value(row)).map_err(|problem| batch.value_error(row, "user", &problem))?;
-        let item = ItemId::new(item_texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
-        let (label, weight) = (labels.value(row), weights.value(row));
-        check_label(label).map_err(|problem| batch.value_error(row, "label", &problem))?;
-        check_weight(weight).map_err(|problem| batch.value_error(row, "weight", &problem))?;
-        list.push(Rating { user: users.number(user), item: items.number(item), label, weight });
-    }
-    Ok(())
-}
-
-fn read_pinned(
-    batch: &Batch,
-    dim: usize,
-    items: &mut Numbering<ItemId>,
-    pinned: &mut Pinned,
-) -> Result<(), RetrainError> {
-    let texts = batch.text("item")?;
-    let features = batch.lists::<Float32Type>("features", dim)?;
-    for (row, features) in features.chunks_exact(dim).enumerate() {
-        let item = ItemId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
-        check_features(features, dim).map_err(|problem| batch.value_error(row, "features", &problem))?;
-        pinned.items.push(items.number(item));
-        pinned.features.extend_from_slice(features);
-    }
-    Ok(())
 }

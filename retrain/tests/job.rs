@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray}
 use celeris_features::columns::ParquetOut;
 use celeris_features::manifest::MANIFEST_FILE;
 use celeris_features::read_version;
-use celeris_model::{ItemId, Timestamp, UserId, VersionId};
+use celeris_model::{ItemId, ObservationId, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_retrain::{
     Algorithm, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError, Silent, Step,
     run_job, write_pinned_items,
@@ -25,9 +25,27 @@ fn write_observations(path: &Path) -> InputFile {
     let pairs = (0..30_u32).flat_map(|user| (0..20_u32).map(move |film| (user, film))).chain([(0, 0)]);
     for (k, (user, film)) in pairs.enumerate() {
         let label = 1.0 + ((user * 2 + film * film) % 9) as f32 * 0.5;
-        let (user, item) = (UserId::new(format!("u{user}")).unwrap(), item(film));
-        let timestamp = Timestamp(i64::try_from(k).unwrap());
-        writer.push(ObservationRow { user: &user, item: &item, label, weight: 1.0, timestamp }).unwrap();
+        let record = Record {
+            kind: RecordKind::Observe,
+            user: UserId::new(format!("u{user}")).unwrap(),
+            user_epoch: UserEpoch(k as u64 + 1),
+            item: Some(item(film)),
+            label,
+            first_label: None,
+            weight: 1.0,
+            feedback: None,
+            timestamp: Timestamp(i64::try_from(k).unwrap()),
+            observation_id: None,
+            decision: None,
+            predictions: Vec::new(),
+            targets: Vec::new(),
+        };
+        let observation_id = ObservationId::new(format!("o{k}")).unwrap();
+        let sequence = Sequence(k as u64 + 1);
+        writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &record }).unwrap();
+        // What is no observation is no row.
+        let retraction = Record { kind: RecordKind::Retract, targets: vec![sequence], ..record };
+        writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &retraction }).unwrap();
     }
     writer.finish().unwrap()
 }

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use celeris_manager::SealingStatus;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -35,5 +36,21 @@ async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
     metrics::counter!("celeris_log_records_total").absolute(log.records);
     metrics::counter!("celeris_log_bytes_total").absolute(log.bytes);
     metrics::counter!("celeris_decisions_dropped_total").absolute(node.storage.decisions_dropped());
+    for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
+        render_sealing(stream.as_str(), &sealed);
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.metrics.render())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of rows and bytes stay below 2^53")]
+fn render_sealing(stream: &str, sealed: &SealingStatus) {
+    let stream = || [("stream", stream.to_owned())];
+    metrics::gauge!("celeris_sealed_segments", &stream()).set(sealed.segments as f64);
+    metrics::gauge!("celeris_sealed_rows", &stream()).set(sealed.rows as f64);
+    metrics::gauge!("celeris_sealed_bytes", &stream()).set(sealed.bytes as f64);
+    metrics::gauge!("celeris_sealing_lag_records", &stream()).set(sealed.lag_records as f64);
+    metrics::gauge!("celeris_sealing_lag_seconds", &stream()).set(sealed.lag_seconds);
+    metrics::counter!("celeris_sealing_rewrites_total", &stream()).absolute(sealed.rewrites);
+    metrics::counter!("celeris_sealing_merges_total", &stream()).absolute(sealed.merges);
+    metrics::counter!("celeris_sealing_failures_total", &stream()).absolute(sealed.failures);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use celeris_manager::{ModelRecord, VersionRecord};
-use celeris_model::VersionId;
+use celeris_manager::{ErasedSpan, ModelRecord, VersionRecord, erased_users};
+use celeris_model::{StreamName, VersionId};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -33,6 +33,10 @@ pub struct Version {
     label_range: Option<(f32, f32)>,
     /// What the trainer measured.
     metrics: BTreeMap<String, f64>,
+    /// Users who have been erased since it was trained on what they had said.
+    erased_users: usize,
+    /// What to mind before it is made to serve; null where there is nothing.
+    warning: Option<String>,
 }
 
 /// All versions, newest first.
@@ -45,13 +49,27 @@ pub struct Versions {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Activated {
     active_version: u64,
+    /// What to mind about it; null where there is nothing.
+    warning: Option<String>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(activate)).routes(routes!(roll_back))
 }
 
-fn describe(record: VersionRecord, active: VersionId) -> Version {
+/// The erasures of a stream that the log remembers. It does not take any yet, so there are none.
+fn erasures(_node: &Node, _stream: &StreamName) -> Vec<ErasedSpan> {
+    Vec::new()
+}
+
+fn warning(erased_users: usize) -> Option<String> {
+    (erased_users > 0).then(|| {
+        format!("this version was trained on what {erased_users} since erased users had said; retrain to be rid of it")
+    })
+}
+
+fn describe(record: VersionRecord, active: VersionId, erasures: &[ErasedSpan]) -> Version {
+    let erased_users = erased_users(&record, erasures);
     Version {
         version: record.version.0,
         active: record.version == active,
@@ -62,19 +80,25 @@ fn describe(record: VersionRecord, active: VersionId) -> Version {
         items: record.items,
         label_range: record.label_range,
         metrics: record.metrics,
+        erased_users,
+        warning: warning(erased_users),
     }
 }
 
-fn activated(record: &ModelRecord) -> Json<Activated> {
-    Json(Activated { active_version: record.active.0 })
+fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiError> {
+    let version = node.manager.version(&record.config.name, record.active)?;
+    let erased_users = erased_users(&version, &erasures(node, &record.config.stream));
+    Ok(Json(Activated { active_version: record.active.0, warning: warning(erased_users) }))
 }
 
 /// All versions of a model, newest first.
 #[utoipa::path(get, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Versions), (status = 404, body = Problem)))]
 async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
-    let active = node.manager.model(&model)?.active;
-    let versions = node.manager.versions(&model)?.into_iter().map(|record| describe(record, active)).collect();
+    let ModelRecord { active, config, .. } = node.manager.model(&model)?;
+    let erasures = erasures(&node, &config.stream);
+    let versions = node.manager.versions(&model)?;
+    let versions = versions.into_iter().map(|record| describe(record, active, &erasures)).collect();
     Ok(Json(Versions { versions }))
 }
 
@@ -87,7 +111,7 @@ async fn activate(
     OfVersion { model, version }: OfVersion,
 ) -> Result<Json<Activated>, ApiError> {
     let record = tokio::task::block_in_place(|| node.manager.activate(&model, version))?;
-    Ok(activated(&record))
+    activated(&node, &record)
 }
 
 /// Goes back to the version that served before.
@@ -95,5 +119,5 @@ async fn activate(
     responses((status = 200, body = Activated), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Activated>, ApiError> {
     let record = tokio::task::block_in_place(|| node.manager.roll_back(&model))?;
-    Ok(activated(&record))
+    activated(&node, &record)
 }

@@ -1,0 +1,89 @@
+//! Which versions still know of an erased user.
+//!
+//! A user's state forgets at once, but a version's shared parameters were trained on what the log held then. A version
+//! knows of an erased user if its training read the log from behind the user's first event, and before the erasure. A
+//! later training reads what the log holds by then, in which the user never was, so its version does not know of them.
+
+use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
+use celeris_storage::Watermark;
+
+use crate::error::ManagerError;
+use crate::manager::Manager;
+use crate::records::VersionRecord;
+
+/// One erasure of a stream's log: what the user had said lay from `first` up to `at`, where it was erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErasedSpan {
+    /// The user's partition.
+    pub partition: Partition,
+    /// The user's first event since they were last unknown.
+    pub first: Sequence,
+    /// The erasure itself.
+    pub at: Sequence,
+}
+
+/// Whether a training up to this watermark has read what was erased later.
+#[must_use]
+pub fn knows_of(watermark: &Watermark, erased: ErasedSpan) -> bool {
+    let read_up_to = watermark.get(erased.partition);
+    read_up_to >= erased.first && read_up_to < erased.at
+}
+
+/// How many of these erased users a version knows of. One that was never trained on the log knows of nobody.
+#[must_use]
+pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
+    let Some(watermark) = &version.watermark else { return 0 };
+    erasures.iter().filter(|erased| knows_of(watermark, **erased)).count()
+}
+
+impl Manager {
+    /// The versions, of all models that learn from the stream, that know of an erased user; by model, newest first.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn versions_knowing(
+        &self,
+        stream: &StreamName,
+        erased: ErasedSpan,
+    ) -> Result<Vec<(ModelName, VersionId)>, ManagerError> {
+        let mut knowing = Vec::new();
+        for record in self.models()?.into_iter().filter(|record| record.config.stream == *stream) {
+            for version in self.versions(&record.config.name)? {
+                if erased_users(&version, &[erased]) > 0 {
+                    knowing.push((record.config.name.clone(), version.version));
+                }
+            }
+        }
+        Ok(knowing)
+    }
+
+    /// One version of a model.
+    ///
+    /// # Errors
+    /// `UnknownVersion` or `Storage`.
+    pub fn version(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
+        let found = self.storage.catalog(&crate::records::version_key(model, version)?)?;
+        found.ok_or_else(|| ManagerError::UnknownVersion { model: model.clone(), version })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    /// A watermark at `sequence` in partition 3 and at 100 in all others.
+    fn watermark(sequence: u64) -> Watermark {
+        let sequences: Vec<u64> = (0..64).map(|partition| if partition == 3 { sequence } else { 100 }).collect();
+        serde_json::from_value(serde_json::json!(sequences)).unwrap()
+    }
+
+    #[test]
+    fn only_trainings_between_the_first_event_and_the_erasure_know_of_the_user() {
+        let partition = Partition::from_index(3).unwrap();
+        let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
+        for (read_up_to, knows) in [(0, false), (9, false), (10, true), (19, true), (20, false), (50, false)] {
+            assert_eq!(knows_of(&watermark(read_up_to), erased), knows, "trained up to {read_up_to}");
+        }
+    }
+}

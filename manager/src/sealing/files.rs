@@ -1,0 +1,191 @@
+//! The names of sealed files, and the steps that make them durable or take them away.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use celeris_model::StreamName;
+
+use super::segments::{FORMAT, Sealed};
+use crate::error::ManagerError;
+
+/// How far the sealed data goes, and which files hold it.
+pub(super) const WATERMARK_FILE: &str = "_watermark.json";
+
+const FOLDER_PREFIX: &str = "stream=";
+const SEGMENT_PREFIX: &str = "segment-";
+const SEGMENT_SUFFIX: &str = ".parquet";
+
+/// Files under this ending are being written; readers pass over names that begin with a dot or an underscore.
+const DRAFT_SUFFIX: &str = ".tmp";
+
+/// What Hive-style readers take for a missing value.
+const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// The folder of a stream's segments, `stream=NAME`.
+///
+/// Names of streams are letters, digits, `-` and `_`, which need no escape, but for the one that Hive-style readers
+/// take for null: its first character is percent-encoded, which they decode.
+#[must_use]
+pub fn folder_name(stream: &StreamName) -> String {
+    match stream.as_str().strip_prefix('_') {
+        Some(rest) if stream.as_str() == HIVE_NULL => format!("{FOLDER_PREFIX}%5F{rest}"),
+        _ => format!("{FOLDER_PREFIX}{stream}"),
+    }
+}
+
+/// The stream whose folder this is, if it is one.
+#[must_use]
+pub fn stream_of_folder(folder: &str) -> Option<StreamName> {
+    let name = folder.strip_prefix(FOLDER_PREFIX)?.replacen("%5F", "_", 1);
+    let stream = StreamName::new(name).ok()?;
+    (folder_name(&stream) == folder).then_some(stream)
+}
+
+/// The file name of the segment of this number.
+pub(super) fn segment_name(number: u64) -> String {
+    format!("{SEGMENT_PREFIX}{number:012}{SEGMENT_SUFFIX}")
+}
+
+/// The path under which a file is written before it gets its name.
+pub(super) fn draft_of(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!(".{name}{DRAFT_SUFFIX}"))
+}
+
+fn is_ours(name: &str) -> bool {
+    let is_segment = |name: &str| name.starts_with(SEGMENT_PREFIX) && name.ends_with(SEGMENT_SUFFIX);
+    let draft = name.strip_prefix('.').and_then(|name| name.strip_suffix(DRAFT_SUFFIX));
+    is_segment(name) || draft.is_some_and(|name| is_segment(name) || name == WATERMARK_FILE)
+}
+
+/// Gives a finished, synced draft its name.
+pub(super) fn publish(folder: &Path, name: &str) -> Result<(), ManagerError> {
+    fs::rename(draft_of(folder, name), folder.join(name)).map_err(ManagerError::io(folder.join(name)))
+}
+
+pub(super) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(ManagerError::io(dir))
+}
+
+/// Makes a folder and those above it, up to `root`'s parent, durable.
+pub(super) fn create_folder(folder: &Path) -> Result<(), ManagerError> {
+    fs::create_dir_all(folder).map_err(ManagerError::io(folder))?;
+    for parent in folder.ancestors().skip(1).take(2) {
+        sync_dir(parent)?;
+    }
+    Ok(())
+}
+
+/// Replaces `_watermark.json`: afterwards it is the new one for good, and before that it is the old one.
+pub(super) fn write_watermark(folder: &Path, sealed: &Sealed) -> Result<(), ManagerError> {
+    let draft = draft_of(folder, WATERMARK_FILE);
+    let text = serde_json::to_vec_pretty(sealed).expect("names and numbers are valid JSON");
+    File::create(&draft)
+        .and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_all()
+        })
+        .map_err(ManagerError::io(&draft))?;
+    // The segments got their names before: both are durable with this.
+    sync_dir(folder)?;
+    publish(folder, WATERMARK_FILE)?;
+    sync_dir(folder)
+}
+
+/// What the folder says it holds. `None` where it says nothing, or nothing that this program understands: the log has
+/// it all, so it is sealed again.
+pub(super) fn read_watermark(folder: &Path, stream: &StreamName) -> Option<Sealed> {
+    let path = folder.join(WATERMARK_FILE);
+    let text = match fs::read(&path) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return None,
+        other => other.map_err(|error| error.to_string()),
+    };
+    let sealed = text.and_then(|text| serde_json::from_slice::<Sealed>(&text).map_err(|error| error.to_string()));
+    let whole = |sealed: &Sealed| {
+        let empty = Sealed::nothing(stream.clone());
+        sealed.format == FORMAT && sealed.stream == *stream && sealed.watermark.len() == empty.watermark.len()
+    };
+    match sealed {
+        Ok(sealed) if whole(&sealed) => Some(sealed),
+        Ok(_) => {
+            tracing::warn!(path = %path.display(), "of another format or stream; the stream is sealed anew");
+            None
+        }
+        Err(problem) => {
+            tracing::warn!(path = %path.display(), problem, "cannot be read; the stream is sealed anew");
+            None
+        }
+    }
+}
+
+/// Removes segments and drafts that `sealed` does not list.
+pub(super) fn remove_unlisted(folder: &Path, sealed: &Sealed) -> Result<(), ManagerError> {
+    let entries = match fs::read_dir(folder) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(ManagerError::io(folder))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(ManagerError::io(folder))?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
+        if !sealed.segments.iter().any(|segment| segment.file == name) {
+            fs::remove_file(entry.path()).map_err(ManagerError::io(entry.path()))?;
+        }
+    }
+    sync_dir(folder)
+}
+
+/// Removes everything sealed of a stream, the watermark first, so that what is left is never taken for whole.
+pub(super) fn remove_stream(folder: &Path, stream: &StreamName) -> Result<(), ManagerError> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    let watermark = folder.join(WATERMARK_FILE);
+    if watermark.exists() {
+        fs::remove_file(&watermark).map_err(ManagerError::io(&watermark))?;
+        sync_dir(folder)?;
+    }
+    remove_unlisted(folder, &Sealed::nothing(stream.clone()))?;
+    // A folder that holds what others have put there stays.
+    let _ = fs::remove_dir(folder);
+    Ok(())
+}
+
+/// Removes what is sealed of streams that the log does not have.
+pub(super) fn remove_unknown_streams(root: &Path, known: &[StreamName]) -> Result<(), ManagerError> {
+    let entries = match fs::read_dir(root) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(ManagerError::io(root))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(ManagerError::io(root))?;
+        let stream = entry.file_name().to_str().and_then(stream_of_folder);
+        if let Some(stream) = stream.filter(|stream| !known.contains(stream)) {
+            remove_stream(&entry.path(), &stream)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stream_has_its_own_folder_and_none_reads_as_null() {
+        for (name, folder) in [
+            ("films", "stream=films"),
+            ("A-1_b", "stream=A-1_b"),
+            ("_x", "stream=_x"),
+            (HIVE_NULL, "stream=%5F_HIVE_DEFAULT_PARTITION__"),
+        ] {
+            let stream = StreamName::new(name).unwrap();
+            assert_eq!(folder_name(&stream), folder);
+            assert_eq!(stream_of_folder(folder), Some(stream));
+        }
+        for other in ["films", "stream=", "stream=a.b", "stream=%5Fx", "stream=__HIVE_DEFAULT_PARTITION__"] {
+            assert_eq!(stream_of_folder(other), None, "{other}");
+        }
+    }
+}

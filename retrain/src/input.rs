@@ -1,0 +1,186 @@
+//! What a training reads: observations in log order, and the features that callers gave.
+//!
+//! | file | columns that training reads |
+//! |---|---|
+//! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds) |
+//! | pinned items | `item: utf8, features: list<float>` |
+//!
+//! Other columns are not looked at, so sealed segments and exports ([`crate::observations`]) can be trained on as they
+//! are.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::{Float32Type, Int64Type};
+use celeris_features::columns::{Batch, ParquetFile, ParquetOut, vector_column};
+use celeris_features::table::check_features;
+use celeris_features::version_dir::sha256_of;
+use celeris_model::observation::check_label;
+use celeris_model::{ItemId, UserId};
+use serde::{Deserialize, Serialize};
+
+use crate::error::RetrainError;
+use crate::learn::Pinned;
+use crate::ratings::{Rating, Ratings, check_weight};
+
+/// Pinned items written at a time.
+const ROWS_A_BATCH: usize = 16_384;
+
+/// The columns of observations that training reads.
+const OBSERVATION_COLUMNS: [&str; 5] = ["user", "item", "label", "weight", "timestamp"];
+
+/// A file and what its bytes must be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputFile {
+    /// Where it is; relative paths are taken from the folder of the job file.
+    pub path: PathBuf,
+    /// SHA-256 in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+impl InputFile {
+    /// The finished file at `path`, with the checksum of what it holds now.
+    ///
+    /// # Errors
+    /// [`RetrainError::Files`] where it cannot be read.
+    pub fn sealed(path: &Path) -> Result<Self, RetrainError> {
+        Ok(Self { path: path.to_owned(), sha256: sha256_of(path)? })
+    }
+
+    /// The path as seen from `folder`, once the bytes are found to be the expected ones.
+    ///
+    /// # Errors
+    /// `Checksum`, or [`RetrainError::Files`] where it cannot be read.
+    pub(crate) fn verified(&self, folder: &Path) -> Result<PathBuf, RetrainError> {
+        let path = folder.join(&self.path);
+        let received = sha256_of(&path)?;
+        if received == self.sha256 {
+            return Ok(path);
+        }
+        Err(RetrainError::Checksum { path, expected: self.sha256.clone(), received })
+    }
+}
+
+/// Writes the features that callers gave for `items`, row-major in `features`, and seals the file.
+///
+/// The caller guarantees that `features` has the same whole number of entries for each item.
+///
+/// # Errors
+/// [`RetrainError::Files`].
+pub fn write_pinned_items(path: &Path, items: &[ItemId], features: &[f32]) -> Result<InputFile, RetrainError> {
+    let dim = features.len().checked_div(items.len()).unwrap_or(1);
+    let batch = |items: &[ItemId], features: &[f32]| {
+        let items = items.iter().map(|item| Some(item.as_str())).collect::<StringArray>();
+        record_batch(vec![("item", Arc::new(items)), ("features", vector_column(features, dim))])
+    };
+    let mut out = ParquetOut::create(path, batch(&[], &[]).schema())?;
+    for (items, features) in items.chunks(ROWS_A_BATCH).zip(features.chunks(ROWS_A_BATCH * dim)) {
+        out.write(&batch(items, features))?;
+    }
+    out.finish()?;
+    InputFile::sealed(path)
+}
+
+fn record_batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, false)))
+        .expect("columns of one table have one length")
+}
+
+/// Ids in the order of their first appearance.
+#[derive(Debug)]
+struct Numbering<Id> {
+    ids: Vec<Id>,
+    numbers: HashMap<Id, u32>,
+}
+
+impl<Id: Clone + Eq + Hash> Numbering<Id> {
+    fn new() -> Self {
+        Self { ids: Vec::new(), numbers: HashMap::new() }
+    }
+
+    fn number(&mut self, id: Id) -> u32 {
+        let next = u32::try_from(self.ids.len()).expect("distinct ids in memory are fewer than 2^32");
+        let ids = &mut self.ids;
+        *self.numbers.entry(id).or_insert_with_key(|id| {
+            ids.push(id.clone());
+            next
+        })
+    }
+}
+
+/// What the files say, numbered for the trainer.
+#[derive(Debug)]
+pub(crate) struct TrainingInput {
+    pub(crate) users: Vec<UserId>,
+    /// Observed items, then pinned ones that nobody has observed yet.
+    pub(crate) items: Vec<ItemId>,
+    pub(crate) ratings: Ratings,
+    pub(crate) pinned: Pinned,
+}
+
+/// Reads an observations file and, where there is one, a pinned items file of `dim` features each.
+///
+/// # Errors
+/// `NoRatings`, or [`RetrainError::Files`] naming the file and the place in it.
+pub(crate) fn read_input(
+    observations: &Path,
+    pinned_items: Option<&Path>,
+    dim: usize,
+) -> Result<TrainingInput, RetrainError> {
+    let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
+    let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
+    while let Some(batch) = file.next_batch()? {
+        read_observations(&batch, &mut users, &mut items, &mut list)?;
+    }
+    let mut pinned = Pinned::default();
+    if let Some(path) = pinned_items {
+        let mut file = ParquetFile::open(path)?;
+        while let Some(batch) = file.next_batch()? {
+            read_pinned(&batch, dim, &mut items, &mut pinned)?;
+        }
+    }
+    let ratings = Ratings::new(users.ids.len(), items.ids.len(), list)?;
+    Ok(TrainingInput { users: users.ids, items: items.ids, ratings, pinned })
+}
+
+fn read_observations(
+    batch: &Batch,
+    users: &mut Numbering<UserId>,
+    items: &mut Numbering<ItemId>,
+    list: &mut Vec<Rating>,
+) -> Result<(), RetrainError> {
+    let (user_texts, item_texts) = (batch.text("user")?, batch.text("item")?);
+    let (labels, weights) = (batch.numbers::<Float32Type>("label")?, batch.numbers::<Float32Type>("weight")?);
+    // Training does not look at the time, but a file without it is not one of ours.
+    batch.numbers::<Int64Type>("timestamp")?;
+    for row in 0..batch.rows() {
+        let user = UserId::new(user_texts.value(row)).map_err(|problem| batch.value_error(row, "user", &problem))?;
+        let item = ItemId::new(item_texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
+        let (label, weight) = (labels.value(row), weights.value(row));
+        check_label(label).map_err(|problem| batch.value_error(row, "label", &problem))?;
+        check_weight(weight).map_err(|problem| batch.value_error(row, "weight", &problem))?;
+        list.push(Rating { user: users.number(user), item: items.number(item), label, weight });
+    }
+    Ok(())
+}
+
+fn read_pinned(
+    batch: &Batch,
+    dim: usize,
+    items: &mut Numbering<ItemId>,
+    pinned: &mut Pinned,
+) -> Result<(), RetrainError> {
+    let texts = batch.text("item")?;
+    let features = batch.lists::<Float32Type>("features", dim)?;
+    for (row, features) in features.chunks_exact(dim).enumerate() {
+        let item = ItemId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
+        check_features(features, dim).map_err(|problem| batch.value_error(row, "features", &problem))?;
+        pinned.items.push(items.number(item));
+        pinned.features.extend_from_slice(features);
+    }
+    Ok(())
+}

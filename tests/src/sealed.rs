@@ -1,0 +1,118 @@
+//! Reading sealed segments as others do: the watermark's list, the checksums, and the rows.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// What is compared of an observation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SealedRow {
+    /// Who.
+    pub user: String,
+    /// The number among the user's events.
+    pub user_epoch: i64,
+    /// About what.
+    pub item: String,
+    /// The label.
+    pub label: f32,
+    /// The label before corrections.
+    pub first_label: Option<f32>,
+    /// The name.
+    pub observation_id: String,
+    /// What each model had expected.
+    pub predictions: Vec<(String, i64, f32)>,
+}
+
+/// A stream's sealed observations by partition and sequence.
+pub type SealedRows = BTreeMap<(i32, i64), SealedRow>;
+
+/// A stream's folder, as its watermark describes it.
+pub struct SealedStream {
+    /// The 64 sequences.
+    pub watermark: Vec<i64>,
+    /// Names of the files that the watermark lists.
+    pub files: Vec<String>,
+    /// The rows of all of them.
+    pub rows: SealedRows,
+}
+
+/// The folder of a stream without escapes in its name.
+#[must_use]
+pub fn folder(data_dir: &Path, stream: &str) -> PathBuf {
+    data_dir.join("observations").join(format!("stream={stream}"))
+}
+
+/// Reads a stream's segments; `None` where nothing has been sealed yet.
+///
+/// # Panics
+/// Where a listed file is not what the watermark says, or a row is in two of them.
+#[must_use]
+pub fn read(data_dir: &Path, stream: &str) -> Option<SealedStream> {
+    let folder = folder(data_dir, stream);
+    let text = fs::read_to_string(folder.join("_watermark.json")).ok()?;
+    let sealed: Value = serde_json::from_str(&text).expect("the watermark is JSON whenever it is there");
+    assert_eq!(sealed["stream"], stream);
+    let watermark: Vec<i64> = serde_json::from_value(sealed["watermark"].clone()).expect("an array of numbers");
+    assert_eq!(watermark.len(), 64);
+    let (mut files, mut rows) = (Vec::new(), SealedRows::new());
+    for segment in sealed["segments"].as_array().expect("a list of segments") {
+        let name = segment["file"].as_str().expect("a name").to_owned();
+        let bytes = fs::read(folder.join(&name)).unwrap_or_else(|error| panic!("listed {name}: {error}"));
+        let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(segment["sha256"], sha256, "{name}");
+        assert_eq!(segment["bytes"], bytes.len(), "{name}");
+        let before = rows.len();
+        read_file(&folder.join(&name), &mut rows);
+        assert_eq!(segment["rows"], rows.len() - before, "{name}");
+        files.push(name);
+    }
+    Some(SealedStream { watermark, files, rows })
+}
+
+fn read_file(path: &Path, rows: &mut SealedRows) {
+    let file = File::open(path).expect("a listed file is there");
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(|builder| builder.build());
+    for batch in reader.expect("a listed file is Parquet") {
+        let batch = batch.expect("a listed file is whole");
+        for row in 0..batch.num_rows() {
+            let (place, read) = read_row(&batch, row);
+            assert!(rows.insert(place, read).is_none(), "{place:?} is there twice");
+        }
+    }
+}
+
+fn read_row(batch: &RecordBatch, row: usize) -> ((i32, i64), SealedRow) {
+    let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("no column {name}"));
+    let text = |name: &str| column(name).as_string::<i32>().value(row).to_owned();
+    let long = |name: &str| column(name).as_primitive::<Int64Type>().value(row);
+    let lists = column("predictions").as_list::<i32>().value(row);
+    let (model, version, predicted) = {
+        let fields = lists.as_struct();
+        (fields.column(0).clone(), fields.column(1).clone(), fields.column(2).clone())
+    };
+    let predictions = (0..lists.len())
+        .map(|k| {
+            let model = model.as_string::<i32>().value(k).to_owned();
+            let version = version.as_primitive::<Int64Type>().value(k);
+            (model, version, predicted.as_primitive::<Float32Type>().value(k))
+        })
+        .collect();
+    let first_label = column("first_label").as_primitive::<Float32Type>();
+    let place = (column("partition").as_primitive::<Int32Type>().value(row), long("sequence"));
+    let read = SealedRow {
+        user: text("user"),
+        user_epoch: long("user_epoch"),
+        item: text("item"),
+        label: column("label").as_primitive::<Float32Type>().value(row),
+        first_label: first_label.is_valid(row).then(|| first_label.value(row)),
+        observation_id: text("observation_id"),
+        predictions,
+    };
+    (place, read)
+}
