@@ -1,5 +1,6 @@
 //! The `celeris` binary: the command line, and the one place where the rooms are wired into a node.
 
+mod bench;
 mod cli;
 mod config;
 mod error;

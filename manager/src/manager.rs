@@ -212,8 +212,12 @@ impl Manager {
         Ok(record)
     }
 
-    /// Takes over a finished version directory as the model's newest version, and makes it serve.
-    pub(crate) fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
+    /// Takes over a finished version directory, on the same file system, as the model's newest version, and makes it serve.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Features` where the directory is damaged, `WrongVersion` where it is another model's, `Io` or
+    /// `Storage`.
+    pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
         let _changing = self.changing.lock();
         let mut record = self.model(model)?;
         let loaded = read_version(finished)?;

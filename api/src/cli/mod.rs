@@ -1,11 +1,13 @@
 //! The command line: one file for each command.
 
+mod bench;
 mod datasets;
 mod demo;
+mod estimate_size;
 mod evaluate;
 mod import;
 mod progress;
-mod serve;
+pub mod serve;
 mod train;
 
 use std::fmt::Display;
@@ -42,6 +44,10 @@ enum Command {
     Import(import::Args),
     /// Evaluates offline how well a data set is predicted.
     Evaluate(evaluate::Args),
+    /// Measures how fast this machine is at it, against baselines of the same run.
+    Bench(bench::Args),
+    /// Predicts the memory and disk that a node will take.
+    EstimateSize(estimate_size::Args),
     /// Downloads public data sets.
     Datasets(datasets::Args),
 }
@@ -113,13 +119,17 @@ impl From<RetrainError> for Failure {
 /// Parses the command line, does what it says, and turns the outcome into an exit code.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.log_json);
+    // What these open and close within a second is of no interest to anybody.
+    let measures = matches!(cli.command, Command::Bench(_) | Command::EstimateSize(_));
+    start_logging(cli.log_json, if measures { "warn" } else { "info" });
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Train(args) => train::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::EstimateSize(args) => estimate_size::run(&args),
         Command::Datasets(args) => datasets::run(args),
     };
     let (message, code) = match outcome {
@@ -131,9 +141,9 @@ pub fn run() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Logs go to standard error; `RUST_LOG` says how much.
-fn start_logging(json: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Logs go to standard error; `RUST_LOG` says how much, else `level`.
+fn start_logging(json: bool, level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let builder = builder.with_ansi(std::io::stderr().is_terminal());
     if json { builder.json().init() } else { builder.init() }

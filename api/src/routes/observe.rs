@@ -88,6 +88,20 @@ pub struct ObserveReply {
     predicted: Option<f32>,
 }
 
+impl ObserveReply {
+    /// An answer of the right shape, without any work: what the benches hold a node against.
+    pub fn example(body: ObserveBody) -> Self {
+        let made = || ObservationId::new("~12-3456").expect("a valid id");
+        Self {
+            user_epoch: 21,
+            sequence: 3456,
+            observation_id: body.observation_id.unwrap_or_else(made),
+            duplicate: false,
+            predicted: Some(3.141_592_7),
+        }
+    }
+}
+
 impl From<Observed> for ObserveReply {
     fn from(observed: Observed) -> Self {
         let Observed { user_epoch, sequence, observation_id, duplicate, predicted } = observed;

@@ -45,6 +45,13 @@ pub struct Score {
     known: bool,
 }
 
+impl Score {
+    /// Any score of `item`.
+    fn example(item: ItemId) -> Self {
+        Self { item, score: 3.141_592_7, std_error: 0.271_828_2, label_std: 0.757_872_1, known: true }
+    }
+}
+
 impl From<Scored> for Score {
     fn from(scored: Scored) -> Self {
         let Scored { item, estimate, known } = scored;
@@ -62,6 +69,15 @@ pub struct PredictReply {
     /// Whether nothing is known of the user, so that the prior answers.
     cold: bool,
     scores: Vec<Score>,
+}
+
+impl PredictReply {
+    /// An answer of the right shape, without any work: what the benches hold a node against.
+    pub fn example(body: PredictBody) -> Self {
+        let items = body.items.unwrap_or_default().into_iter().chain(body.item);
+        let scores = items.map(Score::example).collect();
+        Self { user: body.user, version: 2, user_epoch: 20, cold: false, scores }
+    }
 }
 
 pub fn router() -> OpenApiRouter<Node> {

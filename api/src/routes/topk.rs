@@ -85,6 +85,32 @@ pub struct TopkReply {
     items: Vec<Slot>,
 }
 
+impl TopkReply {
+    /// An answer of the right shape, without any work: what the benches hold a node against.
+    pub fn example(body: TopkBody) -> Self {
+        let slot = |item| Slot {
+            item,
+            score: 3.141_592_7,
+            std_error: 0.271_828_2,
+            label_std: 0.757_872_1,
+            propensity: Some(1.0),
+            known: true,
+        };
+        Self {
+            decision_id: DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("a valid id"),
+            logged: true,
+            user: body.user,
+            version: 2,
+            user_epoch: 20,
+            cold: false,
+            policy: body.policy.unwrap_or_default(),
+            seed: body.seed.unwrap_or(1),
+            pool: false,
+            items: body.items.into_iter().take(body.k).map(slot).collect(),
+        }
+    }
+}
+
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(topk))
 }

@@ -1,0 +1,174 @@
+//! `docs/benchmarks.md`: every target with its figure, and every case.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use jiff::Zoned;
+
+use crate::bench::report::{Report, Row, figures};
+use crate::cli::Failure;
+
+/// Which figure of a row a target is about.
+#[derive(Clone, Copy)]
+enum Figure {
+    Ours,
+    Ratio,
+}
+
+/// How a figure is bounded.
+#[derive(Clone, Copy)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+    Between(f64, f64),
+}
+
+impl Bound {
+    fn holds(self, figure: f64) -> bool {
+        match self {
+            Self::AtMost(max) => figure <= max,
+            Self::AtLeast(min) => figure >= min,
+            Self::Between(min, max) => (min..=max).contains(&figure),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(max) => format!("≤ {max}"),
+            Self::AtLeast(min) => format!("≥ {min}"),
+            Self::Between(min, max) => format!("{min} to {max}"),
+        }
+    }
+}
+
+/// What a case is held to.
+struct Target {
+    bench: &'static str,
+    case: &'static str,
+    figure: Figure,
+    bound: Bound,
+    what: &'static str,
+}
+
+const fn ours(bench: &'static str, case: &'static str, bound: Bound, what: &'static str) -> Target {
+    Target { bench, case, figure: Figure::Ours, bound, what }
+}
+
+const fn ratio(bench: &'static str, case: &'static str, bound: Bound, what: &'static str) -> Target {
+    Target { bench, case, figure: Figure::Ratio, bound, what }
+}
+
+use Bound::{AtLeast, AtMost, Between};
+
+/// Everything that is promised.
+const TARGETS: [Target; 20] = [
+    ratio("update", "resolve/d=50", AtMost(0.01), "of re-solving 50 observations by Cholesky"),
+    ratio("update", "pass/d=50", AtMost(3.5), "of a read-and-write pass over the matrix"),
+    ratio("update", "pass/d=128", AtMost(2.8), "of a read-and-write pass over the matrix"),
+    ratio("update", "pass/d=512", AtMost(2.2), "of a read-and-write pass over the matrix"),
+    ours("topk", "greedy/n=1000/d=50", AtMost(60.0), "µs, median"),
+    ours("topk", "uncertainty/n=1000/d=50", AtMost(200.0), "µs, median"),
+    ours("topk", "greedy/n=1000/d=50/catalogue=1000000", AtMost(200.0), "µs, median"),
+    ours("topk", "uncertainty/n=1000/d=50/catalogue=1000000", AtMost(350.0), "µs, median"),
+    ratio("topk", "linear/greedy", AtMost(1.5), "of the cost an item at a tenth of the items"),
+    ratio("topk", "linear/uncertainty", AtMost(1.5), "of the cost an item at a tenth of the items"),
+    ratio("observe", "http/c=64", AtLeast(0.35), "of the bare handler's rate"),
+    ours("observe", "ndjson", AtLeast(100_000.0), "lines a second"),
+    ours("observe", "bytes/id=none", AtMost(200.0), "bytes of write-ahead log and flush"),
+    ours("observe", "bytes/id=32", AtMost(300.0), "bytes of write-ahead log and flush"),
+    ratio("serve", "predict", AtLeast(0.75), "of the bare handler's rate"),
+    ratio("serve", "predict/p99", AtMost(2.0), "of the bare handler's p99"),
+    ratio("serve", "topk/n=100", AtLeast(0.4), "of the bare handler's rate"),
+    ratio("size", "estimate/memory", Between(0.8, 1.2), "of the memory measured"),
+    ratio("size", "estimate/disk", Between(0.8, 1.2), "of the disk measured"),
+    ratio("topk", "lookup/d=50", AtMost(1.0), "of the cost of computing the score"),
+];
+
+const ABOUT: &str = "\
+# Benchmarks
+
+This page and its figures are written by `celeris bench all --docs docs`. Every ratio is `ours / baseline`, both sides
+measured in turn in the same run; for figures of your machine, run it there. `celeris bench NAME` runs one bench,
+`--json` prints it for programs, `--quick` only tries it out.
+
+";
+
+const HOW: &str = "\
+## How it is measured
+
+- **update**: a user with 50 observations absorbs the next, by `UserModel::absorb`, at counts where no solve is due.
+  `resolve` forms `Lambda + X^T X` of 50 observations with nalgebra, factorises it by Cholesky and solves, in `f32` or
+  `f64`, whichever is faster. `pass` multiplies every entry of the same matrix by a factor in place. Each figure is the
+  smallest of many samples, the three taken in turn.
+- **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
+  ids of 12 characters, the decision record included; medians and p99. The prediction cache is off. The baseline finds
+  the same rows through a `HashMap<String, usize>` and sums up each score, with uncertainty by one `x^T A^-1 x` an item.
+  The original prototype of this service needed 118 ms for 1,000 items. `linear` compares the cost an item at 10,000 and
+  1,000 items. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
+  cache, once computed; where the ratio is below 1 the cache pays, which decides `prediction_dim_min`. `zipf` asks by a
+  Zipf law of exponent 1 and gives a cache a share of the bytes that everything would take; the baseline is the hit ratio
+  of a cache that knows the most popular ones beforehand.
+- **serve** and **observe**: a node and a bare axum handler, each a process of this binary. The bare handler parses the
+  same bodies into the same types and serialises replies of the same types, and does nothing else. The load comes from
+  [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer before
+  it asks again; latencies are kept by hdrhistogram. Node and bare handler take turns in rounds of half a second, so that
+  both see the same machine; the rate is the median round's, the p99 is over all rounds. On few cores the load generator
+  and the server share them, on both sides alike. `ndjson` is one stream over 10,000 warm users that have 20 observations
+  each and get 10 more, with given ids of 32 characters.
+- **bytes**: RocksDB's count of bytes written to the write-ahead log, and the sorted files that the node leaves when it
+  stops, by observation.
+- **size**: 20,000 users with 20 observations each at `d = 50`, ids given: what `celeris estimate-size` says against the
+  node's resident memory after the load and its data directory after the stop.
+
+";
+
+/// Writes `benchmarks.md` into `folder`.
+///
+/// # Errors
+/// Where it cannot be written.
+pub fn write(folder: &Path, reports: &[Report]) -> Result<(), Failure> {
+    let path = folder.join("benchmarks.md");
+    let text = page(reports);
+    fs::write(&path, text).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))
+}
+
+fn page(reports: &[Report]) -> String {
+    let mut text = ABOUT.to_owned();
+    if let Some(report) = reports.first() {
+        text.push_str(&format!("Measured on {}: {}.\n\n", Zoned::now().date(), report.machine));
+    }
+    text.push_str("## Targets\n\n| bench | case | figure | target | | met |\n|---|---|---:|---:|---|---|\n");
+    for target in &TARGETS {
+        text.push_str(&target_line(target, reports));
+    }
+    text.push_str("\n![Update latency against dimension](benchmarks/update-latency.svg)\n\n");
+    text.push_str("![topK latency against items asked for](benchmarks/topk-latency.svg)\n\n");
+    text.push_str(HOW);
+    text.push_str("## All cases\n");
+    for report in reports {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n### {}\n\n| case | unit | ours | baseline | ratio |\n|---|---|---:|---:|---:|\n",
+            report.bench
+        );
+        for Row { case, unit, ours, baseline, ratio } in &report.rows {
+            let [ours, baseline, ratio] = [ours, baseline, ratio].map(|value| value.map_or("–".to_owned(), figures));
+            let _ = writeln!(text, "| `{case}` | {unit} | {ours} | {baseline} | {ratio} |");
+        }
+    }
+    text
+}
+
+fn target_line(target: &Target, reports: &[Report]) -> String {
+    let Target { bench, case, figure, bound, what } = target;
+    let row = reports.iter().find(|report| report.bench == *bench).and_then(|report| report.row(case));
+    let value = row.and_then(|row| match figure {
+        Figure::Ours => row.ours,
+        Figure::Ratio => row.ratio,
+    });
+    let met = value.map_or("not measured", |value| if bound.holds(value) { "yes" } else { "**no**" });
+    let value = value.map_or_else(|| "–".to_owned(), figures);
+    format!("| {bench} | `{case}` | {value} | {} | {what} | {met} |\n", bound.text())
+}

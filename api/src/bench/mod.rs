@@ -1,0 +1,106 @@
+//! The benches: claims of speed as ratios against baselines that are measured in the same run.
+//!
+//! Every bench fills a [`Report`] of cases; `report` prints it, `docs` turns all of them into `docs/benchmarks.md`, and
+//! `plot` draws the figures. `scene` makes the data, `stopwatch` measures code in process, `load` measures servers:
+//! a node against [`bare`], a handler that parses and answers the same JSON and does nothing else.
+
+pub mod bare;
+mod bytes;
+mod caches;
+mod docs;
+pub mod estimate;
+mod kernel;
+mod load;
+mod machine;
+mod ndjson;
+mod observe;
+mod plot;
+mod process;
+pub mod report;
+mod scene;
+mod serve;
+mod size;
+mod stopwatch;
+mod topk;
+mod update;
+mod warm;
+
+use std::path::{Path, PathBuf};
+
+use crate::bench::report::Report;
+use crate::cli::Failure;
+
+/// How thoroughly a bench measures, and where its figures go.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A smoke run of seconds: every case once, with figures that mean nothing.
+    pub quick: bool,
+    /// The folder of documents; figures go into `benchmarks/` in it.
+    pub docs: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The full value, or the quick run's.
+    fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    fn figure(&self, name: &str) -> Option<PathBuf> {
+        Some(self.docs.as_deref()?.join("benchmarks").join(name))
+    }
+}
+
+/// The benches there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Bench {
+    /// One rank-one update against solving again, and against a pass over the matrix.
+    Update,
+    /// Rankings in process, with and without uncertainty, by items, catalogue and dimension; caches.
+    Topk,
+    /// A node under feedback against a bare handler: HTTP, NDJSON, bytes written.
+    Observe,
+    /// A node under predict and topk against a bare handler.
+    Serve,
+    /// What `estimate-size` says against what a loaded node takes.
+    Size,
+}
+
+impl Bench {
+    /// All of them, in the order of the documents.
+    pub const ALL: [Self; 5] = [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size];
+
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Update => "update",
+            Self::Topk => "topk",
+            Self::Observe => "observe",
+            Self::Serve => "serve",
+            Self::Size => "size",
+        }
+    }
+
+    /// Runs it; progress goes to standard error.
+    ///
+    /// # Errors
+    /// Where a node cannot be started, or answers what it should not.
+    pub fn run(self, settings: &Settings) -> Result<Report, Failure> {
+        eprintln!("bench {}", self.name());
+        match self {
+            Self::Update => update::run(settings),
+            Self::Topk => topk::run(settings),
+            Self::Observe => observe::run(settings),
+            Self::Serve => serve::run(settings),
+            Self::Size => size::run(settings),
+        }
+    }
+}
+
+/// Writes `benchmarks.md` into `folder`.
+///
+/// # Errors
+/// Where the file cannot be written.
+pub fn write_document(folder: &Path, reports: &[Report]) -> Result<(), Failure> {
+    docs::write(folder, reports)
+}

@@ -1,0 +1,82 @@
+//! `bench observe`: a node under feedback, against a handler that parses and answers the same.
+
+use std::time::Duration;
+
+use celeris_model::ItemId;
+use hyper::body::Bytes;
+use rand::RngExt;
+use serde_json::json;
+
+use crate::bench::load::{Load, client};
+use crate::bench::ndjson::{Lines, teach};
+use crate::bench::process::{MODEL, Server, prepare};
+use crate::bench::report::Report;
+use crate::bench::warm::Ids;
+use crate::bench::{Settings, bytes, scene};
+use crate::cli::Failure;
+
+const DIM: usize = 50;
+
+const CATALOGUE: usize = 10_000;
+
+/// Warm users of the NDJSON stream.
+const USERS: usize = 10_000;
+
+/// Observations of each before the stream is measured.
+const HISTORY: usize = 20;
+
+/// Observations of each user in one measured stream.
+const EACH: usize = 10;
+
+/// Streams measured, of which the median counts.
+const STREAMS: usize = 3;
+
+pub fn run(settings: &Settings) -> Result<Report, Failure> {
+    let mut report = Report::new("observe");
+    let dir = tempfile::tempdir().map_err(Failure::other)?;
+    let items = prepare(dir.path(), CATALOGUE, DIM)?;
+    let (node, bare, client) = (Server::node(dir.path())?, Server::bare()?, client()?);
+    let users = settings.pick(USERS, 50);
+    client.block_on(teach(&node, &items, users, settings.pick(HISTORY, 2)))?;
+    let bodies = bodies(&items, users, settings.pick(20_000, 100))?;
+    for connections in [1, 2, 64] {
+        let load = Load {
+            connections,
+            path: &format!("/v1/models/{MODEL}/observe"),
+            bodies: &bodies,
+            rounds: settings.pick(10, 1),
+            round: settings.pick(Duration::from_millis(500), Duration::from_millis(50)),
+        };
+        let (ours, baseline) = load.drive(&client, &node, &bare)?;
+        report.compare(format!("http/c={connections}"), "req/s", ours.rate, baseline.rate);
+        report.compare(format!("http/c={connections}/p99"), "us", ours.p99_micros, baseline.p99_micros);
+    }
+    let (mut ours, mut baseline) = (Vec::new(), Vec::new());
+    for stream in 0..settings.pick(STREAMS, 1) {
+        let lines = Lines::invent(&items, users, settings.pick(EACH, 2), Ids::Given, 40 + stream as u64)?;
+        ours.push(lines.count() as f64 / client.block_on(lines.send(&node))?);
+        baseline.push(lines.count() as f64 / client.block_on(lines.send(&bare))?);
+    }
+    report.compare("ndjson", "lines/s", median(ours), median(baseline));
+    node.stop()?;
+    for (case, ids) in [("bytes/id=none", Ids::None), ("bytes/id=32", Ids::Given)] {
+        report.single(case, "bytes", bytes::per_observation(settings, ids)?);
+    }
+    Ok(report)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Observations without ids: the same one may be sent again.
+fn bodies(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
+    let mut rng = scene::rng(50);
+    let mut body = || -> Result<Bytes, Failure> {
+        let user = scene::user(rng.random_range(0..users)).map_err(Failure::other)?;
+        let item = &items[rng.random_range(0..items.len())];
+        Ok(json!({ "user": user, "item": item, "label": rng.random_range(1..=5_u8) }).to_string().into())
+    };
+    (0..count).map(|_| body()).collect()
+}

@@ -1,0 +1,157 @@
+//! A node and a bare handler as processes of their own, both this very binary.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use celeris_bandits::PolicySpec;
+use celeris_features::{VersionContents, write_version};
+use celeris_manager::{Manager, ManagerOptions, ModelConfig};
+use celeris_model::{ItemId, Loss, ModelName, StreamName, Timestamp};
+use celeris_predictor::{Predictor, PredictorOptions};
+use celeris_storage::{Storage, StorageOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bench::{machine, scene};
+use crate::cli::Failure;
+
+/// The model that benched nodes serve.
+pub const MODEL: &str = "bench";
+
+/// Writes a data directory with one model whose active version has `catalogue` items; answers their ids.
+///
+/// # Errors
+/// Where the directory cannot be written.
+pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
+    let storage = Storage::open(dir, &StorageOptions::default())?;
+    let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
+    let options = ManagerOptions { models_max: 1, trainer: std::env::current_exe().map_err(Failure::other)? };
+    let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
+    let name = ModelName::new(MODEL).map_err(Failure::other)?;
+    manager.create(ModelConfig {
+        stream: StreamName::of_model(&name),
+        name: name.clone(),
+        dim,
+        loss: Loss::default(),
+        policy: PolicySpec::named("greedy").map_err(Failure::other)?,
+        pool_share: Default::default(),
+    })?;
+    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+    let contents = VersionContents {
+        model: name.clone(),
+        theta: &theta,
+        prior: &scene::prior(dim).map_err(Failure::other)?,
+        user_weights: None,
+        label_range: None,
+        algorithm: "invented".to_owned(),
+        parent: None,
+        watermark: serde_json::Value::Null,
+        created: Timestamp::from(std::time::SystemTime::now()),
+        metrics: BTreeMap::new(),
+    };
+    let finished = dir.join("invented");
+    write_version(&finished, &contents).map_err(Failure::other)?;
+    manager.adopt(&name, &finished)?;
+    storage.close()?;
+    Ok(theta.items().to_vec())
+}
+
+/// A server of this binary. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// A node on `data_dir`, once it is ready.
+    ///
+    /// # Errors
+    /// Where it ends before it is ready.
+    pub fn node(data_dir: &Path) -> Result<Self, Failure> {
+        let mut command = this_binary()?;
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+        Self::start(command)
+    }
+
+    /// The handler that does no work.
+    ///
+    /// # Errors
+    /// Where it ends before it is ready.
+    pub fn bare() -> Result<Self, Failure> {
+        let mut command = this_binary()?;
+        command.args(["bench", "bare-handler"]);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Result<Self, Failure> {
+        command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Failure::other)?;
+        let stdout = child.stdout.take().expect("standard output is piped");
+        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let ready = BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("ready http://").map(|address| address.trim().parse::<SocketAddr>()));
+        let Some(Ok(address)) = ready else { return Err(Failure::other("a benched server ended before it was ready")) };
+        server.address = address;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Bytes of memory that it has resident.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        machine::kibibytes(&format!("/proc/{}/status", self.child.id()), "VmRSS")
+    }
+
+    /// One of its metrics; `None` where it has none of this name.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub fn metric(&self, name: &str) -> Result<Option<f64>, Failure> {
+        let url = format!("http://{}/metrics", self.address);
+        let text = ureq::get(&url).call().and_then(|mut reply| reply.body_mut().read_to_string());
+        Ok(metric(&text.map_err(Failure::other)?, name))
+    }
+
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Errors
+    /// Where it does not end in order.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a child has a number"), Signal::TERM).map_err(Failure::other)?;
+        let status = self.child.wait().map_err(Failure::other)?;
+        if status.success() { Ok(()) } else { Err(Failure::other(format!("a benched server ended with {status}"))) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn this_binary() -> Result<Command, Failure> {
+    let mut command = Command::new(std::env::current_exe().map_err(Failure::other)?);
+    for (name, _) in std::env::vars_os() {
+        // Configuration of a node of the caller's own.
+        if name.to_string_lossy().starts_with("CELERIS_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
+/// A value in Prometheus text.
+pub fn metric(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}

@@ -1,0 +1,56 @@
+//! Timing code in process.
+
+use std::time::Instant;
+
+/// How long one piece of work takes: the least disturbed of many samples, in seconds.
+///
+/// On a machine that others use too, what is measured is never less than the truth, so the smallest of many samples
+/// comes closest; it is taken of both sides of every ratio.
+#[derive(Debug, Clone, Copy)]
+pub struct Least(f64);
+
+impl Least {
+    /// Nothing measured yet.
+    pub const NONE: Self = Self(f64::INFINITY);
+
+    /// Runs `work`, which does its piece `times` over, as one sample.
+    pub fn sample<T>(&mut self, times: usize, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        let seconds = started.elapsed().as_secs_f64() / times as f64;
+        self.0 = self.0.min(seconds);
+        result
+    }
+
+    /// Seconds a piece.
+    pub fn seconds(self) -> f64 {
+        self.0
+    }
+
+    /// Microseconds a piece.
+    pub fn micros(self) -> f64 {
+        self.0 * 1e6
+    }
+}
+
+/// Durations of requests, one by one.
+#[derive(Debug, Default, Clone)]
+pub struct Durations(Vec<f64>);
+
+impl Durations {
+    /// Times `work`.
+    pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        self.0.push(started.elapsed().as_secs_f64());
+        result
+    }
+
+    /// The duration, in microseconds, that a share `quantile` of them does not exceed; not a number where there are none.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index into a vector")]
+    pub fn quantile_micros(&mut self, quantile: f64) -> f64 {
+        let Some(last) = self.0.len().checked_sub(1) else { return f64::NAN };
+        self.0.sort_unstable_by(f64::total_cmp);
+        self.0[(last as f64 * quantile).round() as usize] * 1e6
+    }
+}

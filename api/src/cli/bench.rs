@@ -1,0 +1,78 @@
+//! `celeris bench`: the benches.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::bench::{Bench, Settings, bare, write_document};
+use crate::cli::Failure;
+
+/// Measures against baselines of the same run, and prints a table.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to measure.
+    name: Name,
+    /// Prints one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// A smoke run of seconds, whose figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// The folder of documents: figures go into `benchmarks/` in it, and with `all` a page `benchmarks.md` beside it.
+    #[arg(long)]
+    docs: Option<PathBuf>,
+}
+
+/// What can be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Name {
+    One(Bench),
+    /// Every bench, one after the other.
+    All,
+    /// The baseline of the HTTP benches, which start it themselves.
+    BareHandler,
+}
+
+impl ValueEnum for Name {
+    fn value_variants<'a>() -> &'a [Self] {
+        const NAMES: [Name; 7] = [
+            Name::One(Bench::Update),
+            Name::One(Bench::Topk),
+            Name::One(Bench::Observe),
+            Name::One(Bench::Serve),
+            Name::One(Bench::Size),
+            Name::All,
+            Name::BareHandler,
+        ];
+        &NAMES
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        match self {
+            Self::One(bench) => bench.to_possible_value(),
+            Self::All => Some(clap::builder::PossibleValue::new("all").help("All of them, one after the other")),
+            Self::BareHandler => Some(clap::builder::PossibleValue::new("bare-handler").hide(true)),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let settings = Settings { quick: args.quick, docs: args.docs.clone() };
+    match args.name {
+        Name::BareHandler => bare::run(),
+        Name::One(bench) => bench.run(&settings)?.print(args.json),
+        Name::All if args.json => Err(Failure::bad_input("--json prints one object: name one bench")),
+        Name::All => {
+            let mut reports = Vec::new();
+            for bench in Bench::ALL {
+                let report = bench.run(&settings)?;
+                report.print(false)?;
+                reports.push(report);
+            }
+            match &args.docs {
+                Some(folder) => write_document(folder, &reports),
+                None => Ok(()),
+            }
+        }
+    }
+}
