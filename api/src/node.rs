@@ -64,6 +64,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         predictor,
         manager,
         sealer,
+        segments_rewritten_within: config.sealing.enabled.then_some(2 * config.sealing.interval),
         limits: Arc::new(config.limits.clone()),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         metrics,

@@ -1,6 +1,7 @@
 //! What every handler shares.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use celeris_manager::{Manager, Sealer};
 use celeris_predictor::Predictor;
@@ -21,6 +22,8 @@ pub struct Node {
     pub manager: Arc<Manager>,
     /// The copy of the log as Parquet, where it is enabled.
     pub sealer: Option<Arc<Sealer>>,
+    /// Within what time segments are rewritten from which something was forgotten; `None` where nothing is sealed.
+    pub segments_rewritten_within: Option<Duration>,
     /// The bounds of requests.
     pub limits: Arc<Limits>,
     /// One permit for every request that may be under way.

@@ -5,7 +5,7 @@
 //! later training reads what the log holds by then, in which the user never was, so its version does not know of them.
 
 use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
-use celeris_storage::Watermark;
+use celeris_storage::{Erasure, Watermark};
 
 use crate::error::ManagerError;
 use crate::manager::Manager;
@@ -20,6 +20,12 @@ pub struct ErasedSpan {
     pub first: Sequence,
     /// The erasure itself.
     pub at: Sequence,
+}
+
+impl From<&Erasure> for ErasedSpan {
+    fn from(erasure: &Erasure) -> Self {
+        Self { partition: erasure.partition, first: erasure.first, at: erasure.at }
+    }
 }
 
 /// Whether a training up to this watermark has read what was erased later.

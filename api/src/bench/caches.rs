@@ -2,7 +2,7 @@
 
 use celeris_bandits::PolicySpec;
 use celeris_model::ItemId;
-use celeris_predictor::{PredictRequest, PredictorOptions};
+use celeris_predictor::{PredictRequest, PredictionCaching, PredictorOptions};
 use rand_distr::{Distribution, Zipf};
 use tokio::runtime::Runtime;
 
@@ -46,8 +46,8 @@ pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
     budgets(settings, runtime, report)
 }
 
-fn options(prediction_dim_min: usize) -> PredictorOptions {
-    PredictorOptions { prediction_dim_min, prediction_bytes_max: 1 << 30, ..PredictorOptions::default() }
+fn options(prediction_caching: PredictionCaching) -> PredictorOptions {
+    PredictorOptions { prediction_caching, prediction_bytes_max: 1 << 30, ..PredictorOptions::default() }
 }
 
 /// The median duration of asking for the same ranking again, in microseconds.
@@ -73,8 +73,8 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
     let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalogue).collect();
     let mut series = Vec::new();
     for dim in DIMS {
-        let computing = Warm::open(catalogue, dim, &options(usize::MAX))?;
-        let cached = Warm::open(catalogue, dim, &options(1))?;
+        let computing = Warm::open(catalogue, dim, &options(PredictionCaching::Never))?;
+        let cached = Warm::open(catalogue, dim, &options(PredictionCaching::Always))?;
         for warm in [&computing, &cached] {
             runtime.block_on(warm.teach(1, HISTORY, Ids::None))?;
         }
@@ -127,7 +127,7 @@ fn best_static(count: usize, held: f64) -> f64 {
 /// popular ones beforehand and holds these.
 fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(4_000, 100);
-    let sample = Warm::open(CATALOGUE, DIM, &options(1))?;
+    let sample = Warm::open(CATALOGUE, DIM, &options(PredictionCaching::Always))?;
     runtime.block_on(sample.teach(SAMPLE, HISTORY, Ids::None))?;
     let user_bytes = sample.held_bytes("users") / SAMPLE as f64;
     runtime.block_on(predict(&sample, 0, asked(&mut scene::rng(6), &sample.items, SAMPLE)?))?;
@@ -135,7 +135,8 @@ fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
     drop(sample);
     for percent in BUDGETS {
         let held = users as f64 * percent / 100.0;
-        let options = PredictorOptions { user_bytes_max: bytes(held * user_bytes), ..options(usize::MAX) };
+        let options =
+            PredictorOptions { user_bytes_max: bytes(held * user_bytes), ..options(PredictionCaching::Never) };
         let warm = Warm::open(CATALOGUE, DIM, &options)?;
         runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
         let ours = hit_ratio(settings, runtime, &warm, Popular::Users(users))?;
@@ -143,7 +144,10 @@ fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
     }
     for percent in BUDGETS {
         let held = CATALOGUE as f64 * percent / 100.0;
-        let options = PredictorOptions { prediction_bytes_max: bytes(held * prediction_bytes), ..options(1) };
+        let options = PredictorOptions {
+            prediction_bytes_max: bytes(held * prediction_bytes),
+            ..options(PredictionCaching::Always)
+        };
         let warm = Warm::open(CATALOGUE, DIM, &options)?;
         let ours = hit_ratio(settings, runtime, &warm, Popular::Items)?;
         report.compare(format!("zipf/budget={percent}%/predictions"), "hit ratio", ours, best_static(CATALOGUE, held));

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::bench::kernel;
+use celeris_model::kernel;
 
 /// The machine as the operating system describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -9,7 +9,6 @@ mod bytes;
 mod caches;
 mod docs;
 pub mod estimate;
-mod kernel;
 mod load;
 mod machine;
 mod ndjson;

@@ -1,12 +1,12 @@
 //! `bench update`: one rank-one step against the normal equations, and against a pass over the same matrix.
 
-use celeris_model::{Example, History, Prior, UserModel};
+use celeris_model::{Example, History, Prior, UserModel, kernel};
 use nalgebra::{DMatrix, DVector, RealField};
 
 use crate::bench::plot::{Figure, Series};
 use crate::bench::report::Report;
 use crate::bench::stopwatch::Least;
-use crate::bench::{Settings, kernel, scene};
+use crate::bench::{Settings, scene};
 use crate::cli::Failure;
 
 /// Dimensions measured; Velox's figure goes up to 500.

@@ -1,8 +1,10 @@
-//! Users: what the node knows of one.
+//! Users: what the node knows of one, and how it forgets one.
 
 use axum::Json;
 use axum::extract::State;
+use celeris_manager::{ErasedSpan, ManagerError};
 use celeris_model::{ItemId, ModelName, ObservationId, Record, Sequence, UserId};
+use celeris_predictor::Erased;
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -136,5 +138,33 @@ async fn get(
         observations: view.observations,
         weights: view.weights,
         history: view.history.into_iter().map(|(sequence, record)| event(&model, sequence, record)).collect(),
+    }))
+}
+
+/// Erases a user: history, states, cached predictions and decisions, for every model of the stream. The receipt says
+/// what still knows of the user, and until when. Whoever comes under the id afterwards is new.
+#[utoipa::path(delete, path = "/v1/models/{model}/users/{user}", tag = "users",
+    params(("model" = String, Path), ("user" = String, Path)),
+    responses((status = 200, body = Receipt), (status = 404, body = Problem), (status = 503, body = Problem)))]
+async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
+    let Erased { user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
+    let versions = tokio::task::block_in_place(|| {
+        let stream = node.manager.model(&model)?.config.stream;
+        let mut knowing = Vec::new();
+        for (model, version) in node.manager.versions_knowing(&stream, ErasedSpan::from(&erasure))? {
+            let active = node.manager.model(&model)?.active == version;
+            knowing.push(KnowingVersion { model, version: version.0, active });
+        }
+        Ok::<_, ManagerError>(knowing)
+    })?;
+    let rewriting = node.segments_rewritten_within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+    Ok(Json(Receipt {
+        user,
+        user_epoch: user_epoch.0,
+        observations: erasure.observations,
+        decisions,
+        erased: erasure.timestamp.0,
+        versions,
+        segments_rewritten_by: rewriting.map(|time| erasure.timestamp.0.saturating_add(time)),
     }))
 }

@@ -57,9 +57,10 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(activate)).routes(routes!(roll_back))
 }
 
-/// The erasures of a stream that the log remembers. It does not take any yet, so there are none.
-fn erasures(_node: &Node, _stream: &StreamName) -> Vec<ErasedSpan> {
-    Vec::new()
+/// The erasures of a stream that the log remembers.
+fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiError> {
+    let erasures = tokio::task::block_in_place(|| node.storage.erasures(stream))?;
+    Ok(erasures.iter().map(ErasedSpan::from).collect())
 }
 
 fn warning(erased_users: usize) -> Option<String> {
@@ -87,7 +88,7 @@ fn describe(record: VersionRecord, active: VersionId, erasures: &[ErasedSpan]) -
 
 fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiError> {
     let version = node.manager.version(&record.config.name, record.active)?;
-    let erased_users = erased_users(&version, &erasures(node, &record.config.stream));
+    let erased_users = erased_users(&version, &erasures(node, &record.config.stream)?);
     Ok(Json(Activated { active_version: record.active.0, warning: warning(erased_users) }))
 }
 
@@ -96,7 +97,7 @@ fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiEr
     responses((status = 200, body = Versions), (status = 404, body = Problem)))]
 async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
     let ModelRecord { active, config, .. } = node.manager.model(&model)?;
-    let erasures = erasures(&node, &config.stream);
+    let erasures = erasures(&node, &config.stream)?;
     let versions = node.manager.versions(&model)?;
     let versions = versions.into_iter().map(|record| describe(record, active, &erasures)).collect();
     Ok(Json(Versions { versions }))
