@@ -167,6 +167,18 @@ impl ModelClient {
         self.client.try_json("PUT", &path, body).unwrap_or_else(|error| panic!("PUT {path}: {error}"))
     }
 
+    /// `DELETE`.
+    ///
+    /// # Panics
+    /// Where no whole answer comes.
+    #[track_caller]
+    #[must_use]
+    pub fn delete(&self, call: &str) -> Reply {
+        let path = self.path(call);
+        let reply = self.client.try_send("DELETE", &path, "application/json", "");
+        reply.unwrap_or_else(|error| panic!("DELETE {path}: {error}"))
+    }
+
     /// Observes, and answers what the node said.
     ///
     /// # Errors
