@@ -65,6 +65,7 @@ impl Predictor {
     ) -> Result<PendingObservation, PredictorError> {
         observation.validate()?;
         let subject = self.subject(model, &observation.user)?;
+        subject.version.learning.loss().check_label(observation.label)?;
         let versions = self.learners(&subject.model.stream);
         let facts = self.decision_facts(model, &observation)?;
         let quick = versions
@@ -99,12 +100,13 @@ impl Predictor {
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let response = state.model(version, stream, &self.features)?.response(features.features());
-            let predicted = features.offset() + response;
+            let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
-        let event = Event { item: observation.item.clone(), label: observation.label, weight: observation.weight };
         let given_time = observation.timestamp;
+        let item = observation.item.clone();
         let record = record(observation, state.epoch.next(), facts, predictions.clone());
+        let event = Event { item, label: record.label, weight: record.weight, timestamp: record.timestamp };
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let label = record.label;
         let append = Append { stream: stream.clone(), record: record.clone(), frozen };

@@ -110,7 +110,7 @@ impl Predictor {
             return Ok(found);
         }
         let resolved: Resolved = self.features.resolve(&subject.version, &subject.model.stream, item)?;
-        let estimate = model.estimate(&subject.version.prior, resolved.offset(), resolved.features());
+        let estimate = model.estimate(&subject.version.learning, resolved.offset(), resolved.features());
         let score = CachedScore { estimate, known: resolved.known() };
         if let Some(key) = key {
             self.predictions.insert(key, score);

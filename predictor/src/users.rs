@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_model::{
-    Example, History, ItemId, ModelName, Record, RecordKind, StreamName, UserEpoch, UserId, UserModel, VersionId,
+    Example, History, ItemId, ModelName, Record, RecordKind, StreamName, Timestamp, UserEpoch, UserId, UserModel,
+    VersionId,
 };
 use celeris_storage::{Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
@@ -29,6 +30,7 @@ pub(crate) struct Event {
     pub(crate) item: ItemId,
     pub(crate) label: f32,
     pub(crate) weight: f32,
+    pub(crate) timestamp: Timestamp,
 }
 
 /// One user's history and states, as of the last appended event.
@@ -69,7 +71,13 @@ impl History for ResolvedEvents<'_> {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).expect("an index into memory") - self.first;
         let (event, resolved) = (&self.events[index], &self.resolved[index]);
-        Example { features: resolved.features(), offset: resolved.offset(), label: event.label, weight: event.weight }
+        Example {
+            features: resolved.features(),
+            label: event.label,
+            offset: resolved.offset(),
+            weight: event.weight,
+            timestamp: event.timestamp,
+        }
     }
 }
 
@@ -155,7 +163,7 @@ impl UserState {
             return Err(PredictorError::UnsupportedRecord { kind: format!("{:?}", record.kind) });
         };
         self.epoch = record.user_epoch;
-        let event = Event { item, label: record.label, weight: record.weight };
+        let event = Event { item, label: record.label, weight: record.weight, timestamp: record.timestamp };
         self.remember(event, interner);
         Ok(())
     }
@@ -190,7 +198,7 @@ impl UserState {
             return Ok(model.clone());
         }
         let history = self.resolve(0, version, stream, features)?;
-        let model = Arc::new(UserModel::rebuild(&version.prior, &history, self.events.len() as u64)?);
+        let model = Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?);
         self.states.insert(version.model.clone(), (version.id, model.clone()));
         Ok(model)
     }
@@ -234,10 +242,12 @@ impl UserState {
             _ => return Ok(()),
         };
         let mut history = self.resolve(newest, version, stream, features)?;
-        if model.solve_is_due(&history.example(newest as u64)) {
-            history = self.resolve(0, version, stream, features)?;
+        let first = model.reads_from(&version.learning, &history.example(newest as u64));
+        let first = usize::try_from(first).expect("an index into memory");
+        if first < newest {
+            history = self.resolve(first, version, stream, features)?;
         }
-        Arc::make_mut(&mut model).absorb(&version.prior, &history)?;
+        Arc::make_mut(&mut model).absorb(&version.learning, &history)?;
         drop(history);
         self.states.insert(version.model.clone(), (version.id, model));
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Theta;
-use celeris_model::{ModelError, ModelName, Prior, StreamName, UserModel, VersionId};
+use celeris_model::{Learning, ModelError, ModelName, StreamName, UserModel, VersionId};
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -15,8 +15,8 @@ pub struct ServingVersion {
     pub id: VersionId,
     /// Its feature table.
     pub theta: Theta,
-    /// Its prior and noise.
-    pub prior: Prior,
+    /// How users learn under it: its prior and noise, and the model's loss and forgetting.
+    pub learning: Learning,
     /// The state of everybody who has said nothing.
     pub(crate) newcomer: Arc<UserModel>,
 }
@@ -26,18 +26,19 @@ impl ServingVersion {
     ///
     /// # Errors
     /// `DimMismatch` where table and prior disagree.
-    pub fn new(model: ModelName, id: VersionId, theta: Theta, prior: Prior) -> Result<Self, ModelError> {
-        if theta.dim() != prior.dim() {
-            return Err(ModelError::DimMismatch { what: "prior mean", expected: theta.dim(), received: prior.dim() });
+    pub fn new(model: ModelName, id: VersionId, theta: Theta, learning: Learning) -> Result<Self, ModelError> {
+        if theta.dim() != learning.dim() {
+            let (expected, received) = (theta.dim(), learning.dim());
+            return Err(ModelError::DimMismatch { what: "prior mean", expected, received });
         }
-        let newcomer = Arc::new(UserModel::from_prior(&prior)?);
-        Ok(Self { model, id, theta, prior, newcomer })
+        let newcomer = Arc::new(UserModel::from_prior(&learning)?);
+        Ok(Self { model, id, theta, learning, newcomer })
     }
 
     /// The length of features and weights.
     #[must_use]
     pub fn dim(&self) -> usize {
-        self.prior.dim()
+        self.learning.dim()
     }
 }
 
