@@ -274,7 +274,8 @@ impl Lesson {
             return Local { value: -0.5 * slope * slope, slope, curvature: 1.0 };
         }
         let (mut low, mut high) = (response + reach * (self.label - 1.0), response + reach * self.label);
-        let mut mode = response.clamp(low, high);
+        let mut mode = response;
+        let mut moved = high - low;
         for _ in 0..MODE_STEPS_MAX {
             let local = self.local(mode);
             let excess = mode - response - reach * local.slope;
@@ -283,11 +284,15 @@ impl Lesson {
             } else {
                 low = mode;
             }
-            let mut next = mode - excess / (1.0 + reach * local.curvature);
-            if !(low..=high).contains(&next) {
-                next = f64::midpoint(low, high);
-            }
-            let moved = (next - mode).abs();
+            let step = -excess / (1.0 + reach * local.curvature);
+            // Newton's step where it stays inside and halves the one before, so that it cannot go back and forth.
+            let newton = mode + step;
+            let next = if low < newton && newton < high && 2.0 * step.abs() <= moved {
+                newton
+            } else {
+                f64::midpoint(low, high)
+            };
+            moved = (next - mode).abs();
             mode = next;
             if moved <= MODE_TOLERANCE * (1.0 + mode.abs()) {
                 break;
