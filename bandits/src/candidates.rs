@@ -1,6 +1,6 @@
 //! What a policy chooses from.
 
-use celeris_model::{Prior, UserModel};
+use celeris_model::{Learning, UserModel};
 
 use crate::error::BanditError;
 
@@ -31,8 +31,8 @@ pub struct Candidates<'a> {
     pub features: &'a [f32],
     /// The user's weights, of length `dim`, and their uncertainty.
     pub posterior: &'a UserModel,
-    /// The prior and the noise that the posterior was advanced under.
-    pub prior: &'a Prior,
+    /// The rule that the posterior was advanced by.
+    pub learning: &'a Learning,
 }
 
 impl Candidates<'_> {

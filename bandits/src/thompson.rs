@@ -1,7 +1,6 @@
 //! Probability matching: each slot goes to what a plausible user would like best.
 
-use celeris_model::linear::{cholesky, dot};
-use celeris_model::{ModelError, UserModel};
+use celeris_model::linear::dot;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -39,11 +38,11 @@ impl Policy for Thompson {
         if k == 0 {
             return Ok(Vec::new());
         }
-        let mut draws = Draws::new(candidates)?;
+        let mut sampler = candidates.posterior.sampler(candidates.learning)?;
         let mut shown = vec![false; n];
         let mut ranking = Vec::with_capacity(k);
         for _ in 0..k {
-            let chosen = best_under(draws.next(rng), candidates, &shown)?;
+            let chosen = best_under(sampler.draw(|| rng.sample(StandardNormal)), candidates, &shown)?;
             shown[chosen] = true;
             ranking.push(chosen);
         }
@@ -72,39 +71,4 @@ fn best_under(weights: &[f64], candidates: &Candidates, shown: &[bool]) -> Resul
         }
     }
     Ok(best.0)
-}
-
-/// Weights drawn from a user's posterior, `w + sigma L z` with `A^-1 = L L^T` and standard normal `z`; as
-/// [`UserModel::draw`], but factored once for all draws.
-struct Draws {
-    /// Length `dim`.
-    mean: Vec<f64>,
-    /// Column-major `dim x dim`, the lower triangle of `sigma L`.
-    factor: Vec<f64>,
-    /// Length `dim`, overwritten by every draw.
-    weights: Vec<f64>,
-}
-
-impl Draws {
-    fn new(candidates: &Candidates) -> Result<Self, ModelError> {
-        let posterior: &UserModel = candidates.posterior;
-        let sigma = candidates.prior.noise_variance().sqrt();
-        let factor = cholesky(&posterior.gram_inverse(), posterior.dim())
-            .ok_or(ModelError::NotPositiveDefinite { what: "the user's inverse Gram matrix" })?;
-        let factor = factor.l_dirty().iter().map(|entry| sigma * entry).collect();
-        let mean = posterior.weights();
-        Ok(Self { weights: mean.clone(), mean, factor })
-    }
-
-    fn next(&mut self, rng: &mut ChaCha8Rng) -> &[f64] {
-        let dim = self.mean.len();
-        self.weights.copy_from_slice(&self.mean);
-        for (index, column) in self.factor.chunks_exact(dim).enumerate() {
-            let normal: f64 = rng.sample(StandardNormal);
-            for (weight, entry) in self.weights[index..].iter_mut().zip(&column[index..]) {
-                *weight += entry * normal;
-            }
-        }
-        &self.weights
-    }
 }

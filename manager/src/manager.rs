@@ -57,7 +57,7 @@ impl Manager {
         for record in manager.models()? {
             let model = &record.config.name;
             manager.remove_unnamed_versions(model)?;
-            let version = manager.load(model, record.active)?;
+            let version = manager.load(&record.config, record.active)?;
             manager.predictor.activate(&record.config.stream, record.config.defaults(), version);
             tracing::info!(%model, version = %record.active, "model serves");
         }
@@ -136,7 +136,7 @@ impl Manager {
         let dir = self.version_dir(&config.name, version);
         remove_dir(&dir)?;
         let manifest = write_untrained(&dir, &config)?;
-        let serving = self.load(&config.name, version)?;
+        let serving = self.load(&config, version)?;
         let record = ModelRecord {
             config,
             created: Timestamp::from(SystemTime::now()),
@@ -203,7 +203,7 @@ impl Manager {
         if self.storage.catalog::<VersionRecord>(&version_key(&model, version)?)?.is_none() {
             return Err(ManagerError::UnknownVersion { model, version });
         }
-        let serving = self.load(&model, version)?;
+        let serving = self.load(&record.config, version)?;
         let mut batch = CatalogBatch::new();
         batch.put(model_key(&model)?, &record)?;
         self.storage.commit_catalog(&batch)?;
@@ -229,7 +229,7 @@ impl Manager {
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
         sync_dir(&self.versions_dir(model))?;
         let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
-        let serving = ServingVersion::new(model.clone(), version, loaded.theta, loaded.prior)?;
+        let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
         record.newest = version;
         let record = record.activating(version);
         let mut batch = CatalogBatch::new();
@@ -241,9 +241,9 @@ impl Manager {
         Ok(description)
     }
 
-    fn load(&self, model: &ModelName, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        let LoadedVersion { theta, prior, .. } = read_version(&self.version_dir(model, version))?;
-        Ok(ServingVersion::new(model.clone(), version, theta, prior)?)
+    fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
+        let LoadedVersion { theta, prior, .. } = read_version(&self.version_dir(&config.name, version))?;
+        Ok(ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?)
     }
 
     fn versions_dir(&self, model: &ModelName) -> PathBuf {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Manifest;
-use celeris_model::{Loss, ModelName, StreamName, Timestamp, VersionId};
+use celeris_model::{HalfLife, Learning, Loss, ModelName, Prior, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,9 @@ pub struct ModelConfig {
     pub dim: usize,
     /// The loss that user weights minimise.
     pub loss: Loss,
+    /// The time in which an observation loses half of its weight; absent, nothing is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<HalfLife>,
     /// How it ranks where a request names no policy.
     pub policy: PolicySpec,
     /// The share of such rankings that are drawn uniformly for the validation pool.
@@ -34,6 +37,11 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
+    /// The learning rule of the version with this prior.
+    pub(crate) fn learning(&self, prior: Prior) -> Learning {
+        Learning::new(prior, self.loss, self.half_life)
+    }
+
     pub(crate) fn defaults(&self) -> RankingDefaults {
         RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share }
     }

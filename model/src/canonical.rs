@@ -3,11 +3,21 @@
 //! A state at `n` observations is the batched solve over the first `checkpoint(n)` of them, then one rank-one step for
 //! each later one. Live, rebuilt and replayed states go through the same points, so they are equal bit for bit, and
 //! rounding never accumulates over more than half of a history or [`CHECKPOINT_EVERY`] steps.
+//!
+//! Where observations fade, every observation is a checkpoint. Under logistic loss the solve is Laplace's approximation,
+//! taken anew over the whole history up to [`CHECKPOINT_EVERY`] observations, and then over each further block of so many
+//! with the approximation at the block before as its prior.
+
+use nalgebra::{Cholesky, DVector, Dyn};
 
 use crate::error::ModelError;
+use crate::learning::{HalfLife, Learning, Loss};
 use crate::linear::{cholesky, norm_inf};
+use crate::observation::Timestamp;
 use crate::prior::Prior;
-use crate::user_model::{Example, History};
+use crate::user_model::History;
+
+mod newton;
 
 /// From this count on, states are re-solved every so many observations; below it at every power of two.
 pub const CHECKPOINT_EVERY: u64 = 4096;
@@ -30,15 +40,21 @@ pub fn last_checkpoint(observations: u64) -> u64 {
     }
 }
 
-/// The sufficient statistics of a history, in `f64` and in sequence order.
+/// A history in `f64`, in sequence order: the Gaussian that its likelihood is, or is approximated by. Under squared and
+/// implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, see
+/// [`GramSums::extend`].
+///
+/// With `delta = w - w0`, the log-likelihood is `moment·delta - delta^T gram delta / 2`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GramSums {
-    /// Row-major lower triangle (the rest stays zero) of `sum weight * x x^T`.
+    /// Lower triangle, row by row: `sum curvature x x^T`, where the curvature under squared loss is the weight.
     gram: Vec<f64>,
-    /// `sum weight * x (y - offset - x·w0)`.
+    /// `sum curvature x (target - x·w0)`.
     moment: Vec<f64>,
     /// How many observations are in the sums.
     observations: u64,
+    /// The time that weights have faded to: that of the latest observation. Kept where the model forgets.
+    latest: Option<Timestamp>,
 }
 
 /// A batched solution in double precision, and what is needed to bound its condition from now on.
@@ -57,31 +73,97 @@ impl GramSums {
         self.observations
     }
 
+    /// Bytes on the heap and in itself.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity())
+    }
+
     pub(crate) fn empty(dim: usize) -> Self {
-        Self { gram: vec![0.0; dim * dim], moment: vec![0.0; dim], observations: 0 }
+        Self { gram: vec![0.0; dim * (dim + 1) / 2], moment: vec![0.0; dim], observations: 0, latest: None }
     }
 
     /// Adds the examples from the first one missing up to, not including, `end`.
-    pub(crate) fn extend(&mut self, prior: &Prior, history: &(impl History + ?Sized), end: u64) {
-        for index in self.observations..end {
-            self.add(prior, history.example(index));
+    ///
+    /// Under logistic loss the examples of a block are approximated together, around the mode of the posterior that they
+    /// and what is in the sums already have (Laplace's method). A block ends at every multiple of [`CHECKPOINT_EVERY`],
+    /// so that the history before it need not be read again, and at `end`. Where weights fade, every example is a block:
+    /// once in the sums, it can fade with them.
+    ///
+    /// # Errors
+    /// As [`GramSums::solve`].
+    pub(crate) fn extend(
+        &mut self,
+        learning: &Learning,
+        history: &(impl History + ?Sized),
+        end: u64,
+    ) -> Result<(), ModelError> {
+        while self.observations < end {
+            let next = match (learning.loss(), learning.half_life()) {
+                (_, Some(_)) => self.observations + 1,
+                (Loss::Logistic, None) => end.min((self.observations / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY),
+                (Loss::Squared | Loss::Implicit, None) => end,
+            };
+            let retained = match learning.half_life() {
+                Some(half_life) => self.fade(half_life, history.example(self.observations).timestamp),
+                None => 1.0,
+            };
+            let block = Block { learning, history, start: self.observations, end: next, retained };
+            match learning.loss() {
+                Loss::Squared | Loss::Implicit => {
+                    // The curvature is the same everywhere, so any point will do.
+                    block.add_around(&vec![0.0; learning.dim()], self);
+                }
+                Loss::Logistic => newton::add_around_mode(&block, self)?,
+            }
+            self.observations = next;
         }
-        self.observations = end;
+        Ok(())
     }
 
-    fn add(&mut self, prior: &Prior, example: Example) {
-        let dim = prior.dim();
-        debug_assert_eq!(example.features.len(), dim);
-        let weight = f64::from(example.weight);
-        let expected: f64 = prior.mean().iter().zip(example.features).map(|(w, x)| w * f64::from(*x)).sum();
-        let residual = f64::from(example.label) - f64::from(example.offset) - expected;
-        for (i, x_i) in example.features.iter().enumerate() {
-            let scaled = weight * f64::from(*x_i);
-            self.moment[i] += scaled * residual;
-            for (sum, x_j) in self.gram[i * dim..=i * dim + i].iter_mut().zip(example.features) {
+    /// Fades the sums to `time`, or tells what is left of the weight of an observation that is older than they are.
+    fn fade(&mut self, half_life: HalfLife, time: Timestamp) -> f64 {
+        let latest = self.latest.unwrap_or(time);
+        self.latest = Some(latest.max(time));
+        let retained = half_life.retained(latest, time);
+        if retained < 1.0 {
+            self.gram.iter_mut().chain(&mut self.moment).for_each(|sum| *sum *= retained);
+        }
+        half_life.retained(time, latest)
+    }
+
+    /// Adds an example of this curvature and slope around `w0 + delta`, where `x·delta` is `shift`.
+    fn add(&mut self, features: &[f32], curvature: f64, slope: f64, shift: f64) {
+        let pull = slope + curvature * shift;
+        let mut rows = self.gram.as_mut_slice();
+        for (i, x_i) in features.iter().enumerate() {
+            let (row, rest) = rows.split_at_mut(i + 1);
+            let scaled = curvature * f64::from(*x_i);
+            self.moment[i] += pull * f64::from(*x_i);
+            for (sum, x_j) in row.iter_mut().zip(features) {
                 *sum += scaled * f64::from(*x_j);
             }
+            rows = rest;
         }
+    }
+
+    /// `A = Lambda + gram`, row-major.
+    fn precision(&self, prior: &Prior) -> Vec<f64> {
+        let dim = prior.dim();
+        let mut a = prior.precision().to_vec();
+        let mut sums = self.gram.iter();
+        for i in 0..dim {
+            for (j, sum) in sums.by_ref().take(i + 1).enumerate() {
+                a[i * dim + j] += sum;
+                a[j * dim + i] = a[i * dim + j];
+            }
+        }
+        a
+    }
+
+    fn factor(&self, a: &[f64], dim: usize) -> Result<(Cholesky<f64, Dyn>, DVector<f64>), ModelError> {
+        let factor = cholesky(a, dim).ok_or(ModelError::NotPositiveDefinite { what: "the user's Gram matrix" })?;
+        let correction = factor.solve(&DVector::from_column_slice(&self.moment));
+        Ok((factor, correction))
     }
 
     /// `A = Lambda + gram`, `w = w0 + A^-1 moment`.
@@ -90,15 +172,8 @@ impl GramSums {
     /// `NotPositiveDefinite` where the sums have overflowed; finite labels and features within their bounds cannot.
     pub(crate) fn solve(&self, prior: &Prior) -> Result<Solution, ModelError> {
         let dim = prior.dim();
-        let mut a = prior.precision().to_vec();
-        for i in 0..dim {
-            for j in 0..=i {
-                a[i * dim + j] += self.gram[i * dim + j];
-                a[j * dim + i] = a[i * dim + j];
-            }
-        }
-        let factor = cholesky(&a, dim).ok_or(ModelError::NotPositiveDefinite { what: "the user's Gram matrix" })?;
-        let correction = factor.solve(&nalgebra::DVector::from_column_slice(&self.moment));
+        let a = self.precision(prior);
+        let (factor, correction) = self.factor(&a, dim)?;
         let weights = prior.mean().iter().zip(correction.iter()).map(|(w0, delta)| w0 + delta).collect();
         let mut gram_inverse = factor.inverse().as_slice().to_vec();
         for i in 0..dim {
@@ -109,6 +184,43 @@ impl GramSums {
         let gram_norm = norm_inf(&a, dim);
         let inverse_norm = norm_inf(&gram_inverse, dim);
         Ok(Solution { weights, gram_inverse, gram_norm, inverse_norm })
+    }
+}
+
+/// Examples that enter the sums together.
+struct Block<'a, H: ?Sized> {
+    learning: &'a Learning,
+    history: &'a H,
+    start: u64,
+    end: u64,
+    /// What is left of their weights.
+    retained: f64,
+}
+
+impl<H: History + ?Sized> Block<'_, H> {
+    /// Adds to `sums` the second-order approximation of every example's log-likelihood around `w0 + delta`; returns the
+    /// log-likelihood there.
+    fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
+        let prior = self.learning.prior();
+        let mut value = 0.0;
+        for index in self.start..self.end {
+            let example = self.history.example(index);
+            debug_assert_eq!(example.features.len(), prior.dim());
+            let lesson = self.learning.lesson(&example);
+            let weight = lesson.weight * self.retained;
+            if weight <= 0.0 {
+                continue;
+            }
+            let (mut expected, mut shift) = (0.0, 0.0);
+            for ((w0, change), x) in prior.mean().iter().zip(delta).zip(example.features) {
+                expected += w0 * f64::from(*x);
+                shift += change * f64::from(*x);
+            }
+            let local = lesson.local(expected + shift);
+            sums.add(example.features, weight * local.curvature, weight * local.slope, shift);
+            value += weight * local.value;
+        }
+        value
     }
 }
 

@@ -1,6 +1,11 @@
-//! How a model learns from feedback.
+//! How a model learns from feedback: what a label means, how fast it fades, and where a user starts.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::error::ModelError;
+use crate::observation::Timestamp;
+use crate::prior::Prior;
+use crate::user_model::{Estimate, Example};
 
 /// The loss that user weights minimise, and with it what a label means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -9,10 +14,315 @@ pub enum Loss {
     /// The squared difference of score and label: ratings, amounts, any graded reward.
     #[default]
     Squared,
-    /// The log loss of `sigmoid(score)` against a label of 0 or 1: clicks. Scores are log-odds.
+    /// The log loss of `sigmoid(score)` against a label of 0 or 1, or a share in between: clicks. Scores are log-odds.
     Logistic,
     /// Feedback that only says "this, and how often" (Hu, Koren & Volinsky 2008): a label `r >= 0` with weight `a`
     /// is a preference of 1 held with the confidence `c = 1 + a r`, against a preference of 0 held with the confidence
     /// 1 for every item.
+    ///
+    /// The zeros of all items are in the prior, as `Lambda = sum f f^T + lambda I` and `w0 = 0`. An observation adds the
+    /// rest: weight `c - 1`, label `c / (c - 1)`.
     Implicit,
+}
+
+impl Loss {
+    /// Refuses a label that has no meaning under this loss. A model that reads such a label nevertheless, from a stream
+    /// that it shares, takes it for the nearest one that has.
+    ///
+    /// # Errors
+    /// [`ModelError::OutOfRange`] or [`ModelError::NonFinite`].
+    pub fn check_label(self, label: f32) -> Result<(), ModelError> {
+        if !label.is_finite() {
+            return Err(ModelError::NonFinite { what: "label" });
+        }
+        let (meant, range) = match self {
+            Self::Squared => (true, "any number"),
+            Self::Logistic => ((0.0..=1.0).contains(&label), "from 0 to 1 for a model with logistic loss"),
+            Self::Implicit => (label >= 0.0, "at least 0 for a model with implicit loss"),
+        };
+        if meant { Ok(()) } else { Err(ModelError::OutOfRange { what: "label", range, value: f64::from(label) }) }
+    }
+
+    /// Under logistic loss, the probability of the label 1 with the uncertainty of the score taken into account; `None`
+    /// under other losses.
+    ///
+    /// The mean of `sigmoid` over `N(score, std_error^2)` as approximated by MacKay, "The evidence framework applied to
+    /// classification networks" (Neural Computation 4, 1992), his moderated output:
+    /// `sigmoid(score / sqrt(1 + pi std_error^2 / 8))`.
+    #[must_use]
+    pub fn probability(self, estimate: &Estimate) -> Option<f32> {
+        let std_error = f64::from(estimate.std_error);
+        (self == Self::Logistic).then(|| round(moderated(f64::from(estimate.score), std_error * std_error)))
+    }
+
+    /// The label that a score alone says to expect: the score, or under logistic loss its `sigmoid`.
+    #[must_use]
+    pub fn expected_label(self, score: f32) -> f32 {
+        match self {
+            Self::Squared | Self::Implicit => score,
+            Self::Logistic => round(sigmoid(f64::from(score))),
+        }
+    }
+}
+
+/// The time in which an observation loses half of its weight, in seconds.
+///
+/// It is measured to the user's latest observation and never to the clock, so that a state stays a function of the log:
+/// of a user who says nothing, nothing is forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct HalfLife(f64);
+
+impl HalfLife {
+    /// A half-life of so many seconds.
+    ///
+    /// # Errors
+    /// [`ModelError::OutOfRange`] unless `seconds` is finite and above 0.
+    pub fn from_seconds(seconds: f64) -> Result<Self, ModelError> {
+        if !seconds.is_finite() || seconds <= 0.0 {
+            return Err(ModelError::OutOfRange {
+                what: "half_life",
+                range: "a number of seconds above 0",
+                value: seconds,
+            });
+        }
+        Ok(Self(seconds))
+    }
+
+    /// In seconds.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.0
+    }
+
+    /// The share of its weight that an observation of time `earlier` has left at time `later`, in `0..=1`; 1 where
+    /// `later` is not later.
+    #[must_use]
+    pub fn retained(self, earlier: Timestamp, later: Timestamp) -> f64 {
+        // Timestamps may be anything a client sent, so that their difference need not fit their type.
+        let elapsed_ms = (i128::from(later.0) - i128::from(earlier.0)).max(0) as f64;
+        (-(elapsed_ms / 1000.0) / self.0).exp2()
+    }
+}
+
+impl<'de> Deserialize<'de> for HalfLife {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_seconds(f64::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The learning rule of one version: everything that a user's state is a function of, beside their observations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Learning {
+    prior: Prior,
+    loss: Loss,
+    half_life: Option<HalfLife>,
+}
+
+impl From<Prior> for Learning {
+    /// Squared loss, and nothing is forgotten.
+    fn from(prior: Prior) -> Self {
+        Self::new(prior, Loss::Squared, None)
+    }
+}
+
+impl Learning {
+    /// The rule that starts at `prior`, minimises `loss`, and forgets by `half_life` or not at all.
+    #[must_use]
+    pub fn new(prior: Prior, loss: Loss, half_life: Option<HalfLife>) -> Self {
+        Self { prior, loss, half_life }
+    }
+
+    /// What is believed of a user before their first observation. Forgetting does not touch it.
+    #[must_use]
+    pub fn prior(&self) -> &Prior {
+        &self.prior
+    }
+
+    /// What a label means.
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// How fast observations fade; `None` is never.
+    #[must_use]
+    pub fn half_life(&self) -> Option<HalfLife> {
+        self.half_life
+    }
+
+    /// The length of features and weights.
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.prior.dim()
+    }
+
+    /// The factor from `A^-1` to the covariance of weights: `sigma^2`, but 1 under logistic loss, where a label has no
+    /// noise beside its own chance and `Lambda` is the precision of weights itself.
+    #[must_use]
+    pub fn noise_variance(&self) -> f64 {
+        match self.loss {
+            Loss::Squared | Loss::Implicit => self.prior.noise_variance(),
+            Loss::Logistic => 1.0,
+        }
+    }
+
+    /// The estimate of an item from its `offset`, `response = w·f` and `variance = f^T A^-1 f`.
+    pub(crate) fn estimate(&self, offset: f32, response: f64, variance: f64) -> Estimate {
+        let noise = self.noise_variance();
+        let score = f64::from(offset) + response;
+        // Rounding may have turned a variance below zero.
+        let variance = noise * variance.max(0.0);
+        let label_variance = match self.loss {
+            Loss::Squared | Loss::Implicit => noise + variance,
+            Loss::Logistic => {
+                let probability = moderated(score, variance);
+                probability * (1.0 - probability)
+            }
+        };
+        Estimate { score: round(score), std_error: round(variance.sqrt()), label_std: round(label_variance.sqrt()) }
+    }
+
+    /// What `example` says of the response, under this loss.
+    pub(crate) fn lesson(&self, example: &Example) -> Lesson {
+        let (label, offset) = (f64::from(example.label), f64::from(example.offset));
+        let weight = f64::from(example.weight);
+        match self.loss {
+            Loss::Squared => Lesson { weight, label: label - offset, likelihood: Likelihood::Gaussian },
+            Loss::Implicit => {
+                let excess = weight * label;
+                let target = (1.0 + excess) / excess;
+                if excess > 0.0 && target.is_finite() {
+                    Lesson { weight: excess, label: target - offset, likelihood: Likelihood::Gaussian }
+                } else {
+                    Lesson { weight: 0.0, label: 0.0, likelihood: Likelihood::Gaussian }
+                }
+            }
+            Loss::Logistic => {
+                Lesson { weight, label: label.clamp(0.0, 1.0), likelihood: Likelihood::Bernoulli { offset } }
+            }
+        }
+    }
+}
+
+/// One example in the terms of its loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lesson {
+    /// How many times over it counts; at 0 it says nothing.
+    pub(crate) weight: f64,
+    /// What the response should be, or under [`Likelihood::Bernoulli`] the label itself.
+    pub(crate) label: f64,
+    pub(crate) likelihood: Likelihood,
+}
+
+/// How a label comes about from the response `w·f`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Likelihood {
+    /// Around the response, with the variance of the noise.
+    Gaussian,
+    /// 1 with the probability `sigmoid(offset + response)`, else 0.
+    Bernoulli { offset: f64 },
+}
+
+/// The log-likelihood of a label around one response, without its weight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Local {
+    /// Up to a constant.
+    pub(crate) value: f64,
+    /// Its derivative.
+    pub(crate) slope: f64,
+    /// Its second derivative's magnitude.
+    pub(crate) curvature: f64,
+}
+
+impl Lesson {
+    /// An upper bound of the curvature that the example adds, anywhere.
+    pub(crate) fn curvature_max(&self) -> f64 {
+        match self.likelihood {
+            Likelihood::Gaussian => self.weight,
+            Likelihood::Bernoulli { .. } => self.weight / 4.0,
+        }
+    }
+
+    /// The log-likelihood around `response`.
+    pub(crate) fn local(&self, response: f64) -> Local {
+        match self.likelihood {
+            Likelihood::Gaussian => {
+                let slope = self.label - response;
+                Local { value: -0.5 * slope * slope, slope, curvature: 1.0 }
+            }
+            Likelihood::Bernoulli { offset } => {
+                let score = offset + response;
+                let probability = sigmoid(score);
+                // `y s - log(1 + e^s)`, in the form that cannot overflow.
+                let value = self.label * score - score.max(0.0) - (-score.abs()).exp().ln_1p();
+                Local { value, slope: self.label - probability, curvature: probability * sigmoid(-score) }
+            }
+        }
+    }
+
+    /// The log-likelihood around the most probable response after this example, where the response was
+    /// distributed as `N(response, spread)` before it.
+    ///
+    /// The mode solves `r = response + weight spread slope(r)`. Its right side falls with `r`, so there is one, between
+    /// the values that the right side takes for slopes of `label - 1` and `label`; Newton's method finds it, with a
+    /// bisection wherever it would leave that interval.
+    pub(crate) fn mode(&self, response: f64, spread: f64) -> Local {
+        let reach = self.weight * spread;
+        if self.likelihood == Likelihood::Gaussian {
+            let slope = (self.label - response) / (1.0 + reach);
+            return Local { value: -0.5 * slope * slope, slope, curvature: 1.0 };
+        }
+        let (mut low, mut high) = (response + reach * (self.label - 1.0), response + reach * self.label);
+        let mut mode = response;
+        let mut moved = high - low;
+        for _ in 0..MODE_STEPS_MAX {
+            let local = self.local(mode);
+            let excess = mode - response - reach * local.slope;
+            if excess > 0.0 {
+                high = mode;
+            } else {
+                low = mode;
+            }
+            let step = -excess / (1.0 + reach * local.curvature);
+            // Newton's step where it stays inside and halves the one before, so that it cannot go back and forth.
+            let newton = mode + step;
+            let next = if low < newton && newton < high && 2.0 * step.abs() <= moved {
+                newton
+            } else {
+                f64::midpoint(low, high)
+            };
+            moved = (next - mode).abs();
+            mode = next;
+            if moved <= MODE_TOLERANCE * (1.0 + mode.abs()) {
+                break;
+            }
+        }
+        self.local(mode)
+    }
+}
+
+/// Halving the widest interval of finite weights and spreads down to the tolerance takes fewer.
+const MODE_STEPS_MAX: usize = 128;
+
+/// Far below the rounding of an `f32` state.
+const MODE_TOLERANCE: f64 = 1e-12;
+
+/// `1 / (1 + e^-score)`
+pub(crate) fn sigmoid(score: f64) -> f64 {
+    if score >= 0.0 {
+        1.0 / (1.0 + (-score).exp())
+    } else {
+        let odds = score.exp();
+        odds / (1.0 + odds)
+    }
+}
+
+/// MacKay's moderated output, see [`Loss::probability`].
+fn moderated(score: f64, variance: f64) -> f64 {
+    sigmoid(score / (1.0 + std::f64::consts::PI * variance / 8.0).sqrt())
+}
+
+fn round(value: f64) -> f32 {
+    <f32 as crate::linear::Real>::from_f64(value)
 }

@@ -1,11 +1,11 @@
 //! The shared vocabulary of Celeris: ids, observations and their log records, the Gaussian prior, and [`UserModel`],
-//! the online ridge regression that one user's weights are.
+//! the online regression that one user's weights are.
 //!
 //! What this crate is not: it does no I/O, holds no lock, reads no clock and knows no serving. Everything here is a
 //! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`kernel`]
+//! what a new user is, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`kernel`]
 //! for its inner loops.
 
 pub mod canonical;
@@ -18,6 +18,7 @@ pub mod linear;
 pub mod observation;
 pub mod prior;
 mod rank_one;
+mod sampler;
 pub mod user_model;
 
 pub use decision::{Decision, ShownSlot};
@@ -25,7 +26,8 @@ pub use error::ModelError;
 pub use ids::{
     DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
 };
-pub use learning::Loss;
+pub use learning::{HalfLife, Learning, Loss};
 pub use observation::{DecisionFacts, Observation, Prediction, Record, RecordKind, Timestamp};
 pub use prior::Prior;
+pub use sampler::Sampler;
 pub use user_model::{Estimate, Example, History, UserModel};

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use crate::kernel;
+use crate::learning::Lesson;
 use crate::linear::{Real, dot, symmetric_times};
 
 /// Weights and inverse Gram matrix in one precision.
@@ -12,15 +13,6 @@ pub(crate) struct State<T> {
     pub(crate) weights: Vec<T>,
     /// Row-major `dim x dim`, symmetric positive definite.
     pub(crate) gram_inverse: Vec<T>,
-}
-
-/// What one example says of the response `w·x`, to second order in it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Evidence {
-    /// The slope of its log-likelihood at the response: for squared loss `weight * (target - response)`.
-    pub(crate) slope: f64,
-    /// The curvature of its negative log-likelihood there, not below zero: for squared loss its weight.
-    pub(crate) curvature: f64,
 }
 
 /// The loops of a step in one precision.
@@ -98,16 +90,21 @@ impl<T: Steps> State<T> {
         }
     }
 
-    /// Absorbs one example, of which `evidence` tells at the response `w·x`: with `v = A^-1 x` and
-    /// `c = 1 / (1 + curvature x·v)`, `w += slope c v` and `A^-1 -= curvature c v v^T` (Sherman and Morrison 1950; Velox
-    /// eq. 2.2).
-    pub(crate) fn absorb(&mut self, features: &[f32], evidence: impl FnOnce(f64) -> Evidence) {
+    /// Absorbs one example: with `v = A^-1 x` and the slope and curvature of its log-likelihood at the most probable
+    /// response after it, `w += slope v` and `A^-1 -= curvature / (1 + curvature x·v) v v^T` (Sherman and Morrison 1950;
+    /// Velox eq. 2.2).
+    ///
+    /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the familiar gain. Under logistic
+    /// loss the step ends at the very mode of the Gaussian before it times the example's likelihood.
+    pub(crate) fn absorb(&mut self, features: &[f32], lesson: &Lesson) {
         T::with_scratch(self.weights.len(), |v| {
             let [spread, response] = T::multiply(&self.gram_inverse, &self.weights, features, v);
-            let Evidence { slope, curvature } = evidence(response.to_f64());
             // Rounding may not turn the spread, which is a variance, below zero.
-            let shrink = 1.0 / (1.0 + curvature * spread.to_f64().max(0.0));
-            let (step, gain) = (T::from_f64(slope * shrink), T::from_f64(curvature * shrink));
+            let spread = spread.to_f64().max(0.0);
+            let local = lesson.mode(response.to_f64(), spread);
+            let curvature = lesson.weight * local.curvature;
+            let step = T::from_f64(lesson.weight * local.slope);
+            let gain = T::from_f64(curvature / (1.0 + curvature * spread));
             T::advance(&mut self.gram_inverse, &mut self.weights, v, step, gain);
         });
     }

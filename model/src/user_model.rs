@@ -3,9 +3,11 @@
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
 use crate::kernel;
-use crate::linear::{cholesky, dot, quadratic};
-use crate::prior::Prior;
-use crate::rank_one::{Evidence, State};
+use crate::learning::Learning;
+use crate::linear::{dot, quadratic};
+use crate::observation::Timestamp;
+use crate::rank_one::State;
+use crate::sampler::Sampler;
 
 /// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.
 ///
@@ -24,6 +26,8 @@ pub struct Example<'a> {
     pub offset: f32,
     /// How many times over it counts; above zero.
     pub weight: f32,
+    /// When it happened, for models that forget.
+    pub timestamp: Timestamp,
 }
 
 /// A user's observations in sequence order, resolved against one version's features.
@@ -41,11 +45,12 @@ impl History for [Example<'_>] {
 /// A score with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// `offset + w·f`: the expected label.
+    /// `offset + w·f`: the expected label; under logistic loss its log-odds, see [`crate::Loss::probability`].
     pub score: f32,
-    /// `sqrt(sigma^2 f^T A^-1 f)`: how unsure the score is.
+    /// `sqrt(sigma^2 f^T A^-1 f)`: how unsure the score is, in its own unit. Under logistic loss `sigma^2` is 1.
     pub std_error: f32,
-    /// `sqrt(sigma^2 + std_error^2)`: how far a label may fall from the score.
+    /// `sqrt(sigma^2 + std_error^2)`: how far a label may fall from the score; under logistic loss
+    /// `sqrt(p (1 - p))` around the probability `p`.
     pub label_std: f32,
 }
 
@@ -56,11 +61,13 @@ enum Posterior {
     Double(State<f64>),
 }
 
-/// Online ridge-regression state of one user under one version: the Gaussian posterior
-/// `A = Lambda + sum weight x x^T`, `w = w0 + A^-1 sum weight x (y - offset - x·w0)`.
+/// The state of one user under one version: the Gaussian posterior
+/// `A = Lambda + sum weight x x^T`, `w = w0 + A^-1 sum weight x (y - offset - x·w0)` of an online ridge regression, or
+/// what stands in for it under another [`crate::Loss`]: weights and labels as the loss defines them, and for clicks
+/// Laplace's approximation.
 ///
-/// It is a pure function of the prior and the examples, in their order: however a state came about, equal inputs give
-/// equal bits on one instruction set (see [`crate::canonical`]).
+/// It is a pure function of the learning rule and the examples, in their order: however a state came about, equal inputs
+/// give equal bits on one instruction set (see [`crate::canonical`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserModel {
     posterior: Posterior,
@@ -69,7 +76,8 @@ pub struct UserModel {
     gram_norm: f64,
     /// Upper bound of the largest eigenvalue of `A^-1` at the last solve; examples only lower it.
     inverse_norm: f64,
-    /// The sums at the last checkpoint, kept where re-reading the history for the next one would not stay cheap.
+    /// The sums at the last checkpoint, kept where re-reading the history for the next one would not stay cheap: from
+    /// [`CHECKPOINT_EVERY`] observations on, and always where observations fade.
     sums: Option<Box<GramSums>>,
 }
 
@@ -77,27 +85,35 @@ impl UserModel {
     /// The state of a user who has said nothing.
     ///
     /// # Errors
-    /// `NotPositiveDefinite` cannot happen for a [`Prior`] that was checked on construction.
-    pub fn from_prior(prior: &Prior) -> Result<Self, ModelError> {
-        Self::solved(prior, GramSums::empty(prior.dim()))
+    /// `NotPositiveDefinite` cannot happen for a [`crate::Prior`] that was checked on construction.
+    pub fn from_prior(learning: &Learning) -> Result<Self, ModelError> {
+        Self::solved(learning, GramSums::empty(learning.dim()))
     }
 
     /// The state after the first `observations` examples of `history`, from nothing.
     ///
     /// # Errors
     /// As [`UserModel::absorb`].
-    pub fn rebuild<H: History + ?Sized>(prior: &Prior, history: &H, observations: u64) -> Result<Self, ModelError> {
-        let mut sums = GramSums::empty(prior.dim());
-        sums.extend(prior, history, last_checkpoint(observations));
-        let mut model = Self::solved(prior, sums)?;
+    pub fn rebuild<H: History + ?Sized>(
+        learning: &Learning,
+        history: &H,
+        observations: u64,
+    ) -> Result<Self, ModelError> {
+        let solved = if learning.half_life().is_some() { observations } else { last_checkpoint(observations) };
+        for index in 0..solved {
+            check(learning, &history.example(index))?;
+        }
+        let mut sums = GramSums::empty(learning.dim());
+        sums.extend(learning, history, solved)?;
+        let mut model = Self::solved(learning, sums)?;
         while model.observations < observations {
-            model.absorb(prior, history)?;
+            model.absorb(learning, history)?;
         }
         Ok(model)
     }
 
-    fn solved(prior: &Prior, sums: GramSums) -> Result<Self, ModelError> {
-        let solution = sums.solve(prior)?;
+    fn solved(learning: &Learning, sums: GramSums) -> Result<Self, ModelError> {
+        let solution = sums.solve(learning.prior())?;
         let single = solution.gram_norm * solution.inverse_norm <= SINGLE_PRECISION_CONDITION_MAX;
         let posterior = if single {
             Posterior::Single(State::round(&solution.weights, &solution.gram_inverse))
@@ -105,66 +121,89 @@ impl UserModel {
             Posterior::Double(State::round(&solution.weights, &solution.gram_inverse))
         };
         let observations = sums.observations();
+        let keeps_sums = observations >= CHECKPOINT_EVERY || learning.half_life().is_some();
         Ok(Self {
             posterior,
             observations,
             gram_norm: solution.gram_norm,
             inverse_norm: solution.inverse_norm,
-            sums: (observations >= CHECKPOINT_EVERY).then(|| Box::new(sums)),
+            sums: keeps_sums.then(|| Box::new(sums)),
         })
     }
 
     /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the Sherman-Morrison
     /// identity in O(dim^2), or at a checkpoint by the batched solve in O(dim^3).
     ///
+    /// It reads `history` from [`UserModel::reads_from`] on. The learning rule must be the one of the examples before.
+    ///
     /// # Errors
     /// `DimMismatch` or `NonFinite`; the state is unchanged on error.
-    pub fn absorb<H: History + ?Sized>(&mut self, prior: &Prior, history: &H) -> Result<(), ModelError> {
+    pub fn absorb<H: History + ?Sized>(&mut self, learning: &Learning, history: &H) -> Result<(), ModelError> {
         let example = history.example(self.observations);
-        check(prior, &example)?;
+        check(learning, &example)?;
         let next = self.observations + 1;
-        if is_checkpoint(next) {
-            *self = Self::solved(prior, self.sums_through(prior, history, next))?;
+        if learning.half_life().is_some() || is_checkpoint(next) {
+            *self = Self::solved(learning, self.sums_through(learning, history, next)?)?;
             return Ok(());
         }
-        let gram_norm = self.gram_norm_with(&example);
+        let gram_norm = self.gram_norm_with(learning, &example);
         if self.outgrows_single_precision(gram_norm) {
             // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
-            let solution = self.sums_through(prior, history, self.observations).solve(prior)?;
+            let solution = self.sums_through(learning, history, self.observations)?.solve(learning.prior())?;
             self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
         }
-        let target = f64::from(example.label) - f64::from(example.offset);
-        let weight = f64::from(example.weight);
-        let evidence = |response: f64| Evidence { slope: weight * (target - response), curvature: weight };
-        match &mut self.posterior {
-            Posterior::Single(state) => state.absorb(example.features, evidence),
-            Posterior::Double(state) => state.absorb(example.features, evidence),
+        let lesson = learning.lesson(&example);
+        if lesson.weight > 0.0 {
+            match &mut self.posterior {
+                Posterior::Single(state) => state.absorb(example.features, &lesson),
+                Posterior::Double(state) => state.absorb(example.features, &lesson),
+            }
         }
         self.gram_norm = gram_norm;
         self.observations = next;
         Ok(())
     }
 
-    /// Whether absorbing `example` next solves the state afresh, for which [`UserModel::absorb`] reads the whole history
-    /// and not only its last example.
+    /// Whether absorbing `example` next solves the state afresh, in O(dim^3).
     #[must_use]
-    pub fn solve_is_due(&self, example: &Example) -> bool {
-        is_checkpoint(self.observations + 1) || self.outgrows_single_precision(self.gram_norm_with(example))
+    pub fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
+        learning.half_life().is_some()
+            || is_checkpoint(self.observations + 1)
+            || self.outgrows_single_precision(self.gram_norm_with(learning, example))
     }
 
-    fn gram_norm_with(&self, example: &Example) -> f64 {
+    /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: of that example
+    /// itself, or of the first one that the sums do not hold where [`UserModel::solve_is_due`].
+    #[must_use]
+    pub fn reads_from(&self, learning: &Learning, example: &Example) -> u64 {
+        if self.solve_is_due(learning, example) { self.history_from() } else { self.observations }
+    }
+
+    /// The first index of the history that the next solve reads: 0, or how many examples the sums of the last checkpoint
+    /// hold.
+    #[must_use]
+    pub fn history_from(&self) -> u64 {
+        self.sums.as_ref().map_or(0, |sums| sums.observations())
+    }
+
+    fn gram_norm_with(&self, learning: &Learning, example: &Example) -> f64 {
         let length: f64 = example.features.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-        self.gram_norm + f64::from(example.weight) * length
+        self.gram_norm + learning.lesson(example).curvature_max() * length
     }
 
     fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
         matches!(self.posterior, Posterior::Single(_)) && gram_norm * self.inverse_norm > SINGLE_PRECISION_CONDITION_MAX
     }
 
-    fn sums_through<H: History + ?Sized>(&self, prior: &Prior, history: &H, end: u64) -> GramSums {
-        let mut sums = self.sums.as_deref().cloned().unwrap_or_else(|| GramSums::empty(prior.dim()));
-        sums.extend(prior, history, end);
-        sums
+    fn sums_through<H: History + ?Sized>(
+        &self,
+        learning: &Learning,
+        history: &H,
+        end: u64,
+    ) -> Result<GramSums, ModelError> {
+        let mut sums = self.sums.as_deref().cloned().unwrap_or_else(|| GramSums::empty(learning.dim()));
+        sums.extend(learning, history, end)?;
+        Ok(sums)
     }
 
     /// How many examples it has absorbed.
@@ -211,7 +250,7 @@ impl UserModel {
     pub fn bytes(&self) -> usize {
         let dim = self.dim();
         let entry = if self.is_double() { size_of::<f64>() } else { size_of::<f32>() };
-        let sums = if self.sums.is_some() { size_of::<f64>() * dim * (dim + 1) } else { 0 };
+        let sums = self.sums.as_ref().map_or(0, |sums| sums.bytes());
         size_of::<Self>() + entry * dim * (dim + 1) + sums
     }
 
@@ -257,7 +296,7 @@ impl UserModel {
     /// The caller guarantees that all features have `dim` entries.
     pub fn estimate_rows<'a>(
         &self,
-        prior: &Prior,
+        learning: &Learning,
         rows: impl IntoIterator<Item = (f32, &'a [f32])>,
         out: &mut Vec<Estimate>,
     ) {
@@ -268,25 +307,25 @@ impl UserModel {
                 let responses = kernel::dots(&state.weights, block);
                 let variances = kernel::quadratics(&state.gram_inverse, block);
                 for ((offset, response), variance) in offsets.iter().zip(responses).zip(variances).take(count) {
-                    out.push(estimate(prior, *offset, f64::from(response), f64::from(variance)));
+                    out.push(learning.estimate(*offset, f64::from(response), f64::from(variance)));
                 }
             }),
             Posterior::Double(_) => {
-                out.extend(rows.map(|(offset, features)| self.estimate(prior, offset, features)));
+                out.extend(rows.map(|(offset, features)| self.estimate(learning, offset, features)));
             }
         }
     }
 
     /// [`UserModel::estimate_rows`] of `offsets.len()` items whose features lie row-major in `features`.
-    pub fn estimate_all(&self, prior: &Prior, offsets: &[f32], features: &[f32], out: &mut Vec<Estimate>) {
-        self.estimate_rows(prior, self.table(offsets, features), out);
+    pub fn estimate_all(&self, learning: &Learning, offsets: &[f32], features: &[f32], out: &mut Vec<Estimate>) {
+        self.estimate_rows(learning, self.table(offsets, features), out);
     }
 
     /// The score of one item with its uncertainty.
     ///
     /// The caller guarantees that `features` has `dim` entries.
     #[must_use]
-    pub fn estimate(&self, prior: &Prior, offset: f32, features: &[f32]) -> Estimate {
+    pub fn estimate(&self, learning: &Learning, offset: f32, features: &[f32]) -> Estimate {
         let (response, variance) = match &self.posterior {
             Posterior::Single(state) => (
                 f64::from(kernel::dot(&state.weights, features)),
@@ -294,7 +333,7 @@ impl UserModel {
             ),
             Posterior::Double(state) => (dot(&state.weights, features), quadratic(&state.gram_inverse, features)),
         };
-        estimate(prior, offset, response, variance)
+        learning.estimate(offset, response, variance)
     }
 
     fn table<'a>(&self, offsets: &'a [f32], features: &'a [f32]) -> impl Iterator<Item = (f32, &'a [f32])> {
@@ -302,18 +341,12 @@ impl UserModel {
         offsets.iter().copied().zip(features.chunks_exact(self.dim()))
     }
 
-    /// Weights drawn from the posterior, `w + sigma L z` with `A^-1 = L L^T`, for standard normal `z` of length `dim`.
+    /// What draws weights from the posterior; factors the covariance once, in O(dim^3).
     ///
     /// # Errors
     /// `NotPositiveDefinite` where rounding has cost the matrix its definiteness.
-    pub fn draw(&self, prior: &Prior, standard_normal: &[f64]) -> Result<Vec<f32>, ModelError> {
-        let dim = self.dim();
-        debug_assert_eq!(standard_normal.len(), dim);
-        let factor = cholesky(&self.gram_inverse(), dim)
-            .ok_or(ModelError::NotPositiveDefinite { what: "the user's inverse Gram matrix" })?;
-        let sigma = prior.noise_variance().sqrt();
-        let step = factor.l() * nalgebra::DVector::from_column_slice(standard_normal);
-        Ok(self.weights().iter().zip(step.iter()).map(|(w, delta)| round(w + sigma * delta)).collect())
+    pub fn sampler(&self, learning: &Learning) -> Result<Sampler, ModelError> {
+        Sampler::new(self.weights(), &self.gram_inverse(), learning.noise_variance())
     }
 }
 
@@ -337,26 +370,15 @@ fn score(offset: f32, response: f64) -> f32 {
     round(f64::from(offset) + response)
 }
 
-fn estimate(prior: &Prior, offset: f32, response: f64, variance: f64) -> Estimate {
-    let noise = prior.noise_variance();
-    // Rounding may not turn a variance below zero.
-    let variance = variance.max(0.0);
-    Estimate {
-        score: score(offset, response),
-        std_error: round((noise * variance).sqrt()),
-        label_std: round((noise * (1.0 + variance)).sqrt()),
-    }
-}
-
 fn round(value: f64) -> f32 {
     <f32 as crate::linear::Real>::from_f64(value)
 }
 
-fn check(prior: &Prior, example: &Example) -> Result<(), ModelError> {
-    if example.features.len() != prior.dim() {
+fn check(learning: &Learning, example: &Example) -> Result<(), ModelError> {
+    if example.features.len() != learning.dim() {
         return Err(ModelError::DimMismatch {
             what: "features",
-            expected: prior.dim(),
+            expected: learning.dim(),
             received: example.features.len(),
         });
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_model::{Example, History, Prior, UserModel};
+use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel};
 use nalgebra::{DMatrix, DVector};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -26,6 +26,7 @@ impl History for Taught {
             label: self.labels[index],
             offset: self.offsets[index],
             weight: self.weights[index],
+            timestamp: Timestamp(0),
         }
     }
 }
@@ -56,7 +57,7 @@ fn taught(rng: &mut ChaCha8Rng, scales: &[f64], loud: f64, count: usize) -> Taug
 }
 
 /// A prior with a random full precision whose eigenvalues span `condition`.
-fn prior(rng: &mut ChaCha8Rng, dim: usize, condition: f64) -> Prior {
+fn learning(rng: &mut ChaCha8Rng, dim: usize, condition: f64) -> Learning {
     let random = DMatrix::from_fn(dim, dim, |_, _| uniform(rng, -1.0, 1.0));
     let basis = random.qr().q();
     let eigenvalues =
@@ -64,11 +65,12 @@ fn prior(rng: &mut ChaCha8Rng, dim: usize, condition: f64) -> Prior {
     let mut precision = &basis * DMatrix::from_diagonal(&eigenvalues) * basis.transpose();
     precision = (&precision + precision.transpose()) * 0.5;
     let mean = (0..dim).map(|_| uniform(rng, -0.5, 0.5)).collect();
-    Prior::new(mean, precision.as_slice().to_vec(), 0.8).unwrap()
+    Prior::new(mean, precision.as_slice().to_vec(), 0.8).unwrap().into()
 }
 
 /// The ridge problem solved densely, by its definition: the weights and the 2-norm condition of `A`.
-fn dense(prior: &Prior, history: &Taught, count: usize) -> (DVector<f64>, f64) {
+fn dense(learning: &Learning, history: &Taught, count: usize) -> (DVector<f64>, f64) {
+    let prior = learning.prior();
     let dim = prior.dim();
     let w0 = DVector::from_column_slice(prior.mean());
     let mut a = DMatrix::from_row_slice(dim, dim, prior.precision());
@@ -84,10 +86,10 @@ fn dense(prior: &Prior, history: &Taught, count: usize) -> (DVector<f64>, f64) {
     (a.lu().solve(&right).unwrap(), eigenvalues.max() / eigenvalues.min())
 }
 
-fn live(prior: &Prior, history: &Taught, count: usize) -> UserModel {
-    let mut model = UserModel::from_prior(prior).unwrap();
+fn live(learning: &Learning, history: &Taught, count: usize) -> UserModel {
+    let mut model = UserModel::from_prior(learning).unwrap();
     for _ in 0..count {
-        model.absorb(prior, history).unwrap();
+        model.absorb(learning, history).unwrap();
     }
     model
 }
@@ -103,11 +105,11 @@ proptest! {
     #[test]
     fn weights_equal_the_dense_ridge_solution(seed in any::<u64>(), dim in 1_usize..40, count in prop_oneof![1_usize..10_000, Just(10_000), Just(8_191), Just(4_095)], exponent in 0.0_f64..4.0, spread in 0.0_f64..2.5, loud in prop_oneof![Just(1.0), Just(30.0)]) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let prior = prior(&mut rng, dim, 10_f64.powf(exponent));
+        let learning = learning(&mut rng, dim, 10_f64.powf(exponent));
         let scales: Vec<f64> = (0..dim).map(|j| 10_f64.powf(-spread * j as f64 / dim as f64)).collect();
         let history = taught(&mut rng, &scales, loud, count);
-        let model = live(&prior, &history, count);
-        let (exact, condition) = dense(&prior, &history, count);
+        let model = live(&learning, &history, count);
+        let (exact, condition) = dense(&learning, &history, count);
         prop_assume!(condition <= 1e5);
         let error = relative_error(&model, &exact);
         prop_assert!(error <= 1e-4, "relative error {error:e} at d={dim} n={count} condition {condition:e} double {}", model.is_double());
@@ -117,11 +119,11 @@ proptest! {
     #[test]
     fn badly_scaled_users_are_held_in_double_precision(seed in any::<u64>(), dim in 2_usize..16, count in 1_usize..3_000) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let prior = prior(&mut rng, dim, 10.0);
+        let learning = learning(&mut rng, dim, 10.0);
         let scales: Vec<f64> = (0..dim).map(|j| 10_f64.powf(3.0 - 4.0 * j as f64 / dim as f64)).collect();
         let history = taught(&mut rng, &scales, 1.0, count);
-        let model = live(&prior, &history, count);
-        let (exact, condition) = dense(&prior, &history, count);
+        let model = live(&learning, &history, count);
+        let (exact, condition) = dense(&learning, &history, count);
         prop_assert!(model.is_double() || condition <= 1e5, "held in f32 at condition {condition:e}");
         // Double precision loses condition times 1e-16 a step; 1e-6 leaves room for thousands of steps at 1e8.
         let error = relative_error(&model, &exact);
@@ -131,12 +133,12 @@ proptest! {
     #[test]
     fn rebuilt_and_live_states_are_equal_bit_for_bit(seed in any::<u64>(), dim in 1_usize..16, count in 0_usize..9_000, wild in any::<bool>()) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let prior = prior(&mut rng, dim, 100.0);
+        let learning = learning(&mut rng, dim, 100.0);
         // Alternating magnitudes cross the precision bound between checkpoints.
         let scales: Vec<f64> = (0..dim).map(|j| if wild && j % 2 == 0 { 40.0 } else { 1.0 }).collect();
         let history = taught(&mut rng, &scales, 1.0, count);
-        let live = live(&prior, &history, count);
-        let rebuilt = UserModel::rebuild(&prior, &history, count as u64).unwrap();
+        let live = live(&learning, &history, count);
+        let rebuilt = UserModel::rebuild(&learning, &history, count as u64).unwrap();
         prop_assert_eq!(&live, &rebuilt);
         let bits = |model: &UserModel| model.gram_inverse().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         prop_assert_eq!(bits(&live), bits(&rebuilt));
@@ -147,9 +149,9 @@ proptest! {
 fn the_inverse_stays_exactly_symmetric() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let dim = 17;
-    let prior = prior(&mut rng, dim, 50.0);
+    let learning = learning(&mut rng, dim, 50.0);
     let history = taught(&mut rng, &vec![1.0; dim], 1.0, 3_000);
-    let inverse = live(&prior, &history, 3_000).gram_inverse();
+    let inverse = live(&learning, &history, 3_000).gram_inverse();
     for i in 0..dim {
         for j in 0..i {
             assert_eq!(inverse[i * dim + j].to_bits(), inverse[j * dim + i].to_bits());
@@ -159,9 +161,9 @@ fn the_inverse_stays_exactly_symmetric() {
 
 #[test]
 fn bad_examples_leave_the_state_unchanged() {
-    let prior = Prior::isotropic(2, 1.0, 1.0).unwrap();
+    let learning = Learning::from(Prior::isotropic(2, 1.0, 1.0).unwrap());
     let good = Taught { dim: 2, features: vec![0.5, 1.0], labels: vec![1.0], offsets: vec![0.0], weights: vec![1.0] };
-    let before = live(&prior, &good, 1);
+    let before = live(&learning, &good, 1);
     for (features, label) in [(vec![f32::NAN, 1.0], 1.0), (vec![0.5, 1.0], f32::INFINITY), (vec![0.5], 1.0)] {
         let mut history = good.clone();
         let mut after = before.clone();
@@ -171,12 +173,12 @@ fn bad_examples_leave_the_state_unchanged() {
         history.weights.push(1.0);
         if features.len() == 1 {
             let short = [
-                Example { features: &[0.5, 1.0], label: 1.0, offset: 0.0, weight: 1.0 },
-                Example { features: &[0.5], label: 1.0, offset: 0.0, weight: 1.0 },
+                Example { features: &[0.5, 1.0], label: 1.0, offset: 0.0, weight: 1.0, timestamp: Timestamp(0) },
+                Example { features: &[0.5], label: 1.0, offset: 0.0, weight: 1.0, timestamp: Timestamp(0) },
             ];
-            assert!(after.absorb(&prior, &short[..]).is_err());
+            assert!(after.absorb(&learning, &short[..]).is_err());
         } else {
-            assert!(after.absorb(&prior, &history).is_err());
+            assert!(after.absorb(&learning, &history).is_err());
         }
         assert_eq!(after, before);
     }
@@ -187,20 +189,19 @@ fn bad_examples_leave_the_state_unchanged() {
 fn draws_have_the_posterior_as_their_distribution() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let dim = 3;
-    let prior = prior(&mut rng, dim, 10.0);
+    let learning = learning(&mut rng, dim, 10.0);
     let history = taught(&mut rng, &vec![1.0; dim], 1.0, 20);
-    let model = live(&prior, &history, 20);
+    let model = live(&learning, &history, 20);
+    let mut sampler = model.sampler(&learning).unwrap();
     let draws = 40_000;
     let mut second_moment = DMatrix::<f64>::zeros(dim, dim);
     for _ in 0..draws {
         // The sum of twelve uniforms has variance 1; its tails do not matter for a second moment.
-        let normal: Vec<f64> =
-            (0..dim).map(|_| (0..12).map(|_| uniform(&mut rng, 0.0, 1.0)).sum::<f64>() - 6.0).collect();
-        let drawn = model.draw(&prior, &normal).unwrap();
-        let deviation = DVector::from_iterator(dim, drawn.iter().zip(model.weights()).map(|(d, w)| f64::from(*d) - w));
+        let drawn = sampler.draw(|| (0..12).map(|_| uniform(&mut rng, 0.0, 1.0)).sum::<f64>() - 6.0);
+        let deviation = DVector::from_iterator(dim, drawn.iter().zip(model.weights()).map(|(d, w)| d - w));
         second_moment.ger(1.0 / draws as f64, &deviation, &deviation, 1.0);
     }
-    let expected = DMatrix::from_row_slice(dim, dim, &model.gram_inverse()) * prior.noise_variance();
+    let expected = DMatrix::from_row_slice(dim, dim, &model.gram_inverse()) * learning.noise_variance();
     // The relative standard error of a variance over 40,000 draws is 0.7 %; 4 % is more than five of them.
     assert!((&second_moment - &expected).norm() <= 0.04 * expected.norm(), "{second_moment} against {expected}");
 }

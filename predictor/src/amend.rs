@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use celeris_model::observation::check_label;
 use celeris_model::{ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
 use celeris_storage::{Append, Appended, Erasure, Lookup, StorageError, Ticket};
 
@@ -59,7 +60,8 @@ impl Predictor {
     /// `UnknownModel`, `UnknownObservation`, `Model` for a bad label; `Storage`, with `ObservationForgotten` where it
     /// was retracted.
     pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
-        celeris_model::observation::check_label(label)?;
+        check_label(label)?;
+        self.active(model)?.learning.loss().check_label(label)?;
         self.amend_observation(model, id, Some(label)).await
     }
 

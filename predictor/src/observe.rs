@@ -65,6 +65,7 @@ impl Predictor {
     ) -> Result<PendingObservation, PredictorError> {
         observation.validate()?;
         let subject = self.subject(model, &observation.user)?;
+        subject.version.learning.loss().check_label(observation.label)?;
         let versions = self.learners(&subject.model.stream);
         let facts = self.decision_facts(model, &observation)?;
         let quick = versions
@@ -99,11 +100,11 @@ impl Predictor {
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let response = state.model(version, stream, &self.features)?.response(features.features());
-            let predicted = features.offset() + response;
+            let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
-        let item = observation.item.clone();
         let given_time = observation.timestamp;
+        let item = observation.item.clone();
         let record = record(observation, state.epoch.next(), facts, predictions.clone());
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let append = Append { stream: stream.clone(), record: record.clone(), frozen };
@@ -214,7 +215,7 @@ fn repeated(
     let decision = |record: &Record| -> Option<DecisionId> { record.decision.as_ref().map(|facts| facts.id.clone()) };
     let same = first.user == sent.user
         && first.item == sent.item
-        && first.label.to_bits() == sent.label.to_bits()
+        && first.first_label.unwrap_or(first.label).to_bits() == sent.label.to_bits()
         && first.weight.to_bits() == sent.weight.to_bits()
         && first.feedback == sent.feedback
         && decision(&first) == decision(sent)

@@ -59,7 +59,7 @@ pub(crate) fn measured_gain(version: &ServingVersion) -> Option<Duration> {
     let mut out = Vec::with_capacity(MEASURED_BATCH);
     let score = fastest(|| {
         out.clear();
-        version.newcomer.estimate_all(&version.prior, black_box(&offsets), black_box(&features), &mut out);
+        version.newcomer.estimate_all(&version.learning, black_box(&offsets), black_box(&features), &mut out);
         black_box(&out);
     });
     let cache = PredictionCache::unreported(usize::MAX);

@@ -139,6 +139,6 @@ pub(crate) fn estimates<'a>(
     resolved: impl Iterator<Item = &'a Resolved<'a>>,
 ) -> Vec<Estimate> {
     let mut estimates = Vec::with_capacity(resolved.size_hint().0);
-    model.estimate_rows(&version.prior, resolved.map(|item| (item.offset(), item.features())), &mut estimates);
+    model.estimate_rows(&version.learning, resolved.map(|item| (item.offset(), item.features())), &mut estimates);
     estimates
 }

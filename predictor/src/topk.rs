@@ -206,7 +206,7 @@ fn draw(
         offsets: &scene.offsets,
         features: &scene.features,
         posterior: &scene.snapshot.model,
-        prior: &subject.version.prior,
+        learning: &subject.version.learning,
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     if let Some(policy) = &request.policy {

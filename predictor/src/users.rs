@@ -93,7 +93,13 @@ impl History for ResolvedEvents<'_> {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).expect("an index into memory") - self.first;
         let (event, resolved) = (&self.events[index], &self.resolved[index]);
-        Example { features: resolved.features(), offset: resolved.offset(), label: event.label, weight: event.weight }
+        Example {
+            features: resolved.features(),
+            label: event.label,
+            offset: resolved.offset(),
+            weight: event.weight,
+            timestamp: event.timestamp,
+        }
     }
 }
 
@@ -253,7 +259,7 @@ impl UserState {
             return Ok(held.state.clone());
         }
         let history = self.resolve(0, version, stream, features)?;
-        let model = Arc::new(UserModel::rebuild(&version.prior, &history, self.events.len() as u64)?);
+        let model = Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?);
         self.take(&version.model);
         self.keep(version, model.clone());
         Ok(model)
@@ -298,10 +304,12 @@ impl UserState {
             _ => return Ok(()),
         };
         let mut history = self.resolve(newest, version, stream, features)?;
-        if model.solve_is_due(&history.example(newest as u64)) {
-            history = self.resolve(0, version, stream, features)?;
+        let first = model.reads_from(&version.learning, &history.example(newest as u64));
+        let first = usize::try_from(first).expect("an index into memory");
+        if first < newest {
+            history = self.resolve(first, version, stream, features)?;
         }
-        Arc::make_mut(&mut model).absorb(&version.prior, &history)?;
+        Arc::make_mut(&mut model).absorb(&version.learning, &history)?;
         drop(history);
         self.keep(version, model);
         Ok(())

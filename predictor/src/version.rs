@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Theta;
-use celeris_model::{ModelError, ModelName, Prior, StreamName, UserModel, VersionId};
+use celeris_model::{Learning, ModelError, ModelName, StreamName, UserModel, VersionId};
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -17,8 +17,8 @@ pub struct ServingVersion {
     pub id: VersionId,
     /// Its feature table.
     pub theta: Theta,
-    /// Its prior and noise.
-    pub prior: Prior,
+    /// How users learn under it: its prior and noise, and the model's loss and forgetting.
+    pub learning: Learning,
     /// The state of everybody who has said nothing.
     pub(crate) newcomer: Arc<UserModel>,
     /// Names this version in cache keys: no other of this process has it.
@@ -35,13 +35,14 @@ impl ServingVersion {
     ///
     /// # Errors
     /// `DimMismatch` where table and prior disagree.
-    pub fn new(model: ModelName, id: VersionId, theta: Theta, prior: Prior) -> Result<Self, ModelError> {
-        if theta.dim() != prior.dim() {
-            return Err(ModelError::DimMismatch { what: "prior mean", expected: theta.dim(), received: prior.dim() });
+    pub fn new(model: ModelName, id: VersionId, theta: Theta, learning: Learning) -> Result<Self, ModelError> {
+        if theta.dim() != learning.dim() {
+            let (expected, received) = (theta.dim(), learning.dim());
+            return Err(ModelError::DimMismatch { what: "prior mean", expected, received });
         }
-        let newcomer = Arc::new(UserModel::from_prior(&prior)?);
+        let newcomer = Arc::new(UserModel::from_prior(&learning)?);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Self { model, id, theta, prior, newcomer, serial, prediction_gain: None })
+        Ok(Self { model, id, theta, learning, newcomer, serial, prediction_gain: None })
     }
 
     /// Whether its predictions are cached.
@@ -52,7 +53,7 @@ impl ServingVersion {
     /// The length of features and weights.
     #[must_use]
     pub fn dim(&self) -> usize {
-        self.prior.dim()
+        self.learning.dim()
     }
 }
 

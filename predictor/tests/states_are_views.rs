@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use celeris_features::{ColdItem, Theta};
-use celeris_model::{Example, ItemId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId};
+use celeris_model::{
+    Example, ItemId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
+};
 use celeris_predictor::{
     ItemChange, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, ServingVersion,
 };
@@ -44,7 +46,8 @@ fn version(id: u64) -> ServingVersion {
     let features = (0..TRAINED).flat_map(|_| vector(&mut rng)).collect();
     let cold = ColdItem { offset: 3.0, features: vector(&mut rng) };
     let theta = Theta::new(items, offsets, features, cold).unwrap();
-    ServingVersion::new(model(), VersionId(id), theta, Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap()).unwrap()
+    ServingVersion::new(model(), VersionId(id), theta, Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().into())
+        .unwrap()
 }
 
 /// What was observed, and the weights that it amounts to.
@@ -62,10 +65,16 @@ impl Oracle {
             .flatten()
             .map(|(film, label, weight)| {
                 let row = version.theta.get(&item(*film)).unwrap_or_else(|| version.theta.cold_item());
-                Example { features: row.features, offset: row.offset, label: *label, weight: *weight }
+                Example {
+                    features: row.features,
+                    offset: row.offset,
+                    label: *label,
+                    weight: *weight,
+                    timestamp: Timestamp(0),
+                }
             })
             .collect();
-        let model = UserModel::rebuild(&version.prior, examples.as_slice(), examples.len() as u64).unwrap();
+        let model = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap();
         model.weights().iter().map(|w| w.to_bits()).collect()
     }
 }

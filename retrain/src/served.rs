@@ -1,6 +1,6 @@
 //! How well the posteriors that will be served predict ratings that they have not seen.
 
-use celeris_model::{Example, ModelError, Prior, UserModel};
+use celeris_model::{Example, Learning, ModelError, Prior, Timestamp, UserModel};
 use rayon::prelude::*;
 
 use crate::learn::Learnt;
@@ -69,26 +69,27 @@ impl HeldOut {
     /// # Errors
     /// [`ModelError`] where a posterior cannot be computed.
     pub(crate) fn errors(&self, learnt: &Learnt, prior: &Prior) -> Result<Errors, ModelError> {
+        let learning = Learning::from(prior.clone());
         let chunks: Vec<Result<Errors, ModelError>> = self
             .users
             .par_chunks(CHUNK_USERS)
             .map(|users| {
                 users
                     .iter()
-                    .try_fold(Errors::default(), |sum, user| Ok(sum.plus(self.user_errors(*user, learnt, prior)?)))
+                    .try_fold(Errors::default(), |sum, user| Ok(sum.plus(self.user_errors(*user, learnt, &learning)?)))
             })
             .collect();
         chunks.into_iter().try_fold(Errors::default(), |sum, chunk| Ok(sum.plus(chunk?)))
     }
 
-    fn user_errors(&self, user: usize, learnt: &Learnt, prior: &Prior) -> Result<Errors, ModelError> {
+    fn user_errors(&self, user: usize, learnt: &Learnt, learning: &Learning) -> Result<Errors, ModelError> {
         let history: Vec<Example> = self.known.row(user).iter().map(|entry| learnt.example(entry)).collect();
-        let model = UserModel::rebuild(prior, history.as_slice(), history.len() as u64)?;
+        let model = UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?;
         let mut errors = Errors::default();
         for entry in self.asked.row(user) {
             let example = learnt.example(entry);
-            let estimate = model.estimate(prior, example.offset, example.features);
-            let variance = f64::from(estimate.std_error).powi(2) / prior.noise_variance();
+            let estimate = model.estimate(learning, example.offset, example.features);
+            let variance = f64::from(estimate.std_error).powi(2) / learning.noise_variance();
             let cut = estimate.score.clamp(self.label_range.0, self.label_range.1);
             let weight = f64::from(entry.weight);
             errors.count += 1.0;
@@ -108,6 +109,7 @@ impl Learnt {
             label: entry.label,
             offset: self.offsets[item],
             weight: entry.weight,
+            timestamp: Timestamp::default(),
         }
     }
 

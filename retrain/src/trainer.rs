@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use celeris_features::ColdItem;
 use celeris_features::table::check_features;
-use celeris_model::{Example, Prior};
+use celeris_model::{Example, Prior, Timestamp};
 use rayon::ThreadPoolBuilder;
 
 use crate::error::RetrainError;
@@ -149,6 +149,7 @@ impl Trained {
             label: rating.label,
             offset: self.item_offsets[item],
             weight: rating.weight,
+            timestamp: Timestamp::default(),
         }
     }
 

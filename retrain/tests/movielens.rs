@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 
-use celeris_model::{Example, UserModel};
+use celeris_model::{Example, Learning, UserModel};
 use celeris_retrain::{Pinned, Rating, Ratings, Silent, TrainSettings, Trained, train};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -54,7 +54,7 @@ fn trained(data: &MovieLens, ratings: &[Rating]) -> Trained {
 
 fn posterior(version: &Trained, ratings: &[Rating]) -> UserModel {
     let history: Vec<Example> = ratings.iter().map(|rating| version.example(rating)).collect();
-    UserModel::rebuild(&version.prior, history.as_slice(), history.len() as u64).unwrap()
+    UserModel::rebuild(&version.prior.clone().into(), history.as_slice(), history.len() as u64).unwrap()
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_held_out_tenth_is_predicted_and_covered() {
         let model = posterior(&version, &told.iter().filter(of_user).copied().collect::<Vec<_>>());
         for rating in asked.iter().filter(of_user) {
             let example = version.example(rating);
-            let estimate = model.estimate(&version.prior, example.offset, example.features);
+            let estimate = model.estimate(&Learning::from(version.prior.clone()), example.offset, example.features);
             squares += f64::from(rating.label - estimate.score.clamp(0.5, 5.0)).powi(2);
             covered += f64::from((rating.label - estimate.score).abs() <= 1.96 * estimate.label_std);
         }

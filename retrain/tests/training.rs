@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use celeris_model::{Example, UserModel};
+use celeris_model::{Example, Learning, UserModel};
 use celeris_retrain::prior_fit::CONDITION_MAX;
 use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
 use rand::{RngExt, SeedableRng};
@@ -57,7 +57,7 @@ fn trained(ratings: &Ratings, settings: &TrainSettings) -> Trained {
 
 fn posterior(version: &Trained, ratings: &[Rating]) -> UserModel {
     let history: Vec<Example> = ratings.iter().map(|rating| version.example(rating)).collect();
-    UserModel::rebuild(&version.prior, history.as_slice(), history.len() as u64).unwrap()
+    UserModel::rebuild(&version.prior.clone().into(), history.as_slice(), history.len() as u64).unwrap()
 }
 
 fn of_user(ratings: &[Rating], user: usize) -> Vec<Rating> {
@@ -106,11 +106,11 @@ fn the_population_and_the_noise_are_found() {
     assert!((0.65..1.5).contains(&(mean / truth)), "scores vary by {mean} between users, in truth by {truth}");
 
     // Mean and variance of labels by the prior alone, for users who have said nothing.
-    let nobody = UserModel::from_prior(&version.prior).unwrap();
+    let nobody = UserModel::from_prior(&version.prior.clone().into()).unwrap();
     let (mut errors, mut squares) = (0.0, 0.0);
     for rating in &kept {
         let example = version.example(rating);
-        let estimate = nobody.estimate(&version.prior, example.offset, example.features);
+        let estimate = nobody.estimate(&Learning::from(version.prior.clone()), example.offset, example.features);
         errors += f64::from(rating.label - estimate.score);
         squares += (f64::from(rating.label - estimate.score) / f64::from(estimate.label_std)).powi(2);
     }
@@ -126,15 +126,15 @@ fn label_intervals_cover_and_learning_helps() {
     let (ratings, kept) = world.draw();
     let version = trained(&ratings, &TrainSettings::new(6, 1));
     let (mut covered, mut squares, mut prior_squares) = (0.0, 0.0, 0.0);
-    let nobody = UserModel::from_prior(&version.prior).unwrap();
+    let nobody = UserModel::from_prior(&version.prior.clone().into()).unwrap();
     for user in 0..world.users {
         let model = posterior(&version, &of_user(ratings.list(), user));
         for rating in of_user(&kept, user) {
             let example = version.example(&rating);
-            let estimate = model.estimate(&version.prior, example.offset, example.features);
+            let estimate = model.estimate(&Learning::from(version.prior.clone()), example.offset, example.features);
             covered += f64::from((rating.label - estimate.score).abs() <= 1.96 * estimate.label_std);
             squares += f64::from(rating.label - estimate.score).powi(2);
-            let prior = nobody.estimate(&version.prior, example.offset, example.features);
+            let prior = nobody.estimate(&Learning::from(version.prior.clone()), example.offset, example.features);
             prior_squares += f64::from(rating.label - prior.score).powi(2);
         }
     }
@@ -188,13 +188,16 @@ fn pinned_features_replace_trained_ones_and_the_rest_is_fitted_to_them() {
     assert_eq!(version.item_features[..3 * 5], free.item_features[..3 * 5], "other items keep their trained features");
     assert_ne!(version.item_offsets, free.item_offsets, "offsets are fitted again");
     // Vectors that mean nothing must not be believed: the offsets make up for them, so nobody is far off.
-    let nobody = UserModel::from_prior(&version.prior).unwrap();
+    let nobody = UserModel::from_prior(&version.prior.clone().into()).unwrap();
     let errors: Vec<f64> = kept
         .iter()
         .filter(|rating| rating.item == 3)
         .map(|rating| {
             let example = version.example(rating);
-            f64::from(rating.label - nobody.estimate(&version.prior, example.offset, example.features).score)
+            f64::from(
+                rating.label
+                    - nobody.estimate(&Learning::from(version.prior.clone()), example.offset, example.features).score,
+            )
         })
         .collect();
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
@@ -214,14 +217,19 @@ fn the_smallest_data_sets_train() {
     let equal: Vec<Rating> = (0..200).map(|k| Rating { user: k % 7, item: k % 11, label: 3.0, weight: 1.0 }).collect();
     for dim in [1, 2, 3, 20] {
         let version = trained(&Ratings::new(1, 1, three.clone()).unwrap(), &TrainSettings::new(dim, 1));
-        let score =
-            posterior(&version, &three).estimate(&version.prior, version.item_offsets[0], &version.item_features);
+        let score = posterior(&version, &three).estimate(
+            &Learning::from(version.prior.clone()),
+            version.item_offsets[0],
+            &version.item_features,
+        );
         assert!((1.0..=5.0).contains(&score.score), "dim {dim}: {score:?}");
         assert!(version.metrics.validation_rmse.is_none());
 
         let version = trained(&Ratings::new(7, 11, equal.clone()).unwrap(), &TrainSettings::new(dim, 1));
         let example = version.example(&equal[0]);
-        let score = posterior(&version, &equal[..20]).estimate(&version.prior, example.offset, example.features).score;
+        let score = posterior(&version, &equal[..20])
+            .estimate(&Learning::from(version.prior.clone()), example.offset, example.features)
+            .score;
         // All labels are 3, and there is nothing to tell users or items apart by.
         assert!((score - 3.0).abs() < 1e-3, "dim {dim}: {score}");
     }

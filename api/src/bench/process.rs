@@ -36,6 +36,7 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         name: name.clone(),
         dim,
         loss: Loss::default(),
+        half_life: None,
         policy: PolicySpec::named("greedy").map_err(Failure::other)?,
         pool_share: Default::default(),
     })?;

@@ -163,7 +163,7 @@ fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalogue: 
     let warm = Warm::open(settings.pick(catalogue, 2_000), DIM, &options)?;
     runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
     let version = warm.version()?;
-    let state = UserModel::from_prior(&version.prior).map_err(Failure::other)?;
+    let state = UserModel::from_prior(&version.learning).map_err(Failure::other)?;
     let plain = Plain::new(&version.theta, &state);
     let large = catalogue == CATALOGUES[1];
     let counts: &[usize] = if large { &[1_000] } else { &[10, 100, 1_000, 10_000] };

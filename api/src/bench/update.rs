@@ -1,6 +1,6 @@
 //! `bench update`: one rank-one step against the normal equations, and against a pass over the same matrix.
 
-use celeris_model::{Example, History, Prior, UserModel, kernel};
+use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel, kernel};
 use nalgebra::{DMatrix, DVector, RealField};
 
 use crate::bench::plot::{Figure, Series};
@@ -39,7 +39,7 @@ impl History for Observations {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).expect("an index into memory");
         let features = &self.features[index * self.dim..(index + 1) * self.dim];
-        Example { features, label: self.labels[index], offset: 0.0, weight: 1.0 }
+        Example { features, label: self.labels[index], offset: 0.0, weight: 1.0, timestamp: Timestamp(0) }
     }
 }
 
@@ -86,7 +86,8 @@ struct Costs {
 fn measure(dim: usize, settings: &Settings) -> Result<Costs, Failure> {
     let prior = scene::prior(dim).map_err(Failure::other)?;
     let observations = Observations::invent(OBSERVATIONS + STEPS, dim);
-    let start = UserModel::rebuild(&prior, &observations, OBSERVATIONS as u64).map_err(Failure::other)?;
+    let learning = Learning::from(prior.clone());
+    let start = UserModel::rebuild(&learning, &observations, OBSERVATIONS as u64).map_err(Failure::other)?;
     let (single, double) = (
         Dense::<f32>::new(&prior, &observations, |value| value as f32),
         Dense::<f64>::new(&prior, &observations, |value| value),
@@ -98,7 +99,7 @@ fn measure(dim: usize, settings: &Settings) -> Result<Costs, Failure> {
         let mut model = start.clone();
         costs
             .absorb
-            .sample(STEPS, || (0..STEPS).try_for_each(|_| model.absorb(&prior, &observations)))
+            .sample(STEPS, || (0..STEPS).try_for_each(|_| model.absorb(&learning, &observations)))
             .map_err(Failure::other)?;
         std::hint::black_box(&model);
         costs.pass.sample(STEPS, || {

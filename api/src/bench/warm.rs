@@ -136,7 +136,7 @@ fn version(name: &str, catalogue: usize, dim: usize) -> Result<ServingVersion, F
     let model = ModelName::new(name).map_err(Failure::other)?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let prior = scene::prior(dim).map_err(Failure::other)?;
-    ServingVersion::new(model, VersionId(1), theta, prior).map_err(Failure::other)
+    ServingVersion::new(model, VersionId(1), theta, prior.into()).map_err(Failure::other)
 }
 
 impl Drop for Warm {

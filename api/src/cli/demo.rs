@@ -96,6 +96,7 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         stream: StreamName::of_model(model),
         dim: args.dim,
         loss: Loss::default(),
+        half_life: None,
         policy: PolicySpec::default(),
         pool_share: PoolShare::default(),
     };

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
 use celeris_datasets::Rating as NamedRating;
-use celeris_model::{Estimate, Example, ItemId, ModelError, UserId, UserModel};
+use celeris_model::{Estimate, Example, ItemId, Learning, ModelError, UserId, UserModel};
 use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
 
 /// What the caller of an evaluation chooses.
@@ -79,16 +79,17 @@ struct Judged {
 
 /// What version `trained` predicts for `asked` of users who have told it `told`, both by user.
 fn judge(trained: &Trained, told: &[Vec<Rating>], asked: &[Vec<Rating>]) -> Result<Vec<Judged>, ModelError> {
+    let learning = Learning::from(trained.prior.clone());
     let mut judged = Vec::new();
     for (told, asked) in told.iter().zip(asked).filter(|(_, asked)| !asked.is_empty()) {
         let history: Vec<Example> = told.iter().map(|rating| trained.example(rating)).collect();
-        let model = UserModel::rebuild(&trained.prior, history.as_slice(), history.len() as u64)?;
+        let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
         for rating in asked {
             let example = trained.example(rating);
             let own = celeris_model::linear::dot(trained.own_weights(rating.user), example.features);
             judged.push(Judged {
                 label: rating.label,
-                served: model.estimate(&trained.prior, example.offset, example.features),
+                served: model.estimate(&learning, example.offset, example.features),
                 own: example.offset + own,
             });
         }

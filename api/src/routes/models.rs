@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::{ModelConfig, ModelRecord};
-use celeris_model::{Loss, ModelName, StreamName};
+use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,9 +30,14 @@ pub struct NewModel {
     pub stream: Option<StreamName>,
     /// The length of features and weights, the constant included; 32 by default.
     pub dim: Option<usize>,
-    /// The loss; `squared` by default, and the only one so far.
+    /// What user weights minimise: `squared` (the default), `logistic` for clicks, or `implicit` for feedback that only
+    /// says "this, and how often".
     #[schema(value_type = Option<String>)]
     pub loss: Option<Loss>,
+    /// Seconds in which an observation loses half of its weight, measured to the user's latest one; absent, nothing is
+    /// forgotten.
+    #[schema(value_type = Option<f64>)]
+    pub half_life: Option<HalfLife>,
     /// How it ranks where a request names no policy: a name, or an object of name and parameters.
     #[schema(value_type = Option<Object>)]
     pub policy: Option<PolicySpec>,
@@ -60,6 +65,9 @@ pub struct Model {
     dim: usize,
     #[schema(value_type = String)]
     loss: Loss,
+    /// Seconds in which an observation loses half of its weight; null where nothing is forgotten.
+    #[schema(value_type = Option<f64>)]
+    half_life: Option<HalfLife>,
     #[schema(value_type = Object)]
     policy: PolicySpec,
     #[schema(value_type = f64)]
@@ -100,6 +108,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         stream: config.stream,
         dim: config.dim,
         loss: config.loss,
+        half_life: config.half_life,
         policy: config.policy,
         pool_share: config.pool_share,
         created: created.0,
@@ -123,6 +132,7 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         name: new.name,
         dim: new.dim.unwrap_or(DIM_DEFAULT),
         loss: new.loss.unwrap_or_default(),
+        half_life: new.half_life,
         policy: new.policy.unwrap_or_default(),
         pool_share: new.pool_share.unwrap_or_default(),
     };

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use celeris_model::{ItemId, UserEpoch, UserId};
+use celeris_model::{ItemId, Loss, UserEpoch, UserId};
 use celeris_predictor::{PredictRequest, Predictions, Scored};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -35,12 +35,15 @@ pub struct PredictBody {
 pub struct Score {
     #[schema(value_type = String)]
     item: ItemId,
-    /// The expected label.
+    /// The expected label; of a model with logistic loss, its log-odds.
     score: f32,
     /// How unsure the score is.
     std_error: f32,
-    /// How far a label may fall from the score.
+    /// How far a label may fall from what is expected.
     label_std: f32,
+    /// Of a model with logistic loss: the probability of the label 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probability: Option<f32>,
     /// Whether anything is known of the item; else it is scored as an average one.
     known: bool,
 }
@@ -48,14 +51,20 @@ pub struct Score {
 impl Score {
     /// Any score of `item`.
     fn example(item: ItemId) -> Self {
-        Self { item, score: 3.141_592_7, std_error: 0.271_828_2, label_std: 0.757_872_1, known: true }
+        let (score, std_error, label_std) = (3.141_592_7, 0.271_828_2, 0.757_872_1);
+        Self { item, score, std_error, label_std, probability: None, known: true }
     }
-}
 
-impl From<Scored> for Score {
-    fn from(scored: Scored) -> Self {
+    fn new(scored: Scored, loss: Loss) -> Self {
         let Scored { item, estimate, known } = scored;
-        Self { item, score: estimate.score, std_error: estimate.std_error, label_std: estimate.label_std, known }
+        Self {
+            item,
+            score: estimate.score,
+            std_error: estimate.std_error,
+            label_std: estimate.label_std,
+            probability: loss.probability(&estimate),
+            known,
+        }
     }
 }
 
@@ -113,8 +122,9 @@ async fn predict(
         (None, None) => return Err(ApiError::invalid("missing field `item` or `items`")),
     };
     check_count(&node, "items", items.len())?;
+    let loss = node.predictor.active(&model)?.learning.loss();
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
     let Predictions { version, user_epoch, cold, scores } = node.predictor.predict(&request).await?;
-    let scores = scores.into_iter().map(Score::from).collect();
+    let scores = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
     Ok(Json(PredictReply { user: request.user, version: version.0, user_epoch: user_epoch.0, cold, scores }))
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use celeris_bandits::PolicySpec;
-use celeris_model::{DecisionId, ItemId, UserEpoch, UserId};
+use celeris_model::{DecisionId, ItemId, Loss, UserEpoch, UserId};
 use celeris_predictor::{Ranked, TopkRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -44,19 +44,23 @@ pub struct Slot {
     score: f32,
     std_error: f32,
     label_std: f32,
+    /// Of a model with logistic loss: the probability of the label 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probability: Option<f32>,
     /// The probability of this item in this slot, given the slots above; null where not computed.
     propensity: Option<f32>,
     known: bool,
 }
 
-impl From<Ranked> for Slot {
-    fn from(ranked: Ranked) -> Self {
+impl Slot {
+    fn new(ranked: Ranked, loss: Loss) -> Self {
         let Ranked { scored, propensity } = ranked;
         Self {
             item: scored.item,
             score: scored.estimate.score,
             std_error: scored.estimate.std_error,
             label_std: scored.estimate.label_std,
+            probability: loss.probability(&scored.estimate),
             propensity,
             known: scored.known,
         }
@@ -93,6 +97,7 @@ impl TopkReply {
             score: 3.141_592_7,
             std_error: 0.271_828_2,
             label_std: 0.757_872_1,
+            probability: None,
             propensity: Some(1.0),
             known: true,
         };
@@ -130,6 +135,7 @@ async fn topk(
         return Err(ApiError::invalid("k: must be at least 1"));
     }
     let TopkBody { user, items, k, policy, seed, min_epoch } = body;
+    let loss = node.predictor.active(&model)?.learning.loss();
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
     let ranking = node.predictor.topk(&request).await?;
     Ok(Json(TopkReply {
@@ -142,6 +148,6 @@ async fn topk(
         policy: ranking.policy,
         seed: ranking.seed,
         pool: ranking.pool,
-        items: ranking.items.into_iter().map(Slot::from).collect(),
+        items: ranking.items.into_iter().map(|ranked| Slot::new(ranked, loss)).collect(),
     }))
 }

@@ -1,7 +1,7 @@
 //! Owned candidates to rank, and every ranking there is of them.
 
 use celeris_bandits::{Candidates, Ranking, Slot};
-use celeris_model::{Example, Prior, UserModel};
+use celeris_model::{Example, Learning, Prior, Timestamp, UserModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -11,7 +11,7 @@ pub struct Scene {
     pub offsets: Vec<f32>,
     pub features: Vec<f32>,
     pub posterior: UserModel,
-    pub prior: Prior,
+    pub learning: Learning,
 }
 
 impl Scene {
@@ -20,15 +20,15 @@ impl Scene {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut vector = |length: usize| -> Vec<f32> { (0..length).map(|_| rng.random_range(-1.0..1.0)).collect() };
         let (rated, features, offsets) = (vector(4 * dim), vector(n * dim), vector(n));
-        let prior = Prior::isotropic(dim, 1.5, 0.8).unwrap();
-        let example = |row| Example { features: row, label: row[0], offset: 0.1, weight: 1.0 };
+        let learning = Learning::from(Prior::isotropic(dim, 1.5, 0.8).unwrap());
+        let example = |row| Example { features: row, label: row[0], offset: 0.1, weight: 1.0, timestamp: Timestamp(0) };
         let history: Vec<Example> = rated.chunks_exact(dim).map(example).collect();
-        let posterior = UserModel::rebuild(&prior, history.as_slice(), 4).unwrap();
+        let posterior = UserModel::rebuild(&learning, history.as_slice(), 4).unwrap();
         let mut estimates = Vec::new();
-        posterior.estimate_all(&prior, &offsets, &features, &mut estimates);
+        posterior.estimate_all(&learning, &offsets, &features, &mut estimates);
         let scores = estimates.iter().map(|estimate| estimate.score).collect();
         let std_errors = estimates.iter().map(|estimate| estimate.std_error).collect();
-        Self { scores, std_errors, offsets, features, posterior, prior }
+        Self { scores, std_errors, offsets, features, posterior, learning }
     }
 
     /// Candidates of exactly these scores and uncertainties.
@@ -45,7 +45,7 @@ impl Scene {
             offsets: &self.offsets,
             features: &self.features,
             posterior: &self.posterior,
-            prior: &self.prior,
+            learning: &self.learning,
         }
     }
 }

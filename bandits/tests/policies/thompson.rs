@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use celeris_bandits::{Policy, Thompson};
-use celeris_model::{Estimate, Example, Prior, UserModel};
+use celeris_model::{Estimate, Example, Prior, Timestamp, UserModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -13,14 +13,33 @@ use crate::scene::Scene;
 
 const DRAWS: u64 = 60_000;
 
-/// The first three slots by the posterior's own `draw`, scored by hand, with another generator.
+/// The lower factor of a symmetric positive definite row-major matrix, by the textbook.
+fn cholesky(matrix: &[f64], dim: usize) -> Vec<f64> {
+    let mut factor = vec![0.0; dim * dim];
+    for i in 0..dim {
+        for j in 0..=i {
+            let known: f64 = (0..j).map(|k| factor[i * dim + k] * factor[j * dim + k]).sum();
+            let left = matrix[i * dim + j] - known;
+            factor[i * dim + j] = if i == j { left.sqrt() } else { left / factor[j * dim + j] };
+        }
+    }
+    factor
+}
+
+/// The first three slots by weights drawn and scored by hand, with another generator.
 fn monte_carlo(scene: &Scene, seed: u64) -> Vec<usize> {
     let dim = scene.posterior.dim();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (mean, factor) = (scene.posterior.weights(), cholesky(&scene.posterior.gram_inverse(), dim));
     let mut ranking = Vec::new();
     while ranking.len() < 3 {
         let normals: Vec<f64> = (0..dim).map(|_| rng.sample(StandardNormal)).collect();
-        let weights = scene.posterior.draw(&scene.prior, &normals).unwrap();
+        let weights: Vec<f32> = (0..dim)
+            .map(|i| {
+                let step: f64 = factor[i * dim..=i * dim + i].iter().zip(&normals).map(|(l, z)| l * z).sum();
+                (mean[i] + scene.learning.noise_variance().sqrt() * step) as f32
+            })
+            .collect();
         let score = |candidate: usize| -> f32 {
             let row = &scene.features[candidate * dim..(candidate + 1) * dim];
             scene.offsets[candidate] + weights.iter().zip(row).map(|(w, x)| w * x).sum::<f32>()
@@ -35,8 +54,8 @@ fn monte_carlo(scene: &Scene, seed: u64) -> Vec<usize> {
 fn correlated() -> Scene {
     let mut scene = Scene::random(5, 3, 21);
     let precision = vec![3.0, 1.6, -0.9, 1.6, 2.0, 0.2, -0.9, 0.2, 1.5];
-    scene.prior = Prior::new(vec![0.1, -0.1, 0.2], precision, 0.9).unwrap();
-    scene.posterior = UserModel::from_prior(&scene.prior).unwrap();
+    scene.learning = Prior::new(vec![0.1, -0.1, 0.2], precision, 0.9).unwrap().into();
+    scene.posterior = UserModel::from_prior(&scene.learning).unwrap();
     scene
 }
 
@@ -70,14 +89,17 @@ fn a_certain_user_is_ranked_by_score() {
     let row = [0.3_f32, -0.8, 1.0];
     // Certainty by weight: the same three directions, a hundred million times over each.
     let axes = [[1.0_f32, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
-    let history: Vec<Example> =
-        axes.iter().zip(row).map(|(axis, label)| Example { features: axis, label, offset: 0.0, weight: 1e8 }).collect();
-    scene.posterior = UserModel::rebuild(&scene.prior, history.as_slice(), 3).unwrap();
+    let history: Vec<Example> = axes
+        .iter()
+        .zip(row)
+        .map(|(axis, label)| Example { features: axis, label, offset: 0.0, weight: 1e8, timestamp: Timestamp(0) })
+        .collect();
+    scene.posterior = UserModel::rebuild(&scene.learning, history.as_slice(), 3).unwrap();
     let estimates: Vec<Estimate> = scene
         .features
         .chunks_exact(3)
         .zip(&scene.offsets)
-        .map(|(features, offset)| scene.posterior.estimate(&scene.prior, *offset, features))
+        .map(|(features, offset)| scene.posterior.estimate(&scene.learning, *offset, features))
         .collect();
     let mut best_first: Vec<usize> = (0..20).collect();
     best_first.sort_by(|a, b| estimates[*b].score.total_cmp(&estimates[*a].score));

@@ -1,0 +1,96 @@
+//! The mode of a posterior whose likelihood is not Gaussian, by iterated reweighting.
+
+use crate::canonical::{Block, GramSums};
+use crate::error::ModelError;
+use crate::prior::Prior;
+use crate::user_model::History;
+
+/// Newton's method doubles the digits with every step once it is near; far from it, a damped step still gains. Where it
+/// does not arrive within so many, the last point serves: still a function of the history alone.
+const STEPS_MAX: usize = 64;
+
+/// How often a step that loses is halved.
+const HALVINGS_MAX: usize = 30;
+
+/// The largest last step, relative to the weights: its square, which is what remains, is below the rounding of `f64`.
+const TOLERANCE: f64 = 1e-8;
+
+/// Adds the block to `sums`, each example approximated around the mode of the posterior that prior, `sums` and block
+/// have together, which [`GramSums::solve`] finds again from the result.
+///
+/// Iteratively reweighted least squares, that is Newton's method: solve for the weights, take curvature and slope of
+/// every example at them, repeat (Bishop, "Pattern Recognition and Machine Learning", 2006, sections 4.3.3 and 4.5.1).
+/// The log posterior is concave; a step that would lower it is halved.
+pub(super) fn add_around_mode<H: History + ?Sized>(
+    block: &Block<'_, H>,
+    sums: &mut GramSums,
+) -> Result<(), ModelError> {
+    let prior = block.learning.prior();
+    let gaussian = Gaussian { precision: sums.precision(prior), moment: &sums.moment };
+    let mut here = Point::at(block, sums, &gaussian, sums.mode(prior)?);
+    for _ in 0..STEPS_MAX {
+        let target = here.sums.mode(prior)?;
+        let step: f64 = here.delta.iter().zip(&target).map(|(from, to)| (to - from).powi(2)).sum();
+        let length: f64 = target.iter().map(|entry| entry * entry).sum();
+        if step.sqrt() <= TOLERANCE * (1.0 + length.sqrt()) {
+            break;
+        }
+        let mut next = Point::at(block, sums, &gaussian, target);
+        for _ in 0..HALVINGS_MAX {
+            if next.log_posterior >= here.log_posterior {
+                break;
+            }
+            let halfway = here.delta.iter().zip(&next.delta).map(|(from, to)| f64::midpoint(*from, *to)).collect();
+            next = Point::at(block, sums, &gaussian, halfway);
+        }
+        here = next;
+    }
+    *sums = here.sums;
+    Ok(())
+}
+
+/// What prior and sums say of the weights before the block.
+struct Gaussian<'a> {
+    /// Row-major.
+    precision: Vec<f64>,
+    moment: &'a [f64],
+}
+
+impl Gaussian<'_> {
+    /// `moment·delta - delta^T precision delta / 2`
+    fn log_density(&self, delta: &[f64]) -> f64 {
+        let rows = self.precision.chunks_exact(delta.len());
+        rows.zip(delta)
+            .zip(self.moment)
+            .map(|((row, entry), moment)| {
+                let product: f64 = row.iter().zip(delta).map(|(a, b)| a * b).sum();
+                entry * (moment - 0.5 * product)
+            })
+            .sum()
+    }
+}
+
+/// Weights on the way, with the approximation around them.
+struct Point {
+    /// `w - w0`, length `dim`.
+    delta: Vec<f64>,
+    sums: GramSums,
+    /// Up to a constant.
+    log_posterior: f64,
+}
+
+impl Point {
+    fn at<H: History + ?Sized>(block: &Block<'_, H>, before: &GramSums, gaussian: &Gaussian, delta: Vec<f64>) -> Self {
+        let mut sums = before.clone();
+        let log_posterior = gaussian.log_density(&delta) + block.add_around(&delta, &mut sums);
+        Self { delta, sums, log_posterior }
+    }
+}
+
+impl GramSums {
+    /// `w - w0` at the mode.
+    fn mode(&self, prior: &Prior) -> Result<Vec<f64>, ModelError> {
+        let (_, correction) = self.factor(&self.precision(prior), prior.dim())?;
+        Ok(correction.as_slice().to_vec())
+    }
+}
