@@ -118,6 +118,10 @@ impl Ticket {
         Ok(self.committed.clone())
     }
 
+    pub(super) fn committed(&self) -> &Committed {
+        &self.committed
+    }
+
     /// Its place in the order of commits, for [`crate::Storage::wait_durable`].
     #[must_use]
     pub fn position(&self) -> CommitPosition {
