@@ -208,30 +208,8 @@ impl Database {
     ) -> Result<(), StorageError> {
         let mut options = read_options(access);
         options.set_iterate_upper_bound(range.to);
-        self.walk(column, options, Some(&range.from), &mut visit)
-    }
-
-    /// Visits every entry of a column family, in key order.
-    pub(crate) fn sweep(
-        &self,
-        column: Column,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
-    ) -> Result<(), StorageError> {
-        self.walk(column, read_options(Access::Sweep), None, &mut visit)
-    }
-
-    fn walk(
-        &self,
-        column: Column,
-        options: ReadOptions,
-        from: Option<&[u8]>,
-        visit: &mut impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
-    ) -> Result<(), StorageError> {
         let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), options);
-        match from {
-            Some(key) => entries.seek(key),
-            None => entries.seek_to_first(),
-        }
+        entries.seek(&range.from);
         while let Some((key, value)) = entries.item() {
             if visit(key, value)?.is_break() {
                 return Ok(());
@@ -294,6 +272,15 @@ impl Database {
     fn background_errors(&self) -> Result<u64, StorageError> {
         let errors = self.db.property_int_value(rocksdb::properties::BACKGROUND_ERRORS);
         Ok(errors.map_err(self.failure("ask for the state of"))?.unwrap_or(0))
+    }
+
+    /// Bytes in memory that are still to go into sorted files; 0 where RocksDB does not say.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        let of = |column: &Column| {
+            let property = rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
+            self.db.property_int_value_cf(self.handle(*column), property).ok().flatten().unwrap_or(0)
+        };
+        self.columns.iter().map(of).sum()
     }
 
     pub(crate) fn bytes_written(&self) -> BytesWritten {

@@ -22,6 +22,7 @@ pub(super) fn run(shared: &Shared) {
         if shared.progress.health().is_err() {
             continue;
         }
+        shared.space.look();
         match write(shared, &group, &mut scratch) {
             Ok(bytes) => publish(shared, &group, bytes),
             Err(error) => shared.progress.poison(&error.to_string()),

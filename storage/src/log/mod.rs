@@ -31,6 +31,7 @@ use crate::hashing::Hashes;
 use crate::history::{self, Lookup};
 use crate::options::StorageOptions;
 use crate::scrub::Scrubber;
+use crate::space::SpaceGuard;
 use crate::watermark::Watermark;
 use crate::{keys, record};
 
@@ -83,6 +84,7 @@ struct Shared {
     database: Arc<Database>,
     hashes: Arc<Hashes>,
     scrubber: Arc<Scrubber>,
+    space: Arc<SpaceGuard>,
     queue: Queue,
     progress: Arc<Progress>,
     pending: PendingIds,
@@ -91,6 +93,13 @@ struct Shared {
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
+}
+
+/// What the log works with.
+pub(crate) struct Companions {
+    pub(crate) hashes: Arc<Hashes>,
+    pub(crate) scrubber: Arc<Scrubber>,
+    pub(crate) space: Arc<SpaceGuard>,
 }
 
 /// The log and its committer thread.
@@ -106,7 +115,7 @@ impl Log {
     /// [`StorageError::Io`] where no thread can be started.
     pub(crate) fn start(
         database: Arc<Database>,
-        (hashes, scrubber): (Arc<Hashes>, Arc<Scrubber>),
+        Companions { hashes, scrubber, space }: Companions,
         watermarks: HashMap<StreamName, Watermark>,
         options: &StorageOptions,
     ) -> Result<Self, StorageError> {
@@ -114,6 +123,7 @@ impl Log {
             database,
             hashes,
             scrubber,
+            space,
             queue: Queue::new(options, watermarks.clone()),
             progress: Arc::default(),
             pending: PendingIds::default(),
@@ -134,6 +144,7 @@ impl Log {
     pub(crate) fn append(&self, append: Append) -> Result<Appended, StorageError> {
         let shared = &*self.shared;
         shared.progress.health()?;
+        shared.space.check()?;
         let Append { stream, mut record, frozen } = append;
         let partition = Partition::of(&record.user);
         if record.kind != RecordKind::Observe {
