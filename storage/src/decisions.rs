@@ -108,6 +108,11 @@ impl Decisions {
             self.database.compact(Column::DecidedFor, &range)?;
             self.database.compact(Column::Decisions, &range)?;
         }
+        // One more change, of nothing, so that the manifest is written anew without the files that went.
+        let mut nothing = self.database.batch();
+        nothing.delete(Column::DecidedFor, &[]);
+        nothing.commit(Durability::Synced)?;
+        self.database.flush()?;
         Ok(erased)
     }
 

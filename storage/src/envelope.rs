@@ -28,6 +28,11 @@ pub(crate) fn seal(key: &[u8], value: &mut Vec<u8>) {
     value.extend_from_slice(&checksum.to_le_bytes());
 }
 
+/// The body of a value that [`begin`] began.
+pub(crate) fn unsealed_body(value: &[u8]) -> &[u8] {
+    &value[1..]
+}
+
 /// A complete value around `body`.
 pub(crate) fn sealed(key: &[u8], body: &[u8]) -> Vec<u8> {
     let mut value = begin();

@@ -76,6 +76,16 @@ pub enum StorageError {
         /// Records waiting.
         queued: usize,
     },
+    /// The disk is nearly full; nothing was enqueued. Appends are accepted again once there is space.
+    #[error(
+        "the disk is nearly full: {free} bytes are free and {needed} are kept in reserve; make room, no restart is needed"
+    )]
+    StorageFull {
+        /// Bytes free on the data directory's file system.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
     /// An earlier write or sync failed, so nothing more is accepted until the store is opened again.
     #[error("the log stopped accepting writes after a failed one ({cause}); check the disk and restart")]
     Poisoned {

@@ -51,7 +51,7 @@ impl Storage {
     /// Puts an item's features and answers their revision. Returns once they are durable.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
+    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
     pub fn put_item_features(&self, model: &ModelName, item: &ItemId, features: Vec<f32>) -> Result<u64, StorageError> {
         self.write_with_revision(|batch, revision| {
             let key = keys::item_features(model, item);

@@ -17,7 +17,7 @@ use crate::keys;
 const BYTES: usize = 16;
 
 /// What stands for an observation id of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdHash(u128);
 
 /// What stands for a user of a stream.

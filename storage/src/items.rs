@@ -24,7 +24,7 @@ impl Storage {
     /// Puts one item and answers its revision. Returns once it is durable.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
+    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
     pub fn put_item(
         &self,
         stream: &StreamName,
@@ -38,7 +38,7 @@ impl Storage {
     /// durable. The caller bounds how many.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
+    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
     pub fn put_items<'a>(
         &self,
         stream: &StreamName,

@@ -54,6 +54,7 @@ mod log;
 mod options;
 mod record;
 mod scrub;
+mod space;
 mod store;
 mod verify;
 mod wal_check;

@@ -22,6 +22,9 @@ pub struct StorageOptions {
     /// How long the bytes of retracted and erased records may stay on the disk before the background thread begins to
     /// remove them, so that those of several go together. Closing the store removes them too.
     pub scrub_delay: Duration,
+    /// Space on the data directory's file system that appends leave free, beside what memory holds for it: at most an
+    /// eighth of the file system. With less, an append is [`crate::StorageError::StorageFull`].
+    pub disk_reserve_bytes: u64,
     /// Write-ahead log on disk after which the oldest writes are moved to sorted files. Bounds the time of recovery.
     pub wal_bytes_max: u64,
 }
@@ -37,6 +40,7 @@ impl Default for StorageOptions {
             block_cache_bytes: 128 << 20,
             write_buffer_bytes: 64 << 20,
             scrub_delay: Duration::from_secs(60),
+            disk_reserve_bytes: 256 << 20,
             wal_bytes_max: 128 << 20,
         }
     }

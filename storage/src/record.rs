@@ -173,6 +173,13 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Option<Record>, Storage
     if body.0.is_empty() { Ok(record) } else { Err(unreadable()) }
 }
 
+/// The record in a value that [`encode`] has made and nobody has sealed.
+pub(crate) fn decode_unsealed(stream: &StreamName, value: &[u8]) -> Option<Record> {
+    let mut body = Reader(envelope::unsealed_body(value));
+    let flags = body.varint()?;
+    decode_body(flags, stream.as_str(), &mut body)
+}
+
 fn decode_body(flags: u64, stream: &str, body: &mut Reader) -> Option<Record> {
     let has = |flag| flags & flag != 0;
     Some(Record {

@@ -11,9 +11,10 @@ use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::hashing::Hashes;
-use crate::log::{Append, Appended, CommitPosition, Log, LogCounters};
+use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters};
 use crate::options::StorageOptions;
 use crate::scrub::Scrubber;
+use crate::space::SpaceGuard;
 use crate::{keys, verify, wal_check};
 
 /// One node's store. Cheap to clone: clones share one open directory, which closes with the last of them.
@@ -26,6 +27,7 @@ struct Inner {
     log: Log,
     hashes: Arc<Hashes>,
     scrubber: Arc<Scrubber>,
+    space: Arc<SpaceGuard>,
     decisions: Decisions,
     database: Arc<Database>,
     /// Held while a revision is chosen and written, so that no two writes choose the same.
@@ -62,10 +64,12 @@ impl Storage {
         let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
-        let views = (Arc::clone(&hashes), Arc::clone(&scrubber));
-        let log = Log::start(Arc::clone(&database), views, watermarks, options)?;
+        let space = Arc::new(SpaceGuard::new(directory.path(), Arc::clone(&database), options.disk_reserve_bytes));
+        let companions =
+            Companions { hashes: Arc::clone(&hashes), scrubber: Arc::clone(&scrubber), space: Arc::clone(&space) };
+        let log = Log::start(Arc::clone(&database), companions, watermarks, options)?;
         scrubber.start(log.shared_progress())?;
-        let inner = Inner { log, hashes, scrubber, decisions, database, revisions: Mutex::new(()), directory };
+        let inner = Inner { log, hashes, scrubber, space, decisions, database, revisions: Mutex::new(()), directory };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -105,8 +109,8 @@ impl Storage {
     /// itself, reads find the log as it was before.
     ///
     /// # Errors
-    /// `Overloaded`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or `RecordTooLarge`,
-    /// with nothing enqueued; or what reading can fail with.
+    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or
+    /// `RecordTooLarge`, with nothing enqueued; or what reading can fail with.
     pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
         self.inner.log.append(append)
     }
@@ -197,6 +201,7 @@ impl Storage {
 
     /// Writes and syncs what `fill` puts under a revision that is greater than any before.
     pub(crate) fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
+        self.inner.space.check()?;
         let _chosen = self.inner.revisions.lock();
         // RocksDB counts its writes, and this write raises the count, so the next revision is greater.
         let revision = self.inner.database.latest_write() + 1;

@@ -30,6 +30,13 @@ impl Watermark {
         self.sequences.iter().sum()
     }
 
+    /// Goes on, partition by partition, to where the other is further.
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (mine, theirs) in self.sequences.iter_mut().zip(other.sequences) {
+            *mine = (*mine).max(theirs);
+        }
+    }
+
     pub(crate) fn set(&mut self, partition: Partition, sequence: Sequence) {
         self.sequences[usize::from(partition.index())] = sequence.0;
     }

@@ -53,7 +53,7 @@ fn every_acknowledged_record_survives_kill_9_once() {
             for (partition, sequence, record) in log_of(&storage, &stream("films")) {
                 let name = record.observation_id.clone().unwrap().as_str().to_owned();
                 let place = format!("{}-{sequence}", partition.index());
-                let (.., indexed) = storage.observation(&stream("films"), &id(&name)).unwrap().unwrap();
+                let (.., indexed) = scenario::found(storage.observation(&stream("films"), &id(&name)).unwrap());
                 assert_eq!(indexed, record, "the id's index leads elsewhere");
                 assert_eq!(found.insert(place, name), None);
             }

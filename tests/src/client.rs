@@ -228,7 +228,6 @@ impl Reply {
     /// # Panics
     /// Where it is another, or the body is not JSON.
     #[track_caller]
-    #[must_use]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "the answer was {}", self.text);
         self.json()

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use celeris_model::Sequence;
+use celeris_model::{Sequence, StreamName};
 
 use super::Shared;
-use super::queue::{Amendment, Change, ErasureDraft, Group, Indexed, Prepared, Work};
+use super::queue::{Amendment, Change, ErasureDraft, Group, Prepared, Work};
 use crate::database::{Batch, Column, Durability};
 use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
@@ -16,11 +16,14 @@ use crate::{envelope, history, keys};
 /// Commits group after group until the queue is closed and empty. After a failure it only drains.
 pub(super) fn run(shared: &Shared) {
     let _guard = PoisonOnPanic(shared);
-    while let Some(mut group) = shared.queue.take() {
+    let mut group = Group::default();
+    let mut scratch = Scratch::default();
+    while shared.queue.take(&mut group) {
         if shared.progress.health().is_err() {
             continue;
         }
-        match write(shared, &mut group) {
+        shared.space.look();
+        match write(shared, &group, &mut scratch) {
             Ok(bytes) => publish(shared, &group, bytes),
             Err(error) => shared.progress.poison(&error.to_string()),
         }
@@ -39,19 +42,12 @@ impl Drop for PoisonOnPanic<'_> {
 }
 
 /// Writes and syncs; returns the bytes handed to RocksDB.
-fn write(shared: &Shared, group: &mut Group) -> Result<usize, StorageError> {
-    let mut batch = shared.database.batch();
-    for work in &mut group.work {
-        match work {
-            Work::Append { sequence, prepared } => put_record(&mut batch, *sequence, prepared),
-            Work::DeleteStream(stream) => {
-                let prefix = keys::of_stream(stream);
-                for column in [Column::Log, Column::History, Column::ObservationIds] {
-                    batch.delete_prefix(column, &prefix);
-                }
-                batch.delete_prefix(Column::Erasures, &keys::erased_users_of(stream));
-                batch.delete_prefix(Column::Erasures, &keys::erasures_of(stream));
-            }
+fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize, StorageError> {
+    let mut batch = shared.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
+    for run in group.work.chunk_by(|a, b| a.is_append() && b.is_append()) {
+        match run {
+            [Work::DeleteStream(stream)] => delete_stream(&mut batch, stream),
+            appends => put_records(&mut batch, appends, scratch),
         }
     }
     let bytes = batch.bytes();
@@ -59,23 +55,66 @@ fn write(shared: &Shared, group: &mut Group) -> Result<usize, StorageError> {
     Ok(bytes)
 }
 
-fn put_record(batch: &mut Batch, sequence: Sequence, prepared: &mut Prepared) {
-    let key = keys::log(&prepared.stream, prepared.partition, sequence);
-    envelope::seal(&key, &mut prepared.value);
-    batch.put(Column::Log, &key, &prepared.value);
-    let Indexed { history_key, id, frozen, amendment } = &prepared.indexed;
-    if let Some(history_key) = history_key {
-        batch.put(Column::History, history_key, &history::encode_sequence(sequence));
+/// Beside keys and values: tags and lengths, the log's key and the seal.
+const BATCH_BYTES_PER_WORK: usize = 64;
+
+fn delete_stream(batch: &mut Batch, stream: &StreamName) {
+    let prefix = keys::of_stream(stream);
+    for column in [Column::Log, Column::History, Column::ObservationIds] {
+        batch.delete_prefix(column, &prefix);
     }
-    if let Some(id) = *id {
+    batch.delete_prefix(Column::Erasures, &keys::erased_users_of(stream));
+    batch.delete_prefix(Column::Erasures, &keys::erasures_of(stream));
+}
+
+/// Memory that goes from group to group.
+#[derive(Default)]
+struct Scratch {
+    /// Places in the group, in the order of one column's keys.
+    order: Vec<usize>,
+    value: Vec<u8>,
+}
+
+/// Column by column and in key order, because a sorted run finds its place in RocksDB's skip list several times faster
+/// than keys in the order of their arrival. Amendments come last: they replace what may stand before them in the group.
+fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &mut Scratch) {
+    let append = |at: usize| match &appends[at] {
+        Work::Append { sequence, prepared } => (*sequence, &**prepared),
+        Work::DeleteStream(_) => unreachable!("a run of appends"),
+    };
+    order.clear();
+    order.extend(0..appends.len());
+    order.sort_by_key(|at| {
+        let (sequence, prepared) = append(*at);
+        (prepared.stream.as_str(), prepared.partition, sequence)
+    });
+    for (sequence, prepared) in order.iter().map(|at| append(*at)) {
+        let key = keys::log(&prepared.stream, prepared.partition, sequence);
+        value.clear();
+        value.extend_from_slice(&prepared.value);
+        envelope::seal(&key, value);
+        batch.put(Column::Log, &key, value);
+    }
+    order.sort_by_key(|at| append(*at).1.indexed.history_key.as_deref());
+    for (sequence, prepared) in order.iter().map(|at| append(*at)) {
+        if let Some(history_key) = &prepared.indexed.history_key {
+            batch.put(Column::History, history_key, &history::encode_sequence(sequence));
+        }
+    }
+    order.retain(|at| append(*at).1.indexed.id.is_some());
+    order.sort_by_key(|at| (append(*at).1.stream.as_str(), append(*at).1.indexed.id));
+    for (sequence, prepared) in order.iter().map(|at| append(*at)) {
+        let Some(id) = prepared.indexed.id else { continue };
         let key = keys::observation_id(&prepared.stream, id);
         batch.put(Column::ObservationIds, &key, &history::encode_place(prepared.partition, sequence));
     }
-    for (key, value) in frozen {
-        batch.put(Column::Frozen, key, value);
-    }
-    if let Some(amendment) = amendment {
-        put_amendment(batch, sequence, prepared, amendment);
+    for (sequence, prepared) in (0..appends.len()).map(append) {
+        for (key, value) in &prepared.indexed.frozen {
+            batch.put(Column::Frozen, key, value);
+        }
+        if let Some(amendment) = &prepared.indexed.amendment {
+            put_amendment(batch, sequence, prepared, amendment);
+        }
     }
 }
 
@@ -103,19 +142,18 @@ fn publish(shared: &Shared, group: &Group, bytes: usize) {
     let mut records = 0;
     {
         let mut watermarks = shared.watermarks.write();
-        for work in &group.work {
-            match work {
-                Work::Append { sequence, prepared } => {
+        for run in group.work.chunk_by(|a, b| a.stream() == b.stream() && a.is_append() && b.is_append()) {
+            let [first, ..] = run else { continue };
+            let stream = first.stream();
+            if !first.is_append() {
+                watermarks.remove(stream);
+                continue;
+            }
+            let watermark = watermarks.entry(stream.clone()).or_insert_with(Watermark::start);
+            for work in run {
+                if let Work::Append { sequence, prepared } = work {
+                    watermark.set(prepared.partition, *sequence);
                     records += 1;
-                    if !watermarks.contains_key(&prepared.stream) {
-                        watermarks.insert(prepared.stream.clone(), Watermark::start());
-                    }
-                    if let Some(watermark) = watermarks.get_mut(&prepared.stream) {
-                        watermark.set(prepared.partition, *sequence);
-                    }
-                }
-                Work::DeleteStream(stream) => {
-                    watermarks.remove(stream);
                 }
             }
         }

@@ -31,6 +31,7 @@ use crate::hashing::Hashes;
 use crate::history::{self, Lookup};
 use crate::options::StorageOptions;
 use crate::scrub::Scrubber;
+use crate::space::SpaceGuard;
 use crate::watermark::Watermark;
 use crate::{keys, record};
 
@@ -83,6 +84,7 @@ struct Shared {
     database: Arc<Database>,
     hashes: Arc<Hashes>,
     scrubber: Arc<Scrubber>,
+    space: Arc<SpaceGuard>,
     queue: Queue,
     progress: Arc<Progress>,
     pending: PendingIds,
@@ -91,6 +93,13 @@ struct Shared {
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
+}
+
+/// What the log works with.
+pub(crate) struct Companions {
+    pub(crate) hashes: Arc<Hashes>,
+    pub(crate) scrubber: Arc<Scrubber>,
+    pub(crate) space: Arc<SpaceGuard>,
 }
 
 /// The log and its committer thread.
@@ -106,7 +115,7 @@ impl Log {
     /// [`StorageError::Io`] where no thread can be started.
     pub(crate) fn start(
         database: Arc<Database>,
-        (hashes, scrubber): (Arc<Hashes>, Arc<Scrubber>),
+        Companions { hashes, scrubber, space }: Companions,
         watermarks: HashMap<StreamName, Watermark>,
         options: &StorageOptions,
     ) -> Result<Self, StorageError> {
@@ -114,6 +123,7 @@ impl Log {
             database,
             hashes,
             scrubber,
+            space,
             queue: Queue::new(options, watermarks.clone()),
             progress: Arc::default(),
             pending: PendingIds::default(),
@@ -134,6 +144,7 @@ impl Log {
     pub(crate) fn append(&self, append: Append) -> Result<Appended, StorageError> {
         let shared = &*self.shared;
         shared.progress.health()?;
+        shared.space.check()?;
         let Append { stream, mut record, frozen } = append;
         let partition = Partition::of(&record.user);
         if record.kind != RecordKind::Observe {
@@ -165,8 +176,13 @@ impl Log {
         }
         let hash = shared.hashes.id(&stream, id);
         let mut shard = shared.pending.lock(hash);
-        if let Some((record, ticket)) = shard.get(&hash) {
-            return Ok(Appended::Existing(Existing { record: record.clone(), ticket: ticket.clone() }));
+        if let Some((value, position, committed)) = shard.get(&hash) {
+            let record = record::decode_unsealed(&stream, value).ok_or_else(|| StorageError::Database {
+                action: "read",
+                reason: "a queued record is damaged".into(),
+            })?;
+            let ticket = shared.progress.ticket(*position, committed.clone());
+            return Ok(Appended::Existing(Existing { record, ticket }));
         }
         // The committer takes an id out of `pending` after it can be read, so one of the two always knows it.
         match history::find_by_hash(&shared.database, &stream, id, hash)? {
@@ -174,8 +190,10 @@ impl Log {
             known => return shared.existing(known, id),
         }
         indexed.id = Some(hash);
-        let ticket = shared.enqueue(prepare(stream, partition, &record, indexed)?)?;
-        shard.insert(hash, (record, ticket.clone()));
+        let prepared = prepare(stream, partition, &record, indexed)?;
+        let value = Arc::clone(&prepared.value);
+        let ticket = shared.enqueue(prepared)?;
+        shard.insert(hash, (value, ticket.position(), ticket.committed().clone()));
         Ok(Appended::New(ticket))
     }
 
@@ -231,7 +249,7 @@ impl Log {
 }
 
 impl Shared {
-    fn enqueue(&self, prepared: Prepared) -> Result<Ticket, StorageError> {
+    fn enqueue(&self, prepared: Box<Prepared>) -> Result<Ticket, StorageError> {
         let id = prepared.id.clone();
         let (position, partition, sequence) = self.queue.push(prepared)?;
         Ok(self.progress.ticket(position, Committed::new(partition, sequence, id)))
@@ -253,12 +271,12 @@ fn prepare(
     partition: Partition,
     record: &Record,
     indexed: Indexed,
-) -> Result<Prepared, StorageError> {
+) -> Result<Box<Prepared>, StorageError> {
     let value = record::encode(&stream, record);
     // An erasure lists everything of its user: that it must not be refused for.
     if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
         return Err(StorageError::RecordTooLarge { bytes: value.len() });
     }
     let id = record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe);
-    Ok(Prepared { stream, partition, id, value, indexed })
+    Ok(Box::new(Prepared { stream, partition, id, value: value.into(), indexed }))
 }

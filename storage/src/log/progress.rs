@@ -124,6 +124,10 @@ impl Ticket {
         self.committed.sequence
     }
 
+    pub(super) fn committed(&self) -> &Committed {
+        &self.committed
+    }
+
     /// Its place in the order of commits, for [`crate::Storage::wait_durable`].
     #[must_use]
     pub fn position(&self) -> CommitPosition {

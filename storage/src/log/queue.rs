@@ -1,6 +1,7 @@
 //! The bounded queue between appenders and the committer, which also hands out the sequences.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
@@ -19,7 +20,7 @@ pub(super) struct Prepared {
     /// The client's id, if it gave one.
     pub(super) id: Option<ObservationId>,
     /// The encoded record, to be sealed.
-    pub(super) value: Vec<u8>,
+    pub(super) value: Arc<[u8]>,
     pub(super) indexed: Indexed,
 }
 
@@ -81,13 +82,29 @@ pub(super) struct ErasureDraft {
 
 /// One thing for the committer to do.
 pub(super) enum Work {
-    Append { sequence: Sequence, prepared: Prepared },
+    Append { sequence: Sequence, prepared: Box<Prepared> },
     DeleteStream(StreamName),
 }
 
-/// Work that shares one write. Never empty.
+impl Work {
+    pub(super) fn is_append(&self) -> bool {
+        matches!(self, Self::Append { .. })
+    }
+
+    pub(super) fn stream(&self) -> &StreamName {
+        match self {
+            Self::Append { prepared, .. } => &prepared.stream,
+            Self::DeleteStream(stream) => stream,
+        }
+    }
+}
+
+/// Work that shares one write.
+#[derive(Default)]
 pub(super) struct Group {
     pub(super) work: Vec<Work>,
+    /// What the queue has counted for it.
+    pub(super) bytes: usize,
     /// The position that is durable once it is written.
     pub(super) position: CommitPosition,
 }
@@ -116,15 +133,12 @@ impl Queue {
     }
 
     /// Takes the next place in line.
-    pub(super) fn push(&self, prepared: Prepared) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
+    pub(super) fn push(&self, prepared: Box<Prepared>) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
         let bytes = prepared.bytes();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
         let partition = prepared.partition;
-        if !state.sequences.contains_key(&prepared.stream) {
-            state.sequences.insert(prepared.stream.clone(), Watermark::start());
-        }
-        let handed_out = state.sequences.get_mut(&prepared.stream).expect("inserted above where it was missing");
+        let handed_out = state.sequences.entry(prepared.stream.clone()).or_insert_with(Watermark::start);
         let sequence = handed_out.get(partition).next();
         handed_out.set(partition, sequence);
         let position = self.enqueue(&mut state, Work::Append { sequence, prepared }, bytes);
@@ -160,29 +174,29 @@ impl Queue {
         state.last
     }
 
-    /// Waits for work and takes as much as may share a write; `None` once the queue is closed and empty.
-    pub(super) fn take(&self) -> Option<Group> {
+    /// Waits for work and fills `group` with as much as may share a write; `false` once the queue is closed and empty.
+    pub(super) fn take(&self, group: &mut Group) -> bool {
+        group.work.clear();
+        group.bytes = 0;
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
             if state.closed {
-                return None;
+                return false;
             }
             self.arrived.wait(&mut state);
         }
-        let mut work = Vec::new();
-        let mut bytes = 0;
-        while work.len() < self.limits.commit_records_max.max(1) {
+        while group.work.len() < self.limits.commit_records_max.max(1) {
             let Some((next, size)) = state.waiting.pop_front() else { break };
-            if !work.is_empty() && bytes + size > self.limits.commit_bytes_max {
+            if !group.work.is_empty() && group.bytes + size > self.limits.commit_bytes_max {
                 state.waiting.push_front((next, size));
                 break;
             }
-            bytes += size;
-            work.push(next);
+            group.bytes += size;
+            group.work.push(next);
         }
-        state.bytes -= bytes;
-        let position = CommitPosition(state.last.0 - state.waiting.len() as u64);
-        Some(Group { work, position })
+        state.bytes -= group.bytes;
+        group.position = CommitPosition(state.last.0 - state.waiting.len() as u64);
+        true
     }
 
     /// Lets nothing more in; what is in is still taken.

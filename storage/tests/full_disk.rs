@@ -1,0 +1,121 @@
+//! A file system that really runs full.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a panic is how a test fails; a skipped test says so")]
+
+mod scenario;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use celeris_model::Record;
+use celeris_storage::{Appended, Storage, StorageError, StorageOptions};
+use scenario::{append, assert_consistent, log_of, observation, stream, user};
+
+/// A small file system in memory, gone at the end.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None` where this process may not mount.
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=96m", "celeris-test"]).arg(dir.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(dir))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What is left of it goes with the machine at the latest.
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+fn options() -> StorageOptions {
+    StorageOptions {
+        write_buffer_bytes: 8 << 20,
+        wal_bytes_max: 16 << 20,
+        queue_bytes_max: 2 << 20,
+        ..Default::default()
+    }
+}
+
+/// Appends and waits until the disk is called full; answers how many were acknowledged.
+async fn fill_up(storage: &Storage, first: u64) -> u64 {
+    let mut epoch = first;
+    loop {
+        let mut tickets = Vec::new();
+        let full = loop {
+            let record = Record { feedback: Some("x".repeat(500)), ..observation(&user("u"), epoch) };
+            match storage.append(append(record)) {
+                Ok(Appended::New(ticket)) => {
+                    epoch += 1;
+                    tickets.push(ticket);
+                }
+                Err(StorageError::StorageFull { free, needed }) => {
+                    assert!(free < needed);
+                    break true;
+                }
+                other => panic!("{other:?}"),
+            }
+            if tickets.len() == 1000 {
+                break false;
+            }
+        };
+        for ticket in tickets {
+            ticket.durable().await.unwrap();
+        }
+        if full {
+            return epoch - first;
+        }
+    }
+}
+
+fn write_ballast(path: &Path, bytes: usize) {
+    std::fs::write(path, vec![1; bytes]).unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_reads_on_and_recovers_by_itself() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("SKIPPED: a small file system cannot be mounted here");
+        return;
+    };
+    let dir = disk.path().join("data");
+    let ballast = disk.path().join("ballast");
+    write_ballast(&ballast, 24 << 20);
+    let storage = Storage::open(&dir, &options()).unwrap();
+    let mut acknowledged = fill_up(&storage, 1).await;
+    assert!(acknowledged > 1000, "{acknowledged}");
+
+    // Full, and all is well but for new observations.
+    storage.health().unwrap();
+    let refused = storage.append(append(observation(&user("u"), acknowledged + 1)));
+    assert!(matches!(refused, Err(StorageError::StorageFull { .. })), "{refused:?}");
+    assert_eq!(storage.history(&stream("films"), &user("u")).unwrap().len() as u64, acknowledged);
+
+    // Room, and observations are accepted again without a restart.
+    std::fs::remove_file(&ballast).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match storage.append(append(observation(&user("u"), acknowledged + 1))) {
+            Ok(Appended::New(ticket)) => {
+                ticket.durable().await.unwrap();
+                acknowledged += 1;
+                break;
+            }
+            Err(StorageError::StorageFull { .. }) => assert!(Instant::now() < deadline, "never accepted again"),
+            other => panic!("{other:?}"),
+        }
+    }
+    acknowledged += fill_up(&storage, acknowledged + 1).await;
+    storage.close().unwrap();
+    drop(storage);
+    let storage = Storage::open(&dir, &options()).unwrap();
+    assert_eq!(log_of(&storage, &stream("films")).len() as u64, acknowledged);
+    assert_consistent(&storage, &stream("films"));
+}
