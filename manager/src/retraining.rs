@@ -133,6 +133,7 @@ fn write_job(record: &ModelRecord, export: Export, dir: &Path) -> Result<Written
         seed: TRAIN_SEED,
         threads: None,
         algorithm: Algorithm::default(),
+        loss: record.config.loss,
         observations: export.observations,
         pinned_items: export.pinned_items,
         parent: Some(record.active),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use celeris_features::{Manifest, Theta, UserWeights, VersionContents, write_version};
-use celeris_model::{ModelName, VersionId};
+use celeris_model::{Loss, ModelName, VersionId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RetrainError;
@@ -21,7 +21,7 @@ const NICENESS: i32 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Algorithm {
-    /// Alternating least squares on explicit labels.
+    /// Alternating least squares, in the form that the loss asks for.
     Als {
         /// Sweeps at most.
         #[serde(default = "default_sweeps")]
@@ -60,6 +60,9 @@ pub struct Job {
     /// How to train.
     #[serde(default)]
     pub algorithm: Algorithm,
+    /// What labels mean; `squared` where it is missing.
+    #[serde(default)]
+    pub loss: Loss,
     /// What to train on.
     pub observations: InputFile,
     /// Features that callers gave for items, if there are any.
@@ -87,7 +90,7 @@ impl Job {
     fn settings(&self) -> TrainSettings {
         let Algorithm::Als { sweeps_max, regularization } = self.algorithm;
         let threads = self.threads.unwrap_or_else(spare_threads);
-        TrainSettings { dim: self.dim, seed: self.seed, threads, sweeps_max, regularization }
+        TrainSettings { dim: self.dim, seed: self.seed, threads, sweeps_max, regularization, loss: self.loss }
     }
 }
 
@@ -125,6 +128,14 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     Ok(manifest)
 }
 
+fn algorithm_name(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Squared => "als",
+        Loss::Logistic => "als on working responses",
+        Loss::Implicit => "implicit als",
+    }
+}
+
 fn write_trained(
     job: &Job,
     folder: &Path,
@@ -142,7 +153,7 @@ fn write_trained(
         prior: &trained.prior,
         user_weights: Some(&user_weights),
         label_range: Some(trained.label_range),
-        algorithm: "als".to_owned(),
+        algorithm: algorithm_name(job.loss).to_owned(),
         parent: job.parent,
         watermark: job.watermark.clone(),
         created: SystemTime::now().into(),

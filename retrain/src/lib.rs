@@ -9,16 +9,21 @@
 //! Where to look, in the order of the work: [`input`] and [`observations`] for the files, [`ratings`] for what is learnt from,
 //! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
 //! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
-//! user is, [`trainer`] for the whole, [`job`] for the child process and [`progress`] for what it says meanwhile.
+//! user is, [`trainer`] for the whole,
+//! `logistic` for clicks, `implicit`, `implicit_train` and `ranking` for implicit feedback, [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;
 pub mod error;
+mod implicit;
+mod implicit_train;
 pub mod input;
 pub mod job;
 mod learn;
+mod logistic;
 pub mod observations;
 pub mod prior_fit;
 pub mod progress;
+mod ranking;
 pub mod ratings;
 mod served;
 pub mod trainer;

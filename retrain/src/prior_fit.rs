@@ -11,7 +11,7 @@ use crate::learn::Learnt;
 pub const CONDITION_MAX: f64 = 1e4;
 
 /// Kept clear of [`CONDITION_MAX`] by rounding alone.
-const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
+pub(crate) const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
 
 /// How much wider than fitted the prior of the weights of latent factors is, and how much narrower that of a user's
 /// taste for popularity, as factors of the variance.
@@ -32,11 +32,25 @@ const POPULARITY_NARROWING: f64 = 8.0;
 /// # Errors
 /// [`RetrainError::Prior`] where labels were so large that the covariance has overflowed.
 pub(crate) fn fit_prior(learnt: &Learnt, scale: f64, noise_variance: f64) -> Result<Prior, RetrainError> {
-    let dim = learnt.dim;
+    of_precision(learnt, population_precision(learnt)? * (scale * learnt.noise_variance), noise_variance)
+}
+
+/// `w0` and `Lambda = scale * S^-1` for a loss that brings its own noise: the precision is absolute, `sigma^2` is 1.
+///
+/// # Errors
+/// As [`fit_prior`].
+pub(crate) fn fit_absolute_prior(learnt: &Learnt, scale: f64) -> Result<Prior, RetrainError> {
+    of_precision(learnt, population_precision(learnt)? * scale, 1.0)
+}
+
+fn population_precision(learnt: &Learnt) -> Result<DMatrix<f64>, RetrainError> {
     let not_definite = celeris_model::ModelError::NotPositiveDefinite { what: "the covariance of user weights" };
     let covariance = adjusted(learnt);
-    let inverse = cholesky(covariance.as_slice(), dim).ok_or(not_definite)?.inverse();
-    let precision = bounded(inverse * (scale * learnt.noise_variance));
+    Ok(cholesky(covariance.as_slice(), learnt.dim).ok_or(not_definite)?.inverse())
+}
+
+fn of_precision(learnt: &Learnt, precision: DMatrix<f64>, noise_variance: f64) -> Result<Prior, RetrainError> {
+    let precision = bounded(precision);
     Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
 }
 

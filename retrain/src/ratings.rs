@@ -129,7 +129,7 @@ impl Rows {
         Self::grouped(ratings.items, &ratings.list, |r| (r.item, r.user))
     }
 
-    fn grouped(count: usize, list: &[Rating], sides: impl Fn(&Rating) -> (u32, u32)) -> Self {
+    pub(crate) fn grouped(count: usize, list: &[Rating], sides: impl Fn(&Rating) -> (u32, u32)) -> Self {
         let mut starts = vec![0_usize; count + 1];
         for rating in list {
             starts[sides(rating).0 as usize + 1] += 1;

@@ -5,11 +5,13 @@ use std::num::NonZeroUsize;
 
 use celeris_features::ColdItem;
 use celeris_features::table::check_features;
-use celeris_model::{Example, Prior, Timestamp};
+use celeris_model::{Example, Loss, Prior, Timestamp};
 use rayon::ThreadPoolBuilder;
 
 use crate::error::RetrainError;
+use crate::implicit_train::train_implicit;
 use crate::learn::{Learnt, Pinned, Recipe, learn};
+use crate::logistic::train_logistic;
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
@@ -34,6 +36,9 @@ pub struct TrainSettings {
     pub sweeps_max: usize,
     /// The share of the partners' variances that goes into every row's ridge; `None` tunes it.
     pub regularization: Option<f64>,
+    /// What labels mean, and so which trainer: graded, clicks, or implicit feedback, where `regularization` is the
+    /// `lambda` of Hu et al. (2008).
+    pub loss: Loss,
 }
 
 impl TrainSettings {
@@ -43,7 +48,14 @@ impl TrainSettings {
     /// Everything tuned, on one thread.
     #[must_use]
     pub fn new(dim: usize, seed: u64) -> Self {
-        Self { dim, seed, threads: NonZeroUsize::MIN, sweeps_max: Self::SWEEPS_MAX, regularization: None }
+        Self {
+            dim,
+            seed,
+            threads: NonZeroUsize::MIN,
+            sweeps_max: Self::SWEEPS_MAX,
+            regularization: None,
+            loss: Loss::Squared,
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), RetrainError> {
@@ -82,7 +94,15 @@ pub struct Metrics {
     pub prior_scale: f64,
     /// RMSE of the served posterior on held-out ratings; `None` where there were too few to hold any out.
     pub validation_rmse: Option<f64>,
-    /// RMSE of the trainer's own weights on what they were trained on.
+    /// The expected percentile rank of held-out pairs (Hu et al. 2008, eq. 8), 0.5 by chance; implicit feedback only.
+    pub validation_percentile_rank: Option<f64>,
+    /// The share of a user's held-out items among the first ten; implicit feedback only.
+    pub validation_recall_at_10: Option<f64>,
+    /// The mean log loss of the served posterior on held-out labels; clicks only.
+    pub validation_log_loss: Option<f64>,
+    /// The same of the base rate alone.
+    pub base_rate_log_loss: Option<f64>,
+    /// RMSE of the trainer's own weights on what they were trained on: of labels, of chances, or of preferences.
     pub train_rmse: f64,
     /// `sigma^2`: from held-out ratings, or else the trainer's own estimate.
     pub noise_variance: f64,
@@ -108,9 +128,14 @@ impl Metrics {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-        if let Some(rmse) = self.validation_rmse {
-            metrics.insert("validation_rmse".to_owned(), rmse);
-        }
+        let held_out = [
+            ("validation_rmse", self.validation_rmse),
+            ("validation_percentile_rank", self.validation_percentile_rank),
+            ("validation_recall_at_10", self.validation_recall_at_10),
+            ("validation_log_loss", self.validation_log_loss),
+            ("base_rate_log_loss", self.base_rate_log_loss),
+        ];
+        metrics.extend(held_out.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         metrics
     }
 }
@@ -177,17 +202,28 @@ pub fn train(
     settings.check()?;
     check_pinned(ratings, settings.dim, pinned)?;
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
-    pool.install(|| {
-        let regularization = settings.regularization.unwrap_or_default();
-        let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
-        let tuned = tune(ratings, recipe, settings, progress)?;
-        let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-        let learnt = learn(ratings, recipe, |sweep, _| {
-            progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
-            sweep >= tuned.sweeps
-        });
-        finish(ratings, learnt, tuned)
+    pool.install(|| match settings.loss {
+        Loss::Squared => train_squared(ratings, settings, pinned, progress),
+        Loss::Logistic => train_logistic(ratings, settings, pinned, progress),
+        Loss::Implicit => train_implicit(ratings, settings, pinned, progress),
     })
+}
+
+fn train_squared(
+    ratings: &Ratings,
+    settings: &TrainSettings,
+    pinned: &Pinned,
+    progress: &dyn Progress,
+) -> Result<Trained, RetrainError> {
+    let regularization = settings.regularization.unwrap_or_default();
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let tuned = tune(ratings, recipe, settings, progress)?;
+    let recipe = Recipe { regularization: tuned.regularization, ..recipe };
+    let learnt = learn(ratings, recipe, |sweep, _| {
+        progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
+        sweep >= tuned.sweeps
+    });
+    finish(ratings, learnt, tuned)
 }
 
 fn check_pinned(ratings: &Ratings, dim: usize, pinned: &Pinned) -> Result<(), RetrainError> {
@@ -218,6 +254,10 @@ fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, Re
         sweeps: tuned.sweeps,
         prior_scale: tuned.prior_scale,
         validation_rmse: tuned.held_out.map(|held_out| held_out.rmse),
+        validation_percentile_rank: None,
+        validation_recall_at_10: None,
+        validation_log_loss: None,
+        base_rate_log_loss: None,
         train_rmse: learnt.own_rmse(ratings.list(), label_range),
         noise_variance,
         prior_condition: prior.condition(),

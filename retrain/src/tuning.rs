@@ -25,19 +25,19 @@ const HELD_OUT_ENOUGH: usize = 2000;
 const FOLDS_TRIED_MAX: usize = 3;
 
 /// With fewer ratings nothing is held out, and the settings are [`Tuned::untuned`].
-const RATINGS_MIN: usize = 100;
+pub(crate) const RATINGS_MIN: usize = 100;
 
 /// Sweeps before the held-out error is asked whether to go on.
 ///
 /// Chosen on ml-latest-small, where the error of a split is flat from 10 sweeps to 20. With some ten ratings a user fewer
 /// sweeps predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::traits`]), but the users learn less online.
-const SWEEPS_MIN: usize = 18;
+pub(crate) const SWEEPS_MIN: usize = 18;
 
 /// Shares of the partners' variances that are tried. The first is what the model says, and stays unless one is better.
 const REGULARIZATIONS: [f64; 2] = [1.0, 0.5];
 
 /// Scales of the prior precision that are tried, ascending, in steps that the error hardly resolves.
-const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];
+pub(crate) const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];
 
 /// Errors that differ by less than this share are equal: some thousands of held-out ratings tell no more.
 const INDIFFERENCE: f64 = 1e-3;
@@ -145,7 +145,7 @@ pub(crate) fn tune(
 }
 
 /// Pairs of what is known and what is held out.
-fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
+pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
     let count = ratings.list().len();
     let mut fold_of: Vec<usize> = (0..count).map(|row| row % FOLDS).collect();
     fold_of.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));

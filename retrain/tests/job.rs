@@ -9,7 +9,9 @@ use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray}
 use celeris_features::columns::ParquetOut;
 use celeris_features::manifest::MANIFEST_FILE;
 use celeris_features::read_version;
-use celeris_model::{ItemId, ObservationId, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId};
+use celeris_model::{
+    ItemId, Loss, ObservationId, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
+};
 use celeris_retrain::{
     Algorithm, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError, Silent, Step,
     run_job, write_pinned_items,
@@ -58,6 +60,7 @@ fn job(observations: InputFile) -> Job {
         seed: 1,
         threads: None,
         algorithm: Algorithm::default(),
+        loss: Loss::Squared,
         observations,
         pinned_items: None,
         parent: Some(VersionId(3)),

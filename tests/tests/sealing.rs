@@ -108,7 +108,7 @@ fn segments_are_the_log_whenever_the_node_is_killed() {
         if let Some(there) = &there {
             let whole: i64 = there.watermark.iter().sum();
             assert_eq!(i64::try_from(there.rows.len()).unwrap(), whole, "every record up to the watermark is a row");
-            for ((partition, sequence), _) in &there.rows {
+            for (partition, sequence) in there.rows.keys() {
                 assert!(*sequence <= there.watermark[usize::try_from(*partition).unwrap()]);
             }
             let unlisted = names(&sealed::folder(dir.path(), "films")).len() - there.files.len() - 1;

@@ -80,6 +80,15 @@ struct Shared {
     streams: Mutex<BTreeMap<StreamName, Progress>>,
 }
 
+impl Shared {
+    fn status(&self, stream: &StreamName, progress: Progress) -> SealingStatus {
+        let records = self.storage.watermark(stream).records();
+        let lag_records = records.saturating_sub(progress.sealed_records);
+        let lag_seconds = if lag_records > 0 { progress.caught_up.elapsed().as_secs_f64() } else { 0.0 };
+        SealingStatus { lag_records, lag_seconds, ..progress.status }
+    }
+}
+
 /// The sealer's thread. It ends with [`Sealer::stop`], or when this is dropped.
 pub struct Sealer {
     shared: Arc<Shared>,
@@ -108,18 +117,14 @@ impl Sealer {
     #[must_use]
     pub fn status(&self) -> Vec<(StreamName, SealingStatus)> {
         let streams = self.shared.streams.lock().clone();
-        streams
-            .into_iter()
-            .map(|(stream, progress)| {
-                let mut status = progress.status;
-                let records = self.shared.storage.watermark(&stream).records();
-                status.lag_records = records.saturating_sub(progress.sealed_records);
-                if status.lag_records > 0 {
-                    status.lag_seconds = progress.caught_up.elapsed().as_secs_f64();
-                }
-                (stream, status)
-            })
-            .collect()
+        streams.into_iter().map(|(stream, progress)| (stream.clone(), self.shared.status(&stream, progress))).collect()
+    }
+
+    /// How far one stream is sealed; `None` where that has not begun.
+    #[must_use]
+    pub fn stream_status(&self, stream: &StreamName) -> Option<SealingStatus> {
+        let progress = self.shared.streams.lock().get(stream).copied()?;
+        Some(self.shared.status(stream, progress))
     }
 
     /// Ends the thread. A segment that is being written is given up; its records are sealed after the next start.

@@ -20,6 +20,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
+pub(crate) use self::ridge::Normal;
+
 use celeris_model::linear::dot;
 
 use crate::ratings::{Entry, Ratings, Rows};
@@ -213,7 +215,7 @@ fn start_features(shape: Shape, traits: &[f32], items: usize, seed: u64) -> Vec<
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "factors are held in f32; rounding to the nearest is meant")]
-fn write_row(row: &mut [f32], values: impl IntoIterator<Item = f64>) {
+pub(crate) fn write_row(row: &mut [f32], values: impl IntoIterator<Item = f64>) {
     for (slot, value) in row.iter_mut().zip(values) {
         *slot = value as f32;
     }

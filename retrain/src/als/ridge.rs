@@ -6,7 +6,7 @@ use nalgebra::{Cholesky, DMatrix, DVector};
 const BLOCK_RATINGS: usize = 128;
 
 /// The matrix and right-hand side of one row, taking in ratings block by block.
-pub(super) struct Normal {
+pub(crate) struct Normal {
     matrix: DMatrix<f64>,
     moment: DVector<f64>,
     /// One column per rating.
@@ -17,7 +17,7 @@ pub(super) struct Normal {
 
 impl Normal {
     /// Starts from the precision `P` and moment `q` of the row's prior; `ratings` is how many there will be.
-    pub(super) fn start(precision: DMatrix<f64>, moment: DVector<f64>, ratings: usize) -> Self {
+    pub(crate) fn start(precision: DMatrix<f64>, moment: DVector<f64>, ratings: usize) -> Self {
         let block = ratings.min(BLOCK_RATINGS);
         Self {
             block: DMatrix::zeros(precision.nrows(), block),
@@ -34,7 +34,7 @@ impl Normal {
     }
 
     /// Adds one rating of the given weight.
-    pub(super) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, weight: f64) {
+    pub(crate) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, weight: f64) {
         let root = weight.sqrt();
         for (slot, x) in self.block.column_mut(self.filled).iter_mut().zip(regressors) {
             *slot = root * f64::from(x);
@@ -54,7 +54,7 @@ impl Normal {
     }
 
     /// The solution, and the Cholesky factor of the matrix.
-    pub(super) fn solve(mut self) -> (DVector<f64>, Cholesky<f64, nalgebra::Dyn>) {
+    pub(crate) fn solve(mut self) -> (DVector<f64>, Cholesky<f64, nalgebra::Dyn>) {
         self.multiply_out();
         let factor = Cholesky::new(self.matrix).expect("a positive definite matrix plus squares is positive definite");
         (factor.solve(&self.moment), factor)

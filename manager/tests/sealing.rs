@@ -1,0 +1,90 @@
+//! What amendments make the sealer do.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use celeris_manager::sealing::folder_name;
+use celeris_manager::{Sealer, SealingOptions, SealingStatus};
+use celeris_model::{Record, RecordKind, Sequence, StreamName, Timestamp, UserEpoch, UserId};
+use celeris_storage::{Append, Storage, StorageOptions};
+
+/// Far beyond what sealing a handful of records takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn stream() -> StreamName {
+    StreamName::new("films").unwrap()
+}
+
+fn append(storage: &Storage, kind: RecordKind, user: &str, epoch: u64, targets: &[u64]) {
+    let record = Record {
+        kind,
+        user: UserId::new(user).unwrap(),
+        user_epoch: UserEpoch(epoch),
+        item: Some("film".parse().unwrap()),
+        label: 3.0,
+        first_label: None,
+        weight: 1.0,
+        feedback: None,
+        timestamp: Timestamp(1),
+        observation_id: None,
+        decision: None,
+        predictions: Vec::new(),
+        targets: targets.iter().copied().map(Sequence).collect(),
+    };
+    let append = Append { stream: stream(), record, frozen: Vec::new() };
+    let _ticket = storage.append(append).unwrap();
+}
+
+/// The status once this many records are sealed.
+fn sealed(storage: &Storage, sealer: &Sealer, records: u64) -> SealingStatus {
+    let begun = Instant::now();
+    loop {
+        if storage.watermark(&stream()).records() == records
+            && let Some(status) = sealer.stream_status(&stream()).filter(|status| status.lag_records == 0)
+        {
+            return status;
+        }
+        assert!(begun.elapsed() < DEADLINE, "not sealed in time: {:?}", sealer.stream_status(&stream()));
+        std::thread::yield_now();
+    }
+}
+
+fn files(dir: &Path) -> BTreeSet<String> {
+    let folder = dir.join("observations").join(folder_name(&stream()));
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".parquet")).collect()
+}
+
+#[test]
+fn an_amendment_has_the_segment_of_its_target_written_anew_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+    let options = SealingOptions { interval: Duration::from_millis(1), records: 1 };
+    let sealer = Sealer::start(storage.clone(), options).unwrap();
+    // Equal users share a partition, so sequences are those of the user's events.
+    append(&storage, RecordKind::Observe, "ann", 1, &[]);
+    sealed(&storage, &sealer, 1);
+    let first = files(dir.path());
+    append(&storage, RecordKind::Observe, "ann", 2, &[]);
+    let status = sealed(&storage, &sealer, 2);
+    assert_eq!((status.segments, status.rows, status.rewrites), (2, 2, 0));
+    let both = files(dir.path());
+
+    append(&storage, RecordKind::Retract, "ann", 3, &[1]);
+    let status = sealed(&storage, &sealer, 3);
+    assert_eq!(status.rewrites, 1);
+    let after = files(dir.path());
+    assert!(first.is_disjoint(&after), "{after:?} still holds what was retracted");
+    let untouched: BTreeSet<String> = both.difference(&first).cloned().collect();
+    assert!(untouched.is_subset(&after), "{untouched:?} was not touched, but {after:?} is there");
+
+    // What an amendment is about is found after a restart too.
+    sealer.stop();
+    append(&storage, RecordKind::Retract, "ann", 4, &[2]);
+    let sealer = Sealer::start(storage.clone(), options).unwrap();
+    let status = sealed(&storage, &sealer, 4);
+    assert_eq!(status.rewrites, 1);
+    assert!(untouched.is_disjoint(&files(dir.path())));
+}

@@ -1,0 +1,422 @@
+//! Features from implicit feedback: alternating least squares after Hu, Koren and Volinsky (2008).
+//!
+//! Every pair of a user and an item has a preference `p`, 1 where the user has taken the item and 0 elsewhere, held with
+//! the confidence `c = 1 + sum weight * label` over what was observed of the pair. Factors minimise
+//!
+//! ```text
+//! sum over all pairs  c (p - x_u · y_i)^2  +  lambda (sum |x_u|^2 + sum |y_i|^2)
+//! ```
+//!
+//! With one side fixed, a row of the other is `(Y^T Y + lambda I + Y^T (C - I) Y) x = Y^T C p`, where `Y^T Y` is shared by
+//! all rows and the rest runs over the row's own pairs only (their section 4).
+//!
+//! Two things are particular to the split model. The last feature of every item is 1, so the last weight of a user is how
+//! much that user takes of anything; it is part of `Y^T Y` like every other feature. And at the end all factors are
+//! divided by one number, their root mean square, and `lambda` by its square: that changes no score, and it leaves the
+//! ridge a multiple of the identity, so that a user's posterior under the version's prior is the user's row of this
+//! factorisation.
+
+use std::collections::HashMap;
+
+use celeris_features::ColdItem;
+use celeris_model::Prior;
+use nalgebra::{DMatrix, SymmetricEigen};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use crate::als::{Normal, write_row};
+use crate::error::RetrainError;
+use crate::learn::Pinned;
+use crate::prior_fit::CONDITION_TARGET;
+use crate::ratings::{Entry, Rating, Ratings, Rows};
+
+/// Rows solved together.
+const CHUNK_ROWS: usize = 64;
+
+/// Rows whose products are added together; fixed, so that sums do not depend on the threads.
+const GRAM_ROWS: usize = 4096;
+
+/// The spread of the factors that a fit starts from: small beside the preferences.
+const START_SPREAD: f32 = 0.1;
+
+/// Factors smaller than this carry nothing and are not blown up.
+const RMS_MIN: f64 = 1e-9;
+
+/// The pairs that were taken, each once.
+///
+/// A pair that was observed several times is one preference, held with the confidence of all of them; labels of 0 and
+/// below say nothing beyond what is assumed of every pair.
+pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
+    let mut places: HashMap<(u32, u32), usize> = HashMap::new();
+    let mut pairs: Vec<Rating> = Vec::new();
+    for rating in ratings.list().iter().filter(|rating| rating.label > 0.0) {
+        let place = *places.entry((rating.user, rating.item)).or_insert_with(|| {
+            pairs.push(Rating { label: 0.0, weight: 1.0, ..*rating });
+            pairs.len() - 1
+        });
+        // The label of a pair is its confidence beyond that of the others, `c - 1`.
+        pairs[place].label += rating.weight * rating.label;
+    }
+    pairs
+}
+
+/// The settings of one fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ImplicitRecipe<'a> {
+    pub(crate) dim: usize,
+    pub(crate) seed: u64,
+    pub(crate) lambda: f64,
+    pub(crate) sweeps: usize,
+    pub(crate) pinned: &'a Pinned,
+}
+
+/// What a fit has found.
+#[derive(Debug, Clone)]
+pub(crate) struct ImplicitFit {
+    /// Row-major `items x dim`, the last column 1, the others of unit root mean square together. Items that nobody has
+    /// observed have the cold item's row.
+    pub(crate) features: Vec<f32>,
+    /// Row-major `users x dim`: each user's row of the factorisation, the posterior mean under [`ImplicitFit::precision`].
+    pub(crate) weights: Vec<f32>,
+    pub(crate) cold_item: ColdItem,
+    /// `Lambda = Y^T Y + lambda I`.
+    pub(crate) precision: DMatrix<f64>,
+}
+
+impl ImplicitFit {
+    /// The prior that users are served from: nothing is known to be taken, everything else held not to be.
+    ///
+    /// # Errors
+    /// [`RetrainError::Prior`] where the confidences were so large that the features have overflowed.
+    pub(crate) fn prior(&self, noise_variance: f64) -> Result<Prior, RetrainError> {
+        let dim = self.precision.nrows();
+        Ok(Prior::new(vec![0.0; dim], self.precision.as_slice().to_vec(), noise_variance)?)
+    }
+}
+
+struct Factors<'a> {
+    dim: usize,
+    lambda: f64,
+    /// Row-major `items x dim`.
+    items: Vec<f32>,
+    /// Row-major `users x dim`.
+    users: Vec<f32>,
+    /// Items that anyone has observed; only these are among all pairs.
+    active: &'a [bool],
+    by_user: Rows,
+    by_item: Rows,
+}
+
+/// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every sweep.
+pub(crate) fn fit(
+    (users, items): (usize, usize),
+    taken: &[Rating],
+    active: &[bool],
+    recipe: ImplicitRecipe,
+    mut swept: impl FnMut(usize),
+) -> ImplicitFit {
+    let mut factors = Factors::start((users, items), taken, active, recipe);
+    for sweep in 1..=recipe.sweeps {
+        let precision = factors.user_precision();
+        factors.solve_users(&precision);
+        factors.solve_items();
+        swept(sweep);
+    }
+    factors.finish(recipe.pinned)
+}
+
+impl<'a> Factors<'a> {
+    fn start((users, items): (usize, usize), taken: &[Rating], active: &'a [bool], recipe: ImplicitRecipe) -> Self {
+        let dim = recipe.dim;
+        let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
+        let mut rows = vec![1.0_f32; items * dim];
+        for row in rows.chunks_exact_mut(dim) {
+            for x in &mut row[..dim - 1] {
+                *x = (random.random::<f32>() * 2.0 - 1.0) * START_SPREAD;
+            }
+        }
+        Self {
+            dim,
+            lambda: recipe.lambda,
+            items: rows,
+            users: vec![0.0; users * dim],
+            active,
+            by_user: Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
+            by_item: Rows::grouped(items, taken, |pair| (pair.item, pair.user)),
+        }
+    }
+
+    /// The root mean square of all latent factors of active items.
+    fn rms(&self) -> f64 {
+        let (mut squares, mut count) = (0.0, 0.0);
+        for (row, _) in self.items.chunks_exact(self.dim).zip(self.active).filter(|(_, active)| **active) {
+            squares += row[..self.dim - 1].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+            count += (self.dim - 1) as f64;
+        }
+        let rms = if count > 0.0 { (squares / count).sqrt() } else { 1.0 };
+        if rms < RMS_MIN { 1.0 } else { rms }
+    }
+
+    /// `Y^T Y` and the ridge. That of the constant's weight is `lambda` over the mean square of the others, since it is
+    /// not divided by it in the end.
+    fn user_precision(&self) -> DMatrix<f64> {
+        let mut precision = gram(&self.items, self.dim, |item| self.active[item]);
+        for k in 0..self.dim - 1 {
+            precision[(k, k)] += self.lambda;
+        }
+        precision[(self.dim - 1, self.dim - 1)] += self.lambda / self.rms().powi(2);
+        precision
+    }
+
+    fn solve_users(&mut self, precision: &DMatrix<f64>) {
+        let dim = self.dim;
+        let mut users = std::mem::take(&mut self.users);
+        let this = &*self;
+        users.par_chunks_mut(CHUNK_ROWS * dim).enumerate().for_each(|(chunk, rows)| {
+            for (row, weights) in rows.chunks_exact_mut(dim).enumerate() {
+                let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
+                if entries.is_empty() {
+                    weights.fill(0.0);
+                    continue;
+                }
+                let mut normal = Normal::start(precision.clone(), nalgebra::DVector::zeros(dim), entries.len());
+                for entry in entries {
+                    let features = &this.items[entry.other as usize * dim..][..dim];
+                    normal.add(features.iter().copied(), preference_target(entry), f64::from(entry.label));
+                }
+                write_row(weights, normal.solve().0.iter().copied());
+            }
+        });
+        self.users = users;
+    }
+
+    /// The latent factors of active items; what the constant explains of a preference is taken off first.
+    fn solve_items(&mut self) {
+        let (dim, latent) = (self.dim, self.dim - 1);
+        if latent == 0 {
+            return;
+        }
+        let shared = gram(&self.users, dim, |_| true);
+        let mut precision = shared.view((0, 0), (latent, latent)).into_owned();
+        for k in 0..latent {
+            precision[(k, k)] += self.lambda;
+        }
+        let moment = -shared.view((0, latent), (latent, 1)).column(0).into_owned();
+        let mut items = std::mem::take(&mut self.items);
+        let this = &*self;
+        items.par_chunks_mut(CHUNK_ROWS * dim).enumerate().for_each(|(chunk, rows)| {
+            for (row, features) in rows.chunks_exact_mut(dim).enumerate() {
+                let item = chunk * CHUNK_ROWS + row;
+                if !this.active[item] {
+                    continue;
+                }
+                let entries = this.by_item.row(item);
+                let mut normal = Normal::start(precision.clone(), moment.clone(), entries.len().max(1));
+                for entry in entries {
+                    let weights = &this.users[entry.other as usize * dim..][..dim];
+                    let target = preference_target(entry) - f64::from(weights[latent]);
+                    normal.add(weights[..latent].iter().copied(), target, f64::from(entry.label));
+                }
+                write_row(&mut features[..latent], normal.solve().0.iter().copied());
+            }
+        });
+        self.items = items;
+    }
+
+    fn finish(mut self, pinned: &Pinned) -> ImplicitFit {
+        let dim = self.dim;
+        let rms = self.rms();
+        for row in self.items.chunks_exact_mut(dim) {
+            let scaled: Vec<f64> = row[..dim - 1].iter().map(|x| f64::from(*x) / rms).collect();
+            write_row(&mut row[..dim - 1], scaled);
+        }
+        let cold_item = ColdItem { offset: 0.0, features: self.mean_item() };
+        for (row, _) in self.items.chunks_exact_mut(dim).zip(self.active).filter(|(_, active)| !**active) {
+            row.copy_from_slice(&cold_item.features);
+        }
+        for (item, features) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
+            self.items[*item as usize * dim..][..dim].copy_from_slice(features);
+        }
+        let gram = gram(&self.items, dim, |item| self.active[item]);
+        let precision = ridged(gram, self.lambda / rms.powi(2));
+        self.solve_users(&precision);
+        ImplicitFit { features: self.items, weights: self.users, cold_item, precision }
+    }
+
+    /// The mean features of active items: what an item that nobody has seen is scored with.
+    #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
+    fn mean_item(&self) -> Vec<f32> {
+        let mut sums = vec![0.0_f64; self.dim];
+        let mut count: f64 = 0.0;
+        for (row, _) in self.items.chunks_exact(self.dim).zip(self.active).filter(|(_, active)| **active) {
+            count += 1.0;
+            for (sum, x) in sums.iter_mut().zip(row) {
+                *sum += f64::from(*x);
+            }
+        }
+        let mut mean: Vec<f32> = sums.iter().map(|sum| (sum / count.max(1.0)) as f32).collect();
+        mean[self.dim - 1] = 1.0;
+        mean
+    }
+}
+
+/// `c / (c - 1)`: with the weight `c - 1`, beside the `Y^T Y` that every pair is part of, a preference of 1 held with the
+/// confidence `c`.
+fn preference_target(entry: &Entry) -> f64 {
+    (1.0 + f64::from(entry.label)) / f64::from(entry.label)
+}
+
+/// `sum y y^T` over the wanted rows, in an order that does not depend on the threads.
+fn gram(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync) -> DMatrix<f64> {
+    let sums: Vec<DMatrix<f64>> = rows
+        .par_chunks(GRAM_ROWS * dim)
+        .enumerate()
+        .map(|(chunk, rows)| {
+            let kept: Vec<f64> = rows
+                .chunks_exact(dim)
+                .enumerate()
+                .filter(|(row, _)| wanted(chunk * GRAM_ROWS + row))
+                .flat_map(|(_, row)| row.iter().map(|x| f64::from(*x)))
+                .collect();
+            let columns = DMatrix::from_column_slice(dim, kept.len() / dim, &kept);
+            &columns * columns.transpose()
+        })
+        .collect();
+    let sum = sums.into_iter().fold(DMatrix::zeros(dim, dim), |sum, chunk| sum + chunk);
+    (&sum + sum.transpose()) * 0.5
+}
+
+/// `G + lambda I`, with `lambda` raised as far as the bound on the condition asks for.
+fn ridged(gram: DMatrix<f64>, lambda: f64) -> DMatrix<f64> {
+    let eigenvalues = SymmetricEigen::new(gram.clone()).eigenvalues;
+    let needed = (eigenvalues.max() - CONDITION_TARGET * eigenvalues.min()) / (CONDITION_TARGET - 1.0);
+    let dim = gram.nrows();
+    gram + DMatrix::identity(dim, dim) * lambda.max(needed)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use nalgebra::DVector;
+
+    use super::*;
+    use crate::prior_fit::CONDITION_MAX;
+
+    const USERS: usize = 9;
+    const ITEMS: usize = 7;
+    const DIM: usize = 4;
+
+    fn ratings() -> Ratings {
+        let list = (0..30_u32)
+            .map(|k| Rating { user: k * 7 % 9, item: k * 5 % 6, label: (k % 4) as f32, weight: 1.0 + (k % 2) as f32 })
+            .collect();
+        Ratings::new(USERS, ITEMS, list).unwrap()
+    }
+
+    /// Items 0 to 5 have been observed, item 6 has not.
+    const ACTIVE: [bool; ITEMS] = [true, true, true, true, true, true, false];
+
+    fn recipe(pinned: &Pinned) -> ImplicitRecipe<'_> {
+        ImplicitRecipe { dim: DIM, seed: 3, lambda: 0.5, sweeps: 4, pinned }
+    }
+
+    /// Preference and confidence of every pair, entry by entry from the ratings.
+    fn dense() -> (DMatrix<f64>, DMatrix<f64>) {
+        let (mut p, mut c) = (DMatrix::zeros(USERS, ITEMS), DMatrix::from_element(USERS, ITEMS, 1.0));
+        for rating in ratings().list().iter().filter(|rating| rating.label > 0.0) {
+            let pair = (rating.user as usize, rating.item as usize);
+            p[pair] = 1.0;
+            c[pair] += f64::from(rating.weight) * f64::from(rating.label);
+        }
+        (p, c)
+    }
+
+    fn row(rows: &[f32], index: usize) -> DVector<f64> {
+        DVector::from_iterator(DIM, rows[index * DIM..][..DIM].iter().map(|x| f64::from(*x)))
+    }
+
+    fn close(stored: f32, exact: f64) {
+        // Stored values are rounded to f32, and so are those they were solved from.
+        assert!((f64::from(stored) - exact).abs() <= 1e-5 * exact.abs().max(1.0), "{stored} is not {exact}");
+    }
+
+    #[test]
+    fn half_sweeps_solve_the_whole_matrix_as_a_dense_solve_does() {
+        let pinned = Pinned::default();
+        let pairs = taken(&ratings());
+        let mut factors = Factors::start((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned));
+        let (p, c) = dense();
+        for _ in 0..3 {
+            let precision = factors.user_precision();
+            factors.solve_users(&precision);
+            let mut ridge = DMatrix::identity(DIM, DIM) * 0.5;
+            ridge[(DIM - 1, DIM - 1)] = 0.5 / factors.rms().powi(2);
+            for user in 0..USERS {
+                let (mut matrix, mut moment) = (ridge.clone(), DVector::zeros(DIM));
+                for item in 0..6 {
+                    let y = row(&factors.items, item);
+                    matrix += &y * y.transpose() * c[(user, item)];
+                    moment += &y * (c[(user, item)] * p[(user, item)]);
+                }
+                let exact = matrix.try_inverse().unwrap() * moment;
+                (0..DIM).for_each(|k| close(factors.users[user * DIM + k], exact[k]));
+            }
+            factors.solve_items();
+            for item in 0..6 {
+                let latent = DIM - 1;
+                let (mut matrix, mut moment) = (DMatrix::identity(latent, latent) * 0.5, DVector::zeros(latent));
+                for user in 0..USERS {
+                    let all = row(&factors.users, user);
+                    let x = all.rows(0, latent).into_owned();
+                    matrix += &x * x.transpose() * c[(user, item)];
+                    moment += &x * (c[(user, item)] * (p[(user, item)] - all[latent]));
+                }
+                let exact = matrix.try_inverse().unwrap() * moment;
+                (0..latent).for_each(|k| close(factors.items[item * DIM + k], exact[k]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_fit_scales_its_factors_and_changes_no_score() {
+        let pinned = Pinned::default();
+        let pairs = taken(&ratings());
+        let mut raw = Factors::start((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned));
+        for _ in 0..4 {
+            let precision = raw.user_precision();
+            raw.solve_users(&precision);
+            raw.solve_items();
+        }
+        let precision = raw.user_precision();
+        raw.solve_users(&precision);
+        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), |_| {});
+        let squares: f32 = fit.features.chunks_exact(DIM).take(6).flat_map(|row| &row[..DIM - 1]).map(|x| x * x).sum();
+        assert!((squares / (6.0 * (DIM - 1) as f32) - 1.0).abs() < 1e-5, "{squares}");
+        for user in 0..USERS {
+            for item in 0..6 {
+                let before = row(&raw.users, user).dot(&row(&raw.items, item));
+                let after = row(&fit.weights, user).dot(&row(&fit.features, item));
+                assert!((before - after).abs() < 1e-4, "{before} became {after}");
+            }
+        }
+        assert!(fit.features.chunks_exact(DIM).all(|row| row[DIM - 1].to_bits() == 1.0_f32.to_bits()));
+        assert_eq!(fit.features[6 * DIM..], fit.cold_item.features);
+    }
+
+    #[test]
+    fn repeated_pairs_are_one_preference_and_zeros_say_nothing() {
+        let rating = |label, weight| Rating { user: 0, item: 0, label, weight };
+        let ratings = Ratings::new(1, 1, vec![rating(2.0, 1.0), rating(0.0, 5.0), rating(1.0, 3.0)]).unwrap();
+        assert_eq!(taken(&ratings), [Rating { user: 0, item: 0, label: 5.0, weight: 1.0 }]);
+    }
+
+    #[test]
+    fn the_condition_is_bounded_by_raising_the_ridge() {
+        let gram = DMatrix::from_diagonal(&nalgebra::dvector![1e9, 3.0, 0.0]);
+        let eigenvalues = ridged(gram, 0.1).symmetric_eigenvalues();
+        assert!(eigenvalues.max() / eigenvalues.min() <= CONDITION_MAX, "{eigenvalues}");
+        let gentle = ridged(DMatrix::identity(3, 3), 0.5);
+        assert!((gentle - DMatrix::identity(3, 3) * 1.5).norm() < 1e-12);
+    }
+}

@@ -1,0 +1,156 @@
+//! Training on implicit feedback: `lambda` by how held-out pairs rank, then the factors of all.
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::error::RetrainError;
+use crate::implicit::{ImplicitFit, ImplicitRecipe, fit, taken};
+use crate::learn::Pinned;
+use crate::progress::{Phase, Progress, Step};
+use crate::ranking::{Ranks, judge};
+use crate::ratings::{Rating, Ratings};
+use crate::trainer::{Metrics, TrainSettings, Trained};
+
+/// One pair in so many is held out.
+const HELD_OUT_SHARE: usize = 10;
+
+/// With fewer pairs nothing is held out.
+const PAIRS_MIN: usize = 100;
+
+/// Ridges that are tried, ascending. Steps of four: the ranks of some thousands of pairs resolve no less.
+const LAMBDAS: [f64; 5] = [0.25, 1.0, 4.0, 16.0, 64.0];
+
+/// The ridge where nothing can be held out.
+const LAMBDA_UNTUNED: f64 = 4.0;
+
+/// Sweeps unless fewer are asked for; alternations on a whole matrix settle in about ten (Hu et al. 2008).
+const SWEEPS: usize = 12;
+
+/// Ranks that differ by less than this share are equal.
+const INDIFFERENCE: f64 = 5e-3;
+
+/// The noise where nothing could be held out: that of a preference of which nothing is known.
+const NOISE_UNTUNED: f64 = 0.25;
+
+struct Tuned {
+    lambda: f64,
+    ranks: Option<Ranks>,
+}
+
+/// Trains on what was taken. The result depends on ratings, settings and pinned features, not on the threads.
+pub(crate) fn train_implicit(
+    ratings: &Ratings,
+    settings: &TrainSettings,
+    pinned: &Pinned,
+    progress: &dyn Progress,
+) -> Result<Trained, RetrainError> {
+    if settings.regularization == Some(0.0) {
+        let range = "above 0 where feedback is implicit";
+        return Err(RetrainError::Setting { what: "regularization", range, value: "0".to_owned() });
+    }
+    let pairs = taken(ratings);
+    let mut active = vec![false; ratings.items()];
+    for rating in ratings.list() {
+        active[rating.item as usize] = true;
+    }
+    let sweeps = SWEEPS.min(settings.sweeps_max);
+    let recipe = ImplicitRecipe { dim: settings.dim, seed: settings.seed, lambda: 0.0, sweeps, pinned };
+    let shape = (ratings.users(), ratings.items());
+    let tuned = tune(shape, &pairs, &active, recipe, settings.regularization, progress);
+    let recipe = ImplicitRecipe { lambda: tuned.lambda, ..recipe };
+    let fit = fit(shape, &pairs, &active, recipe, |sweep| {
+        progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / sweeps as f32 });
+    });
+    finish(ratings, &pairs, settings, fit, &tuned)
+}
+
+fn tune(
+    shape: (usize, usize),
+    pairs: &[Rating],
+    active: &[bool],
+    recipe: ImplicitRecipe,
+    fixed: Option<f64>,
+    progress: &dyn Progress,
+) -> Tuned {
+    if pairs.len() < PAIRS_MIN {
+        return Tuned { lambda: fixed.unwrap_or(LAMBDA_UNTUNED), ranks: None };
+    }
+    let mut order: Vec<usize> = (0..pairs.len()).collect();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(recipe.seed));
+    let mut kept: Vec<bool> = vec![true; pairs.len()];
+    for held_out in &order[..pairs.len() / HELD_OUT_SHARE] {
+        kept[*held_out] = false;
+    }
+    let part = |wanted: bool| -> Vec<Rating> {
+        pairs.iter().zip(&kept).filter(|(_, kept)| **kept == wanted).map(|(pair, _)| *pair).collect()
+    };
+    let (known, asked) = (part(true), part(false));
+    let fixed = fixed.map(|value| [value]);
+    let candidates = fixed.as_ref().map_or(LAMBDAS.as_slice(), <[f64; 1]>::as_slice);
+    let mut best: Option<(f64, Ranks)> = None;
+    for (tried, &lambda) in candidates.iter().enumerate() {
+        let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, |sweep| {
+            let within = sweep as f32 / recipe.sweeps as f32;
+            let fraction = (tried as f32 + within) / candidates.len() as f32;
+            progress.report(Step { phase: Phase::Tuning, fraction });
+        });
+        let ranks = judge(&fit, (shape.0, recipe.dim), active, &known, &asked);
+        let better = |best: &Ranks| ranks.percentile() < best.percentile() * (1.0 - INDIFFERENCE);
+        if ranks.any() && best.as_ref().is_none_or(|(_, best)| better(best)) {
+            best = Some((lambda, ranks));
+        }
+    }
+    progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
+    match best {
+        Some((lambda, ranks)) => Tuned { lambda, ranks: Some(ranks) },
+        // Nobody took two things, so that nobody could be judged.
+        None => Tuned { lambda: fixed.map_or(LAMBDA_UNTUNED, |[value]| value), ranks: None },
+    }
+}
+
+fn finish(
+    ratings: &Ratings,
+    pairs: &[Rating],
+    settings: &TrainSettings,
+    fit: ImplicitFit,
+    tuned: &Tuned,
+) -> Result<Trained, RetrainError> {
+    let dim = settings.dim;
+    let noise_variance = tuned.ranks.map_or(NOISE_UNTUNED, |ranks| ranks.noise_variance());
+    let prior = fit.prior(noise_variance.max(f64::from(f32::MIN_POSITIVE)))?;
+    let squares: f64 = pairs
+        .iter()
+        .map(|pair| {
+            let weights = &fit.weights[pair.user as usize * dim..][..dim];
+            let features = &fit.features[pair.item as usize * dim..][..dim];
+            (1.0 - f64::from(celeris_model::linear::dot(weights, features))).powi(2)
+        })
+        .sum();
+    let metrics = Metrics {
+        ratings: ratings.list().len(),
+        users: ratings.users(),
+        items: ratings.items(),
+        regularization: tuned.lambda,
+        sweeps: SWEEPS.min(settings.sweeps_max),
+        prior_scale: 1.0,
+        validation_rmse: None,
+        validation_percentile_rank: tuned.ranks.map(|ranks| ranks.percentile()),
+        validation_recall_at_10: tuned.ranks.map(|ranks| ranks.recall()),
+        validation_log_loss: None,
+        base_rate_log_loss: None,
+        train_rmse: (squares / (pairs.len() as f64).max(1.0)).sqrt(),
+        noise_variance: prior.noise_variance(),
+        prior_condition: prior.condition(),
+    };
+    Ok(Trained {
+        dim,
+        item_offsets: vec![0.0; ratings.items()],
+        item_features: fit.features,
+        user_weights: fit.weights,
+        prior,
+        cold_item: fit.cold_item,
+        label_range: ratings.label_range(),
+        metrics,
+    })
+}

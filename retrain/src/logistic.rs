@@ -1,0 +1,314 @@
+//! Training for clicks: features on the log-odds scale by one step of reweighting, judged by the log loss.
+//!
+//! Scores of a logistic model are log-odds, and `theta` and prior have to be on that scale. One step of iteratively
+//! reweighted least squares from the base rate `p0` (McCullagh and Nelder 1989, section 2.5) replaces a label by its
+//! working response
+//!
+//! ```text
+//! z = logit(p0) + (y - p0) / (p0 (1 - p0))
+//! ```
+//!
+//! whose expectation is the log-odds to first order in `p - p0`, and whose weight `p0 (1 - p0)` is the same for all, so
+//! that least squares on `z` is the whole step. Offsets, factors and the population of users then come from the trainer
+//! for graded labels. What this leaves out: log-odds far from those of the base rate come out too far above it and not
+//! far enough below, and no later step corrects that in `theta`. Two numbers make up for it on average, both chosen by
+//! the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and the scale of the prior.
+//! Users' own states are solved under the exact logistic loss.
+
+use celeris_model::Prior;
+use nalgebra::{Cholesky, DMatrix, DVector};
+use rayon::prelude::*;
+
+use crate::error::RetrainError;
+use crate::learn::{Learnt, Pinned, Recipe, learn};
+use crate::prior_fit::fit_absolute_prior;
+use crate::progress::{Phase, Progress, Step};
+use crate::ratings::{Entry, Rating, Ratings, Rows};
+use crate::trainer::{Metrics, TrainSettings, Trained};
+use crate::tuning::{PRIOR_SCALES, RATINGS_MIN, SWEEPS_MIN, folds};
+
+/// The base rate is kept this far from 0 and 1, so that working responses stay finite where all labels are equal.
+const RATE_MIN: f64 = 1e-4;
+
+/// Gains that are tried, descending; the first stays unless another is better.
+const GAINS: [f64; 5] = [1.0, 0.71, 0.5, 0.35, 0.25];
+
+/// Losses that differ by less than this share are equal.
+const INDIFFERENCE: f64 = 1e-3;
+
+/// Users whose held-out labels are predicted, at most; each is solved for every gain and scale.
+const USERS_MAX: usize = 2048;
+
+/// Users whose sums are added together; fixed, so that sums do not depend on the threads.
+const CHUNK_USERS: usize = 64;
+
+/// Steps of a user's solve; Newton's method on this loss settles in fewer than ten.
+const NEWTON_STEPS_MAX: usize = 25;
+
+/// A step this small, relative to the weights, is the last.
+const NEWTON_TOLERANCE: f64 = 1e-9;
+
+/// The chance at log-odds `score`.
+fn sigmoid(score: f64) -> f64 {
+    if score >= 0.0 { 1.0 / (1.0 + (-score).exp()) } else { score.exp() / (1.0 + score.exp()) }
+}
+
+/// `-ln p(y)` at log-odds `score`, for a label from 0 to 1.
+fn log_loss(score: f64, label: f64) -> f64 {
+    score.max(0.0) - label * score + (-score.abs()).exp().ln_1p()
+}
+
+/// The expansion around the base rate.
+#[derive(Debug, Clone, Copy)]
+struct BaseRate {
+    rate: f64,
+}
+
+impl BaseRate {
+    /// Of labels cut to `[0, 1]`, weighted, with half a label of each kind added.
+    fn of(ratings: &Ratings) -> Self {
+        let (mut total, mut positive) = (1.0, 0.5);
+        for rating in ratings.list() {
+            total += f64::from(rating.weight);
+            positive += f64::from(rating.weight) * f64::from(rating.label.clamp(0.0, 1.0));
+        }
+        Self { rate: (positive / total).clamp(RATE_MIN, 1.0 - RATE_MIN) }
+    }
+
+    fn log_odds(self) -> f64 {
+        (self.rate / (1.0 - self.rate)).ln()
+    }
+
+    /// The ratings with working responses for labels.
+    #[expect(clippy::cast_possible_truncation, reason = "labels are held in f32; rounding to the nearest is meant")]
+    fn working(self, ratings: &Ratings) -> Result<Ratings, RetrainError> {
+        let slope = self.rate * (1.0 - self.rate);
+        let response = |label: f32| self.log_odds() + (f64::from(label.clamp(0.0, 1.0)) - self.rate) / slope;
+        let list = ratings.list().iter().map(|r| Rating { label: response(r.label) as f32, ..*r }).collect();
+        Ratings::new(ratings.users(), ratings.items(), list)
+    }
+}
+
+/// Everything but the base rate shrunk by `gain`.
+#[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
+fn shrunk(mut learnt: Learnt, base: BaseRate, gain: f64) -> Learnt {
+    let around = base.log_odds();
+    for offset in learnt.offsets.iter_mut().chain([&mut learnt.cold_offset]) {
+        *offset = (around + gain * (f64::from(*offset) - around)) as f32;
+    }
+    for weight in &mut learnt.weights {
+        *weight = (gain * f64::from(*weight)) as f32;
+    }
+    learnt.weight_mean *= gain;
+    learnt.weight_covariance *= gain * gain;
+    learnt
+}
+
+/// What held-out labels cost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Losses {
+    weight: f64,
+    loss: f64,
+    base: f64,
+}
+
+impl Losses {
+    fn plus(self, other: Self) -> Self {
+        Self { weight: self.weight + other.weight, loss: self.loss + other.loss, base: self.base + other.base }
+    }
+
+    fn mean(&self) -> f64 {
+        self.loss / self.weight
+    }
+}
+
+/// The weights of one user that maximise the logistic likelihood of what is known under the prior.
+fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> DVector<f64> {
+    let dim = learnt.dim;
+    let precision = DMatrix::from_row_slice(dim, dim, prior.precision());
+    let mean = DVector::from_column_slice(prior.mean());
+    let mut weights = mean.clone();
+    let mut cost = f64::INFINITY;
+    let mut step = DVector::zeros(dim);
+    for _ in 0..NEWTON_STEPS_MAX {
+        let from_mean = &weights - &mean;
+        let mut now = 0.5 * from_mean.dot(&(&precision * &from_mean));
+        let mut gradient = &precision * &from_mean;
+        let mut curvature = precision.clone();
+        for entry in known {
+            let features = learnt.features_of(entry.other);
+            let score = learnt.score_with(&weights, entry.other);
+            let (weight, label) = (f64::from(entry.weight), f64::from(entry.label.clamp(0.0, 1.0)));
+            let chance = sigmoid(score);
+            now += weight * log_loss(score, label);
+            gradient.axpy(weight * (chance - label), &features, 1.0);
+            curvature.ger(weight * chance * (1.0 - chance), &features, &features, 1.0);
+        }
+        if now > cost {
+            // The loss is convex, so half of a step that led too far leads less far.
+            step *= 0.5;
+            weights += &step;
+            continue;
+        }
+        cost = now;
+        let factor = Cholesky::new(curvature).expect("a precision plus squares is positive definite");
+        step = factor.solve(&gradient);
+        weights -= &step;
+        if step.norm() <= NEWTON_TOLERANCE * weights.norm().max(1.0) {
+            break;
+        }
+    }
+    weights
+}
+
+impl Learnt {
+    fn features_of(&self, item: u32) -> DVector<f64> {
+        let row = &self.features[item as usize * self.dim..][..self.dim];
+        DVector::from_iterator(self.dim, row.iter().map(|x| f64::from(*x)))
+    }
+
+    fn score_with(&self, weights: &DVector<f64>, item: u32) -> f64 {
+        f64::from(self.offsets[item as usize]) + weights.dot(&self.features_of(item))
+    }
+}
+
+/// The loss on `asked` of the users' posteriors that have learnt what is `known`.
+fn held_out_loss(learnt: &Learnt, prior: &Prior, known: &Rows, asked: &Rows, base: BaseRate) -> Losses {
+    let users: Vec<usize> = (0..asked.count()).filter(|user| !asked.row(*user).is_empty()).collect();
+    let stride = users.len().div_ceil(USERS_MAX).max(1);
+    let users: Vec<usize> = users.into_iter().step_by(stride).collect();
+    let chunks: Vec<Losses> = users
+        .par_chunks(CHUNK_USERS)
+        .map(|users| {
+            users.iter().fold(Losses::default(), |sum, user| {
+                let weights = posterior_mode(learnt, prior, known.row(*user));
+                asked.row(*user).iter().fold(sum, |sum, entry| {
+                    let (weight, label) = (f64::from(entry.weight), f64::from(entry.label.clamp(0.0, 1.0)));
+                    sum.plus(Losses {
+                        weight,
+                        loss: weight * log_loss(learnt.score_with(&weights, entry.other), label),
+                        base: weight * log_loss(base.log_odds(), label),
+                    })
+                })
+            })
+        })
+        .collect();
+    chunks.into_iter().fold(Losses::default(), Losses::plus)
+}
+
+struct Tuned {
+    gain: f64,
+    scale: f64,
+    losses: Option<Losses>,
+}
+
+/// Trains on labels from 0 to 1; others are cut to that range. The result does not depend on the threads.
+pub(crate) fn train_logistic(
+    ratings: &Ratings,
+    settings: &TrainSettings,
+    pinned: &Pinned,
+    progress: &dyn Progress,
+) -> Result<Trained, RetrainError> {
+    let regularization = settings.regularization.unwrap_or(1.0);
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let sweeps = SWEEPS_MIN.min(settings.sweeps_max);
+    let tuned = tune(ratings, recipe, sweeps, progress)?;
+    let base = BaseRate::of(ratings);
+    let learnt = learn(&base.working(ratings)?, recipe, |sweep, _| {
+        progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / sweeps as f32 });
+        sweep >= sweeps
+    });
+    let learnt = shrunk(learnt, base, tuned.gain);
+    let prior = fit_absolute_prior(&learnt, tuned.scale)?;
+    let squares = |rating: &Rating| {
+        let error = f64::from(rating.label.clamp(0.0, 1.0)) - sigmoid(learnt.score(rating));
+        f64::from(rating.weight) * error * error
+    };
+    let total: f64 = ratings.list().iter().map(|rating| f64::from(rating.weight)).sum();
+    let metrics = Metrics {
+        ratings: ratings.list().len(),
+        users: ratings.users(),
+        items: ratings.items(),
+        regularization,
+        sweeps,
+        prior_scale: tuned.scale,
+        validation_rmse: None,
+        validation_percentile_rank: None,
+        validation_recall_at_10: None,
+        validation_log_loss: tuned.losses.map(|losses| losses.mean()),
+        base_rate_log_loss: tuned.losses.map(|losses| losses.base / losses.weight),
+        train_rmse: (ratings.list().iter().map(squares).sum::<f64>() / total).sqrt(),
+        noise_variance: prior.noise_variance(),
+        prior_condition: prior.condition(),
+    };
+    Ok(Trained {
+        dim: learnt.dim,
+        item_offsets: learnt.offsets,
+        item_features: learnt.features,
+        user_weights: learnt.weights,
+        prior,
+        cold_item: celeris_features::ColdItem { offset: learnt.cold_offset, features: learnt.cold_features },
+        label_range: ratings.label_range(),
+        metrics,
+    })
+}
+
+/// Chooses the gain and the scale of the prior by the log loss of held-out labels.
+fn tune(ratings: &Ratings, recipe: Recipe, sweeps: usize, progress: &dyn Progress) -> Result<Tuned, RetrainError> {
+    if ratings.list().len() < RATINGS_MIN {
+        return Ok(Tuned { gain: 1.0, scale: 1.0, losses: None });
+    }
+    let folds = folds(ratings, recipe.seed);
+    let settings: Vec<(f64, f64)> =
+        GAINS.iter().flat_map(|gain| PRIOR_SCALES.iter().map(move |scale| (*gain, *scale))).collect();
+    let mut sums = vec![Losses::default(); settings.len()];
+    for (fold, (known, asked)) in folds.iter().enumerate() {
+        let base = BaseRate::of(known);
+        let learnt = learn(&base.working(known)?, recipe, |sweep, _| {
+            let within = 0.5 * sweep as f32 / sweeps as f32;
+            progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
+            sweep >= sweeps
+        });
+        let (known, asked) = (Rows::by_user(known), Rows::by_user(asked));
+        for ((gain, scale), sum) in settings.iter().zip(&mut sums) {
+            let learnt = shrunk(learnt.clone(), base, *gain);
+            let prior = fit_absolute_prior(&learnt, *scale)?;
+            *sum = sum.plus(held_out_loss(&learnt, &prior, &known, &asked, base));
+        }
+    }
+    progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
+    let lowest = sums.iter().map(Losses::mean).fold(f64::INFINITY, f64::min);
+    let chosen = sums.iter().position(|losses| losses.mean() <= lowest * (1.0 + INDIFFERENCE)).unwrap_or_default();
+    let (gain, scale) = settings[chosen];
+    Ok(Tuned { gain, scale, losses: Some(sums[chosen]) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn working_responses_are_the_log_odds_to_first_order() {
+        let rating = |label| Rating { user: 0, item: 0, label, weight: 1.0 };
+        let labels: Vec<Rating> = (0..1000).map(|k| rating(if k % 4 == 0 { 1.0 } else { 0.0 })).collect();
+        let base = BaseRate::of(&Ratings::new(1, 1, labels.clone()).unwrap());
+        assert!((base.rate - 0.25).abs() < 1e-3, "{}", base.rate);
+        // The mean response of labels with a rate near p0 is the log-odds of that rate, up to the square of the way.
+        let rate: f64 = 0.26;
+        let share = (rate * 1000.0).round() as usize;
+        let near: Vec<Rating> = (0..1000).map(|k| rating(if k < share { 1.0 } else { 0.0 })).collect();
+        let working = base.working(&Ratings::new(1, 1, near).unwrap()).unwrap();
+        let mean = working.list().iter().map(|r| f64::from(r.label)).sum::<f64>() / 1000.0;
+        let exact = (rate / (1.0 - rate)).ln();
+        assert!((mean - exact).abs() < 2e-3, "{mean} is not {exact}");
+    }
+
+    #[test]
+    fn losses_are_finite_and_right_however_far_the_scores() {
+        for (score, label, expected) in [(0.0, 1.0, 2.0_f64.ln()), (800.0, 0.0, 800.0), (-800.0, 0.0, 0.0)] {
+            assert!((log_loss(score, label) - expected).abs() < 1e-12, "{score} {label}");
+        }
+        assert!((sigmoid(1.0) + sigmoid(-1.0) - 1.0).abs() < 1e-15);
+    }
+}
