@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::cli::Failure;
 use crate::config::Config;
-use crate::state::Node;
+use crate::state::{Node, Rooms};
 
 /// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
 const REQUEST_SECONDS: [f64; 14] =
@@ -57,12 +57,12 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
     tokio::spawn(manager.clone().listen(losses));
     tokio::spawn(keep_up(metrics.clone()));
-    Ok(Node {
+    Ok(Node::new(Rooms {
         storage,
         predictor,
         manager,
-        limits: Arc::new(config.limits.clone()),
+        limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         metrics,
-    })
+    }))
 }

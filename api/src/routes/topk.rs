@@ -1,6 +1,5 @@
 //! Rankings of given items.
 
-use axum::Json;
 use axum::extract::State;
 use celeris_bandits::PolicySpec;
 use celeris_model::{DecisionId, ItemId, UserEpoch, UserId};
@@ -10,6 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
 use crate::routes::predict::check_count;
@@ -124,7 +124,7 @@ async fn topk(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<TopkBody>,
-) -> Result<Json<TopkReply>, ApiError> {
+) -> Result<Answer<TopkReply>, ApiError> {
     check_count(&node, "items", body.items.len())?;
     if body.k == 0 {
         return Err(ApiError::invalid("k: must be at least 1"));
@@ -132,7 +132,7 @@ async fn topk(
     let TopkBody { user, items, k, policy, seed, min_epoch } = body;
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
     let ranking = node.predictor.topk(&request).await?;
-    Ok(Json(TopkReply {
+    Ok(Answer(TopkReply {
         decision_id: ranking.decision_id,
         logged: ranking.logged,
         user: request.user,
