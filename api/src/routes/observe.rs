@@ -100,7 +100,7 @@ impl ObserveReply {
             sequence: 3456,
             observation_id: body.observation_id.unwrap_or_else(made),
             duplicate: false,
-            predicted: Some(3.141_592_7),
+            predicted: Some(3.870_592_7),
         }
     }
 }

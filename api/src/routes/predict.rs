@@ -48,7 +48,7 @@ pub struct Score {
 impl Score {
     /// Any score of `item`.
     fn example(item: ItemId) -> Self {
-        Self { item, score: 3.141_592_7, std_error: 0.271_828_2, label_std: 0.757_872_1, known: true }
+        Self { item, score: 3.870_592_7, std_error: 0.271_828_2, label_std: 0.757_872_1, known: true }
     }
 }
 

@@ -90,7 +90,7 @@ impl TopkReply {
     pub fn example(body: TopkBody) -> Self {
         let slot = |item| Slot {
             item,
-            score: 3.141_592_7,
+            score: 3.870_592_7,
             std_error: 0.271_828_2,
             label_std: 0.757_872_1,
             propensity: Some(1.0),
