@@ -70,7 +70,7 @@ impl Default for Limits {
             items_per_request: 10_000,
             requests: 1024,
             request_timeout: Duration::from_secs(30),
-            observations_in_flight: 1024,
+            observations_in_flight: 4096,
             models: 100,
         }
     }

@@ -1,7 +1,7 @@
 //! What handlers take from a request, with errors that name the field.
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use celeris_model::{ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
 use serde::de::DeserializeOwned;
@@ -20,6 +20,10 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     // Serde would read an array as fields in their order, which no client was promised.
     if text.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::invalid("expected an object, got an array"));
+    }
+    // Keeping track of the path costs as much as parsing, and only an error needs it.
+    if let Ok(value) = serde_json::from_slice(text) {
+        return Ok(value);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
@@ -85,8 +89,9 @@ impl<S: Send + Sync> FromRequestParts<S> for InModel {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let texts: std::collections::HashMap<String, String> = path_texts(parts, state).await?;
-        model_name(texts.get("model").map_or("", String::as_str)).map(Self)
+        let texts = RawPathParams::from_request_parts(parts, state).await;
+        let texts = texts.map_err(|rejection| ApiError::not_found(rejection.body_text()))?;
+        model_name(texts.iter().find(|(name, _)| *name == "model").map_or("", |(_, text)| text)).map(Self)
     }
 }
 

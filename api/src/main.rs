@@ -1,5 +1,6 @@
 //! The `celeris` binary: the command line, and the one place where the rooms are wired into a node.
 
+mod answer;
 mod bench;
 mod cli;
 mod config;
@@ -10,6 +11,7 @@ mod node;
 mod routes;
 mod server;
 mod state;
+mod times;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::cli::Failure;
 use crate::config::Config;
-use crate::state::Node;
+use crate::state::{Node, Rooms};
 
 /// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
 const REQUEST_SECONDS: [f64; 14] =
@@ -59,14 +59,14 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     tokio::spawn(keep_up(metrics.clone()));
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
-    Ok(Node {
+    Ok(Node::new(Rooms {
         storage,
         predictor,
         manager,
         sealer,
         segments_rewritten_within: config.sealing.enabled.then_some(2 * config.sealing.interval),
-        limits: Arc::new(config.limits.clone()),
+        limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         metrics,
-    })
+    }))
 }

@@ -6,6 +6,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
@@ -15,6 +16,10 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::error::ApiError;
 use crate::routes;
 use crate::state::Node;
+use crate::times;
+
+/// Where the paths begin that are bounded.
+const API: &str = "/v1/";
 
 /// The description of the API, to which every route adds itself.
 #[derive(OpenApi)]
@@ -38,12 +43,9 @@ pub fn router(node: Node) -> Router {
         .merge(routes::jobs::router())
         .split_for_parts();
     let body_max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
-    let limited = api
-        .layer(DefaultBodyLimit::max(body_max))
-        .layer(middleware::from_fn_with_state(node.clone(), bound))
-        .layer(CatchPanicLayer::custom(|_panic: Box<dyn std::any::Any + Send>| {
-            ApiError::internal("a handler panicked").into_response()
-        }));
+    let limited = api.layer(DefaultBodyLimit::max(body_max)).layer(CatchPanicLayer::custom(
+        |_panic: Box<dyn std::any::Any + Send>| ApiError::internal("a handler panicked").into_response(),
+    ));
     let (health, health_description) = routes::health::router().split_for_parts();
     let mut description = description;
     description.merge(health_description);
@@ -54,12 +56,25 @@ pub fn router(node: Node) -> Router {
         .merge(SwaggerUi::new("/docs").url("/openapi.json", description))
         .fallback(|| async { ApiError::not_found("no such path; GET /openapi.json lists them") })
         .method_not_allowed_fallback(|| async { ApiError::method("GET /openapi.json lists what each path takes") })
-        .layer(middleware::from_fn(measure))
+        .layer(middleware::from_fn_with_state(node.clone(), attend))
         .with_state(node)
 }
 
-/// Bounds how many requests are under way, and how long each may take.
-async fn bound(State(node): State<Node>, request: Request, next: Next) -> Response {
+/// Counts and times every request by its route, and bounds how many of the API's are under way and how long each takes.
+async fn attend(State(node): State<Node>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let bounded = request.uri().path().starts_with(API);
+    let response = if bounded { bound(&node, request, next).await } else { next.run(request).await };
+    let elapsed = started.elapsed();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    tracing::debug!(%method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
+    times::record(&method, route, response.status(), elapsed);
+    response
+}
+
+async fn bound(node: &Node, request: Request, next: Next) -> Response {
     let Ok(_permit) = node.permits.try_acquire() else {
         metrics::counter!("celeris_http_rejected_total").increment(1);
         return ApiError::unavailable("too many requests are under way on this node; try again").into_response();
@@ -73,20 +88,6 @@ async fn bound(State(node): State<Node>, request: Request, next: Next) -> Respon
     }
 }
 
-/// Counts and times every request by its route.
-async fn measure(request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let method = request.method().to_string();
-    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
-    let response = next.run(request).await;
-    let elapsed = started.elapsed();
-    let status = response.status();
-    tracing::debug!(%method, route, status = status.as_u16(), elapsed_us = elapsed.as_micros(), "request");
-    let labels = [("method", method), ("route", route), ("status", status.as_str().to_owned())];
-    metrics::histogram!("celeris_http_request_seconds", &labels).record(elapsed.as_secs_f64());
-    response
-}
-
 /// Serves until `shutdown` is done, then lets requests under way end, for a bounded time. The caller owns the socket.
 ///
 /// # Errors
@@ -98,6 +99,12 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let listener = listener.tap_io(|stream| {
+        // An answer that waits for the client's acknowledgement of the one before is a late one.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection keeps its delay");
+        }
+    });
     let graceful = axum::serve(listener, router(node)).with_graceful_shutdown(async move {
         shutdown.await;
         // The receiver lives as long as the server does.

@@ -1,5 +1,6 @@
 //! What every handler shares.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,27 @@ use tokio::sync::Semaphore;
 
 use crate::config::Limits;
 
-/// A node: its rooms, wired.
+/// A node: its rooms, wired. Every request clones it more than once, so that it is one pointer.
 #[derive(Clone)]
-pub struct Node {
+pub struct Node(Arc<Rooms>);
+
+impl Node {
+    /// A node of these rooms.
+    pub fn new(rooms: Rooms) -> Self {
+        Self(Arc::new(rooms))
+    }
+}
+
+impl Deref for Node {
+    type Target = Rooms;
+
+    fn deref(&self) -> &Rooms {
+        &self.0
+    }
+}
+
+/// The rooms of a node.
+pub struct Rooms {
     /// The storage layer.
     pub storage: Storage,
     /// The local state that answers requests.
@@ -25,7 +44,7 @@ pub struct Node {
     /// Within what time segments are rewritten from which something was forgotten; `None` where nothing is sealed.
     pub segments_rewritten_within: Option<Duration>,
     /// The bounds of requests.
-    pub limits: Arc<Limits>,
+    pub limits: Limits,
     /// One permit for every request that may be under way.
     pub permits: Arc<Semaphore>,
     /// Renders the metrics of the process.

@@ -114,8 +114,8 @@ const HOW: &str = "\
   [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer before
   it asks again; latencies are kept by hdrhistogram. Node and bare handler take turns in rounds of half a second, so that
   both see the same machine; the rate is the median round's, the p99 is over all rounds. On few cores the load generator
-  and the server share them, on both sides alike. `ndjson` is one stream over 10,000 warm users that have 20 observations
-  each and get 10 more, with given ids of 32 characters.
+  and the server share them, on both sides alike. `ndjson` is a stream over 10,000 warm users that have 32 observations
+  each and, in two streams, get 32 more, with given ids of 32 characters; the solve that is due at 64 is in the figure.
 - **bytes**: RocksDB's count of bytes written to the write-ahead log, and the sorted files that the node leaves when it
   stops, by observation.
 - **size**: 20,000 users with 20 observations each at `d = 50`, ids given: what `celeris estimate-size` says against the

@@ -1,6 +1,5 @@
 //! Point predictions.
 
-use axum::Json;
 use axum::extract::State;
 use celeris_model::{ItemId, Loss, UserEpoch, UserId};
 use celeris_predictor::{PredictRequest, Predictions, Scored};
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
 use crate::state::Node;
@@ -51,7 +51,7 @@ pub struct Score {
 impl Score {
     /// Any score of `item`.
     fn example(item: ItemId) -> Self {
-        let (score, std_error, label_std) = (3.141_592_7, 0.271_828_2, 0.757_872_1);
+        let (score, std_error, label_std) = (3.870_592_7, 0.271_828_2, 0.757_872_1);
         Self { item, score, std_error, label_std, probability: None, known: true }
     }
 
@@ -114,7 +114,7 @@ async fn predict(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<PredictBody>,
-) -> Result<Json<PredictReply>, ApiError> {
+) -> Result<Answer<PredictReply>, ApiError> {
     let items = match (body.item, body.items) {
         (Some(item), None) => vec![item],
         (None, Some(items)) => items,
@@ -126,5 +126,5 @@ async fn predict(
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
     let Predictions { version, user_epoch, cold, scores } = node.predictor.predict(&request).await?;
     let scores = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
-    Ok(Json(PredictReply { user: request.user, version: version.0, user_epoch: user_epoch.0, cold, scores }))
+    Ok(Answer(PredictReply { user: request.user, version: version.0, user_epoch: user_epoch.0, cold, scores }))
 }

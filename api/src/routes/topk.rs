@@ -1,6 +1,5 @@
 //! Rankings of given items.
 
-use axum::Json;
 use axum::extract::State;
 use celeris_bandits::PolicySpec;
 use celeris_model::{DecisionId, ItemId, Loss, UserEpoch, UserId};
@@ -10,6 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
 use crate::routes::predict::check_count;
@@ -94,7 +94,7 @@ impl TopkReply {
     pub fn example(body: TopkBody) -> Self {
         let slot = |item| Slot {
             item,
-            score: 3.141_592_7,
+            score: 3.870_592_7,
             std_error: 0.271_828_2,
             label_std: 0.757_872_1,
             probability: None,
@@ -129,7 +129,7 @@ async fn topk(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<TopkBody>,
-) -> Result<Json<TopkReply>, ApiError> {
+) -> Result<Answer<TopkReply>, ApiError> {
     check_count(&node, "items", body.items.len())?;
     if body.k == 0 {
         return Err(ApiError::invalid("k: must be at least 1"));
@@ -138,7 +138,7 @@ async fn topk(
     let loss = node.predictor.active(&model)?.learning.loss();
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
     let ranking = node.predictor.topk(&request).await?;
-    Ok(Json(TopkReply {
+    Ok(Answer(TopkReply {
         decision_id: ranking.decision_id,
         logged: ranking.logged,
         user: request.user,

@@ -1,0 +1,108 @@
+//! Every bench runs, and prints one JSON object in the form that programs rely on.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use celeris_tests::binary;
+use serde_json::Value;
+
+/// Runs a bench in its quick form and answers its rows by name.
+#[track_caller]
+fn rows(bench: &str) -> Vec<(String, Value)> {
+    let finished = binary::run(["bench", bench, "--quick", "--json"]);
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report["bench"], bench);
+    assert!(report["machine"]["cores"].as_u64().unwrap() >= 1);
+    for field in ["cpu", "instruction_set", "os"] {
+        assert!(!report["machine"][field].as_str().unwrap().is_empty(), "{field}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter().map(|row| (row["case"].as_str().unwrap().to_owned(), row.clone())).collect()
+}
+
+/// Checks that the cases are there, that figures are positive and that a ratio is ours by the baseline's.
+#[track_caller]
+fn assert_cases(bench: &str, cases: &[&str]) {
+    let rows = rows(bench);
+    for case in cases {
+        assert!(rows.iter().any(|(name, _)| name == case), "no case {case} in {rows:?}");
+    }
+    for (case, row) in &rows {
+        assert!(!row["unit"].as_str().unwrap().is_empty(), "{case}");
+        let (ours, baseline) = (row["ours"].as_f64(), row["baseline"].as_f64());
+        assert!(ours.is_none_or(|ours| ours >= 0.0), "{row}");
+        let expected =
+            ours.zip(baseline).filter(|(_, baseline)| *baseline > 0.0).map(|(ours, baseline)| ours / baseline);
+        match (row["ratio"].as_f64(), expected) {
+            // Figures are printed so that they read back as they were.
+            (Some(ratio), Some(expected)) => assert!((ratio - expected).abs() <= 1e-12 * expected.abs(), "{row}"),
+            (ratio, expected) => assert_eq!(ratio, expected, "{row}"),
+        }
+    }
+}
+
+#[test]
+fn update_is_compared_with_solving_again_and_with_a_pass() {
+    let cases: Vec<String> = [10, 20, 50, 100, 128, 200, 512]
+        .iter()
+        .flat_map(|dim| [format!("resolve/d={dim}"), format!("pass/d={dim}")])
+        .collect();
+    assert_cases("update", &cases.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn topk_is_measured_by_items_catalogue_policy_and_cache() {
+    assert_cases(
+        "topk",
+        &[
+            "greedy/n=1000/d=50",
+            "uncertainty/n=1000/d=50",
+            "greedy/n=1000/d=50/p99",
+            "greedy/n=1000/d=50/catalogue=1000000",
+            "uncertainty/n=1000/d=50/catalogue=1000000",
+            "linear/greedy",
+            "lookup/d=50",
+            "zipf/budget=10%/users",
+            "zipf/budget=10%/predictions",
+        ],
+    );
+}
+
+#[test]
+fn serving_is_compared_with_a_bare_handler() {
+    assert_cases("serve", &["predict", "predict/p99", "topk/n=100", "topk/n=100/p99"]);
+}
+
+#[test]
+fn observing_is_compared_with_a_bare_handler() {
+    assert_cases("observe", &["http/c=1", "http/c=2", "http/c=64", "ndjson", "bytes/id=none", "bytes/id=32"]);
+}
+
+#[test]
+fn estimates_are_compared_with_a_loaded_node() {
+    assert_cases("size", &["estimate/memory", "estimate/disk"]);
+}
+
+#[test]
+fn figures_are_drawn_where_documents_are_asked_for() {
+    let docs = tempfile::tempdir().unwrap();
+    let finished = binary::run(["bench", "update", "--quick", "--docs", docs.path().to_str().unwrap()]);
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let figure = std::fs::read_to_string(docs.path().join("benchmarks/update-latency.svg")).unwrap();
+    assert!(figure.starts_with("<svg") && figure.contains("normal equations"), "{figure}");
+}
+
+#[test]
+fn sizes_grow_with_what_is_planned() {
+    let memory = |users: &str, dim: &str| {
+        let finished = binary::run(["estimate-size", "--users", users, "--dim", dim, "--history", "20", "--json"]);
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        let estimate: Value = serde_json::from_str(&finished.stdout).unwrap();
+        estimate["memory"]["all_users"].as_f64().unwrap()
+    };
+    let (small, more_users, larger) = (memory("1000", "16"), memory("2000", "16"), memory("1000", "32"));
+    // The sample is the same or nearly so: twice the users take twice the bytes, but for rounding to whole entries.
+    assert!((more_users / small - 2.0).abs() < 0.1, "{small} {more_users}");
+    assert!(larger > 1.5 * small, "{small} {larger}");
+    let refused = binary::run(["estimate-size", "--users", "0", "--dim", "16", "--history", "20"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+}
