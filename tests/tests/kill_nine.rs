@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use celeris_tests::scene::{any_item, any_label, create_model};
 use celeris_tests::{ModelClient, Node};
@@ -11,8 +13,17 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Acknowledgements after which the node is killed, round by round.
-const KILLS_AFTER: [std::ops::Range<usize>; 3] = [20..120, 150..400, 300..600];
+/// Acknowledgements after which the node is killed, in turn.
+const KILLS_AFTER: [Range<usize>; 3] = [20..120, 150..400, 300..600];
+
+/// How often the node is killed, unless [`ROUNDS_VARIABLE`] says otherwise.
+const ROUNDS: usize = 3;
+
+/// For long runs by hand: `CELERIS_KILL_ROUNDS=200 cargo test --release --workspace --test kill_nine -- --nocapture`.
+const ROUNDS_VARIABLE: &str = "CELERIS_KILL_ROUNDS";
+
+/// Rounds on one data directory. Every round reads everything back, so long runs begin anew now and then.
+const ROUNDS_A_DIRECTORY: usize = 10;
 
 /// How a client sends its observations.
 #[derive(Clone, Copy, PartialEq)]
@@ -64,18 +75,31 @@ enum News {
 
 #[test]
 fn every_acknowledged_observation_survives_exactly_once() {
-    let dir = tempfile::tempdir().unwrap();
+    let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     let mut random = ChaCha8Rng::seed_from_u64(9);
+    let mut recoveries = Vec::new();
+    for first in (0..rounds).step_by(ROUNDS_A_DIRECTORY) {
+        kill_again_and_again(first..rounds.min(first + ROUNDS_A_DIRECTORY), &mut random, &mut recoveries);
+    }
+    recoveries.sort();
+    println!("killed {rounds} times; ready again within {:?} at most", recoveries.last().unwrap());
+}
+
+fn kill_again_and_again(rounds: Range<usize>, random: &mut ChaCha8Rng, recoveries: &mut Vec<Duration>) {
+    let dir = tempfile::tempdir().unwrap();
     let mut told = Told::default();
     {
         let node = Node::serve(dir.path());
         create_model(&node.client(), "films", 1);
         node.kill_hard();
     }
-    for (round, kill_after) in KILLS_AFTER.into_iter().enumerate() {
+    for round in rounds {
         let node = Node::serve(dir.path());
+        let kill_after = KILLS_AFTER[round % KILLS_AFTER.len()].clone();
         storm(node, round, random.random_range(kill_after), &mut told);
+        let killed = Instant::now();
         let node = Node::serve(dir.path());
+        recoveries.push(killed.elapsed());
         let films = node.model("films");
         assert_there_once(&films, &told);
         send_again(&films, &mut told);

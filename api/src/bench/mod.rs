@@ -11,6 +11,7 @@ mod docs;
 pub mod estimate;
 mod load;
 mod machine;
+mod memory;
 mod ndjson;
 mod observe;
 mod plot;
@@ -62,11 +63,13 @@ pub enum Bench {
     Serve,
     /// What `estimate-size` says against what a loaded node takes.
     Size,
+    /// A million users on a node whose memory holds few of them. Takes some ten minutes and 5 GB of disk.
+    Memory,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 5] = [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size];
+    pub const ALL: [Self; 6] = [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size, Self::Memory];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -77,6 +80,7 @@ impl Bench {
             Self::Observe => "observe",
             Self::Serve => "serve",
             Self::Size => "size",
+            Self::Memory => "memory",
         }
     }
 
@@ -92,6 +96,7 @@ impl Bench {
             Self::Observe => observe::run(settings),
             Self::Serve => serve::run(settings),
             Self::Size => size::run(settings),
+            Self::Memory => memory::run(settings),
         }
     }
 }

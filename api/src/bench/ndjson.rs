@@ -1,6 +1,7 @@
 //! One NDJSON stream of observations, answers read while the lines are still being sent.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::time::Instant;
 
 use celeris_model::ItemId;
@@ -32,11 +33,19 @@ impl Lines {
     /// # Errors
     /// None: invented ids are valid.
     pub fn invent(items: &[ItemId], users: usize, each: usize, ids: Ids, seed: u64) -> Result<Self, Failure> {
+        Self::of_users(items, 0..users, each, ids, seed)
+    }
+
+    /// As [`Lines::invent`], of the users with these numbers.
+    ///
+    /// # Errors
+    /// None: invented ids are valid.
+    pub fn of_users(items: &[ItemId], users: Range<usize>, each: usize, ids: Ids, seed: u64) -> Result<Self, Failure> {
         use std::io::Write;
         let mut rng = scene::rng(seed);
         let (mut chunks, mut chunk) = (Vec::new(), Vec::with_capacity(CHUNK_BYTES));
-        for number in 0..users * each {
-            let user = scene::user(number % users).map_err(Failure::other)?;
+        for number in 0..users.len() * each {
+            let user = scene::user(users.start + number % users.len()).map_err(Failure::other)?;
             let item = &items[rng.random_range(0..items.len())];
             let label = rng.random_range(1..=10_u8);
             let label = f32::from(label) / 2.0;
@@ -53,7 +62,7 @@ impl Lines {
             }
         }
         chunks.push(chunk.into());
-        Ok(Self { chunks, count: users * each })
+        Ok(Self { chunks, count: users.len() * each })
     }
 
     /// How many there are.

@@ -72,7 +72,16 @@ impl Server {
     /// # Errors
     /// Where it ends before it is ready.
     pub fn node(data_dir: &Path) -> Result<Self, Failure> {
+        Self::node_with(data_dir, &[])
+    }
+
+    /// A node on `data_dir` that is configured by these variables, once it is ready.
+    ///
+    /// # Errors
+    /// As [`Server::node`].
+    pub fn node_with(data_dir: &Path, configuration: &[(&str, &str)]) -> Result<Self, Failure> {
         let mut command = this_binary()?;
+        command.envs(configuration.iter().copied());
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
         Self::start(command)
     }

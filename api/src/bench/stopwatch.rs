@@ -1,6 +1,6 @@
 //! Timing code in process.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How long one piece of work takes: the least disturbed of many samples, in seconds.
 ///
@@ -44,6 +44,11 @@ impl Durations {
         let result = work();
         self.0.push(started.elapsed().as_secs_f64());
         result
+    }
+
+    /// Takes in a duration measured elsewhere.
+    pub fn add(&mut self, duration: Duration) {
+        self.0.push(duration.as_secs_f64());
     }
 
     /// The duration, in microseconds, that a share `quantile` of them does not exceed; not a number where there are none.

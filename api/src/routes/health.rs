@@ -35,6 +35,9 @@ async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
     metrics::counter!("celeris_log_commits_total").absolute(log.commits);
     metrics::counter!("celeris_log_records_total").absolute(log.records);
     metrics::counter!("celeris_log_bytes_total").absolute(log.bytes);
+    let written = node.storage.bytes_written();
+    metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
+    metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
     metrics::counter!("celeris_decisions_dropped_total").absolute(node.storage.decisions_dropped());
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
