@@ -8,11 +8,10 @@
 //! taken anew over the whole history up to [`CHECKPOINT_EVERY`] observations, and then over each further block of so many
 //! with the approximation at the block before as its prior.
 
-use nalgebra::{Cholesky, DVector, Dyn};
-
 use crate::error::ModelError;
+use crate::kernel;
 use crate::learning::{HalfLife, Learning, Loss};
-use crate::linear::{cholesky, norm_inf};
+use crate::linear::norm_inf;
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::History;
@@ -39,6 +38,9 @@ pub fn last_checkpoint(observations: u64) -> u64 {
         observations.checked_ilog2().map_or(0, |exponent| 1 << exponent)
     }
 }
+
+/// What can only come of sums that have overflowed.
+const NOT_DEFINITE: ModelError = ModelError::NotPositiveDefinite { what: "the user's Gram matrix" };
 
 /// A history in `f64`, in sequence order: the Gaussian that its likelihood is, or is approximated by. Under squared and
 /// implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, see
@@ -132,18 +134,12 @@ impl GramSums {
     }
 
     /// Adds an example of this curvature and slope around `w0 + delta`, where `x·delta` is `shift`.
-    fn add(&mut self, features: &[f32], curvature: f64, slope: f64, shift: f64) {
+    fn add(&mut self, features: &[f64], curvature: f64, slope: f64, shift: f64) {
         let pull = slope + curvature * shift;
-        let mut rows = self.gram.as_mut_slice();
-        for (i, x_i) in features.iter().enumerate() {
-            let (row, rest) = rows.split_at_mut(i + 1);
-            let scaled = curvature * f64::from(*x_i);
-            self.moment[i] += pull * f64::from(*x_i);
-            for (sum, x_j) in row.iter_mut().zip(features) {
-                *sum += scaled * f64::from(*x_j);
-            }
-            rows = rest;
+        for (sum, x) in self.moment.iter_mut().zip(features) {
+            *sum += pull * x;
         }
+        kernel::add_outer(&mut self.gram, features, curvature);
     }
 
     /// `A = Lambda + gram`, row-major.
@@ -160,12 +156,6 @@ impl GramSums {
         a
     }
 
-    fn factor(&self, a: &[f64], dim: usize) -> Result<(Cholesky<f64, Dyn>, DVector<f64>), ModelError> {
-        let factor = cholesky(a, dim).ok_or(ModelError::NotPositiveDefinite { what: "the user's Gram matrix" })?;
-        let correction = factor.solve(&DVector::from_column_slice(&self.moment));
-        Ok((factor, correction))
-    }
-
     /// `A = Lambda + gram`, `w = w0 + A^-1 moment`.
     ///
     /// # Errors
@@ -173,15 +163,14 @@ impl GramSums {
     pub(crate) fn solve(&self, prior: &Prior) -> Result<Solution, ModelError> {
         let dim = prior.dim();
         let a = self.precision(prior);
-        let (factor, correction) = self.factor(&a, dim)?;
-        let weights = prior.mean().iter().zip(correction.iter()).map(|(w0, delta)| w0 + delta).collect();
-        let mut gram_inverse = factor.inverse().as_slice().to_vec();
-        for i in 0..dim {
-            for j in 0..i {
-                gram_inverse[i * dim + j] = gram_inverse[j * dim + i];
-            }
-        }
         let gram_norm = norm_inf(&a, dim);
+        let mut gram_inverse = a;
+        if !kernel::invert(&mut gram_inverse, dim) {
+            return Err(NOT_DEFINITE);
+        }
+        let correction = |row: &[f64]| row.iter().zip(&self.moment).map(|(entry, moment)| entry * moment).sum::<f64>();
+        let weights =
+            prior.mean().iter().zip(gram_inverse.chunks_exact(dim)).map(|(w0, row)| w0 + correction(row)).collect();
         let inverse_norm = norm_inf(&gram_inverse, dim);
         Ok(Solution { weights, gram_inverse, gram_norm, inverse_norm })
     }
@@ -203,6 +192,7 @@ impl<H: History + ?Sized> Block<'_, H> {
     fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
         let prior = self.learning.prior();
         let mut value = 0.0;
+        let mut features = vec![0.0; prior.dim()];
         for index in self.start..self.end {
             let example = self.history.example(index);
             debug_assert_eq!(example.features.len(), prior.dim());
@@ -212,12 +202,13 @@ impl<H: History + ?Sized> Block<'_, H> {
                 continue;
             }
             let (mut expected, mut shift) = (0.0, 0.0);
-            for ((w0, change), x) in prior.mean().iter().zip(delta).zip(example.features) {
-                expected += w0 * f64::from(*x);
-                shift += change * f64::from(*x);
+            for (index, x) in example.features.iter().map(|x| f64::from(*x)).enumerate() {
+                features[index] = x;
+                expected += prior.mean()[index] * x;
+                shift += delta[index] * x;
             }
             let local = lesson.local(expected + shift);
-            sums.add(example.features, weight * local.curvature, weight * local.slope, shift);
+            sums.add(&features, weight * local.curvature, weight * local.slope, shift);
             value += weight * local.value;
         }
         value

@@ -187,8 +187,7 @@ impl UserModel {
     }
 
     fn gram_norm_with(&self, learning: &Learning, example: &Example) -> f64 {
-        let length: f64 = example.features.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-        self.gram_norm + learning.lesson(example).curvature_max() * length
+        self.gram_norm + learning.lesson(example).curvature_max() * squared_length_max(example.features)
     }
 
     fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
@@ -374,6 +373,16 @@ fn round(value: f64) -> f32 {
     <f32 as crate::linear::Real>::from_f64(value)
 }
 
+/// An upper bound of `x·x`, above it by no more than rounding.
+fn squared_length_max(features: &[f32]) -> f64 {
+    let square = kernel::dot(features, features);
+    if square.is_finite() {
+        f64::from(square) * (1.0 + features.len() as f64 * f64::from(f32::EPSILON))
+    } else {
+        features.iter().map(|x| f64::from(*x) * f64::from(*x)).sum()
+    }
+}
+
 fn check(learning: &Learning, example: &Example) -> Result<(), ModelError> {
     if example.features.len() != learning.dim() {
         return Err(ModelError::DimMismatch {
@@ -382,7 +391,9 @@ fn check(learning: &Learning, example: &Example) -> Result<(), ModelError> {
             received: example.features.len(),
         });
     }
-    if !example.features.iter().all(|x| x.is_finite()) {
+    // A finite square tells at once that all are.
+    let square = kernel::dot(example.features, example.features);
+    if !square.is_finite() && !example.features.iter().all(|x| x.is_finite()) {
         return Err(ModelError::NonFinite { what: "features" });
     }
     if !(example.label.is_finite() && example.offset.is_finite() && example.weight.is_finite()) {

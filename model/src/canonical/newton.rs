@@ -1,7 +1,10 @@
 //! The mode of a posterior whose likelihood is not Gaussian, by iterated reweighting.
 
-use crate::canonical::{Block, GramSums};
+use nalgebra::DVector;
+
+use crate::canonical::{Block, GramSums, NOT_DEFINITE};
 use crate::error::ModelError;
+use crate::linear::cholesky;
 use crate::prior::Prior;
 use crate::user_model::History;
 
@@ -90,7 +93,7 @@ impl Point {
 impl GramSums {
     /// `w - w0` at the mode.
     fn mode(&self, prior: &Prior) -> Result<Vec<f64>, ModelError> {
-        let (_, correction) = self.factor(&self.precision(prior), prior.dim())?;
-        Ok(correction.as_slice().to_vec())
+        let factor = cholesky(&self.precision(prior), prior.dim()).ok_or(NOT_DEFINITE)?;
+        Ok(factor.solve(&DVector::from_column_slice(&self.moment)).as_slice().to_vec())
     }
 }

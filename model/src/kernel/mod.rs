@@ -1,4 +1,5 @@
-//! The inner loops of learning and scoring in `f32`, for the widest vectors that the processor has.
+//! The inner loops of learning and scoring, for the widest vectors that the processor has: steps and scores in `f32`,
+//! the solve in `f64`.
 //!
 //! One instruction set is chosen when first asked for and kept: equal inputs give equal bits for the life of the process
 //! and on every processor with the same choice. Between instruction sets, results differ by rounding only: of a sum of
@@ -97,6 +98,8 @@ impl InstructionSet {
     per_instruction_set!(dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS], dots, 8);
     per_instruction_set!(quadratic(matrix: &[f32], rows: &[&[f32]; 1], dim: usize) -> [f32; 1], quadratics, 1);
     per_instruction_set!(quadratics(matrix: &[f32], rows: &[&[f32]; ROWS], dim: usize) -> [f32; ROWS], quadratics, 8);
+    per_instruction_set!(invert(matrix: &mut [f64], scratch: &mut [f64]) -> bool, invert);
+    per_instruction_set!(add_outer(triangle: &mut [f64], vector: &[f64], scale: f64) -> (), add_outer);
     per_instruction_set!(pass(entries: &mut [f32], value: f32) -> (), pass);
 }
 
@@ -157,4 +160,17 @@ pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
     let dim = rows[0].len();
     assert!(matrix.len() == dim * dim && rows.iter().all(|row| row.len() == dim), "a square matrix");
     InstructionSet::chosen().quadratics(matrix, rows, dim)
+}
+
+/// Replaces a symmetric positive definite row-major matrix of `dim x dim` by its inverse, exactly symmetric again; `false`
+/// where it is not positive definite, and then of no use.
+pub(crate) fn invert(matrix: &mut [f64], dim: usize) -> bool {
+    assert!(matrix.len() == dim * dim, "a square matrix");
+    InstructionSet::chosen().invert(matrix, &mut vec![0.0; dim])
+}
+
+/// Adds `scale * vector vector^T` to a lower triangle that is stored row by row.
+pub(crate) fn add_outer(triangle: &mut [f64], vector: &[f64], scale: f64) {
+    assert!(triangle.len() == vector.len() * (vector.len() + 1) / 2, "a triangle with its diagonal");
+    InstructionSet::chosen().add_outer(triangle, vector, scale);
 }

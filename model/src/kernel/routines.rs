@@ -246,3 +246,54 @@ pub(super) unsafe fn pass<S: Simd>(entries: &mut [f32], value: f32) {
         *entry += value;
     }
 }
+
+/// Replaces a symmetric positive definite `f64` matrix by its inverse; `false` where a pivot shows that it is none, and
+/// the matrix is then of no use. `scratch` has `dim` values.
+///
+/// Gauss-Jordan elimination as `dim` rank-one steps (the sweep operator of Beaton 1964), which runs along whole rows: for
+/// a positive definite matrix it needs no pivoting and is as accurate as Cholesky's factor (Higham, "Accuracy and
+/// Stability of Numerical Algorithms", 2002, section 14.4). Each step subtracts a product of two scaled entries, which
+/// keeps the matrix exactly symmetric.
+#[inline(always)]
+pub(super) unsafe fn invert<S: Simd>(matrix: &mut [f64], scratch: &mut [f64]) -> bool {
+    let dim = scratch.len();
+    for k in 0..dim {
+        let pivot = matrix[k * dim + k];
+        if !(pivot.is_finite() && pivot > 0.0) {
+            return false;
+        }
+        let root = pivot.sqrt();
+        for (scaled, entry) in scratch.iter_mut().zip(&matrix[k * dim..(k + 1) * dim]) {
+            *scaled = *entry / root;
+        }
+        for (row, scale) in matrix.chunks_exact_mut(dim).zip(scratch.iter()) {
+            for (entry, scaled) in row.iter_mut().zip(scratch.iter()) {
+                *entry -= *scale * *scaled;
+            }
+        }
+        for (index, scaled) in scratch.iter().enumerate() {
+            let swept = *scaled / root;
+            matrix[k * dim + index] = swept;
+            matrix[index * dim + k] = swept;
+        }
+        matrix[k * dim + k] = -1.0 / pivot;
+    }
+    for entry in matrix {
+        *entry = -*entry;
+    }
+    true
+}
+
+/// Adds `scale * vector vector^T` to a lower triangle that is stored row by row.
+#[inline(always)]
+pub(super) unsafe fn add_outer<S: Simd>(triangle: &mut [f64], vector: &[f64], scale: f64) {
+    let mut rest = triangle;
+    for (index, entry) in vector.iter().enumerate() {
+        let (row, below) = rest.split_at_mut(index + 1);
+        let scaled = scale * entry;
+        for (sum, other) in row.iter_mut().zip(vector) {
+            *sum += scaled * other;
+        }
+        rest = below;
+    }
+}

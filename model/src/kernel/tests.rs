@@ -106,3 +106,26 @@ fn a_pass_keeps_every_entry() {
         }
     }
 }
+
+#[test]
+fn every_instruction_set_inverts_and_sums_the_same_way() {
+    for set in InstructionSet::available() {
+        let mut rng = ChaCha8Rng::seed_from_u64(4);
+        for dim in [1, 2, 7, 16, 33, 50] {
+            let mut triangle = vec![0.0; dim * (dim + 1) / 2];
+            for _ in 0..3 * dim {
+                let vector: Vec<f64> = (0..dim).map(|_| rng.random_range(-1.0..1.0)).collect();
+                set.add_outer(&mut triangle, &vector, rng.random_range(0.1..1.0));
+            }
+            let entry = |i: usize, j: usize| triangle[i.max(j) * (i.max(j) + 1) / 2 + i.min(j)];
+            let matrix = nalgebra::DMatrix::from_fn(dim, dim, |i, j| entry(i, j) + f64::from(u8::from(i == j)));
+            let mut inverse = matrix.as_slice().to_vec();
+            assert!(set.invert(&mut inverse, &mut vec![0.0; dim]));
+            let ours = nalgebra::DMatrix::from_vec(dim, dim, inverse);
+            let left = (&matrix * &ours - nalgebra::DMatrix::identity(dim, dim)).norm();
+            assert!(left <= 1e-12 * dim as f64, "{set:?} at {dim}: {left:e}");
+            assert!((0..dim).all(|i| (0..i).all(|j| ours[(i, j)].to_bits() == ours[(j, i)].to_bits())));
+            assert!(!set.invert(&mut vec![-1.0; dim * dim], &mut vec![0.0; dim]), "{set:?} at {dim}");
+        }
+    }
+}
