@@ -1,5 +1,7 @@
 //! One user's weights: a Gaussian posterior that every observation advances.
 
+use xxhash_rust::xxh3::Xxh3;
+
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
 use crate::kernel;
@@ -224,6 +226,18 @@ impl UserModel {
     #[must_use]
     pub fn is_double(&self) -> bool {
         matches!(self.posterior, Posterior::Double(_))
+    }
+
+    /// A hash of all that the state answers with: the count of observations, and every bit of weights and `A^-1`. Two
+    /// states of equal hash are equal, as far as 64 bits can tell.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        hasher.update(&self.observations.to_le_bytes());
+        for entry in self.weights().iter().chain(&self.gram_inverse()) {
+            hasher.update(&entry.to_bits().to_le_bytes());
+        }
+        hasher.digest()
     }
 
     /// The weights `w_u`, length `dim`.

@@ -16,6 +16,8 @@ pub struct UserView {
     pub observations: u64,
     /// The weights `w_u`, length `dim`.
     pub weights: Vec<f64>,
+    /// A hash of the whole state ([`celeris_model::UserModel::hash`]).
+    pub state_hash: u64,
     /// The latest events, newest first.
     pub history: Vec<(Sequence, Record)>,
 }
@@ -39,6 +41,7 @@ impl Predictor {
             user_epoch: snapshot.epoch,
             observations: snapshot.model.observations(),
             weights: snapshot.model.weights(),
+            state_hash: snapshot.model.hash(),
             history,
         })
     }

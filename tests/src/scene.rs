@@ -55,7 +55,7 @@ pub fn any_label(random: &mut ChaCha8Rng) -> f32 {
     f32::from(random.random_range(1_u8..=10)) / 2.0
 }
 
-/// The user's weights as text, which is equal exactly where all bits are.
+/// The user's weights and the hash of the whole state as text, which is equal exactly where all bits are.
 ///
 /// # Panics
 /// Where the node does not tell them.
@@ -64,7 +64,7 @@ pub fn any_label(random: &mut ChaCha8Rng) -> f32 {
 pub fn weights(model: &ModelClient, user: &str) -> String {
     let state: Value = model.user(user, 0);
     assert_eq!(state["weights"].as_array().map(Vec::len), Some(DIM), "{state}");
-    state["weights"].to_string()
+    format!("{} {}", state["state_hash"], state["weights"])
 }
 
 /// Ratings of the data set that [`write_dataset`] writes: few enough to train on within a second.

@@ -62,6 +62,8 @@ pub struct User {
     observations: u64,
     /// The weights `w_u`.
     weights: Vec<f64>,
+    /// A hash of weights and uncertainty, in hexadecimal: equal hashes are states that are equal to the bit.
+    state_hash: String,
     /// The latest events, newest first.
     history: Vec<Event>,
 }
@@ -137,6 +139,7 @@ async fn get(
         cold: view.observations == 0,
         observations: view.observations,
         weights: view.weights,
+        state_hash: format!("{:016x}", view.state_hash),
         history: view.history.into_iter().map(|(sequence, record)| event(&model, sequence, record)).collect(),
     }))
 }
