@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB,
-    DBCompressionType, DBPinnableSlice, DBRecoveryMode, ErrorKind, FlushOptions, LogLevel, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor,
+    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, ErrorKind, FlushOptions, LogLevel,
+    LruCacheOptions, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use crate::error::StorageError;
@@ -16,6 +16,14 @@ use crate::keys::after_prefix;
 /// Memory for what RocksDB has read, shared by the databases of one store.
 pub(crate) type BlockCache = Cache;
 
+/// A cache of this size. Each part is large beside what is put into it.
+pub(crate) fn block_cache(bytes: usize) -> BlockCache {
+    let mut options = LruCacheOptions::default();
+    options.set_capacity(bytes);
+    options.set_num_shard_bits(CACHE_SHARD_BITS);
+    Cache::new_lru_cache_opts(&options)
+}
+
 /// Bytes read ahead when a whole column family is swept.
 const READAHEAD_BYTES: usize = 2 << 20;
 
@@ -23,6 +31,11 @@ const READAHEAD_BYTES: usize = 2 << 20;
 const BLOCK_BYTES: usize = 16 << 10;
 
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
+
+const FILTER_PIECE_BYTES: usize = 16 << 10;
+
+/// The cache is cut into `2^CACHE_SHARD_BITS` parts with a lock each.
+const CACHE_SHARD_BITS: i32 = 4;
 
 /// The filter's share of a write buffer: some 16 bits for each id.
 const MEMTABLE_BLOOM_RATIO: f64 = 0.02;
@@ -370,6 +383,11 @@ fn column_options(column: Column, tuning: &Tuning) -> Result<Options, rocksdb::E
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
     if column.wants_filter() {
         blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+        // In pieces: a whole file's filter takes a megabyte, so that a few of them would push each other out of a part
+        // of the cache, to be read and checked again for every new id.
+        blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        blocks.set_partition_filters(true);
+        blocks.set_metadata_block_size(FILTER_PIECE_BYTES);
     }
     // The committer writes each column in key order: a hint where the last key went spares the search from the top.
     let mut options = Options::default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use celeris_model::StreamName;
 use parking_lot::Mutex;
 
-use crate::database::{Batch, BlockCache, BytesWritten, Column, Database, Durability, Recovery, Tuning};
+use crate::database::{self, Batch, BytesWritten, Column, Database, Durability, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
@@ -48,7 +48,7 @@ impl Storage {
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open(dir.as_ref())?;
         wal_check::check_and_cut(&directory.database())?;
-        let cache = BlockCache::new_lru_cache(options.block_cache_bytes);
+        let cache = database::block_cache(options.block_cache_bytes);
         let tuning = Tuning {
             recovery: Recovery::Refuse,
             cache: &cache,

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use celeris_model::Record;
 use celeris_storage::{Appended, Storage, StorageError, StorageOptions};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use scenario::{append, assert_consistent, log_of, observation, stream, user};
 
 /// A small file system in memory, gone at the end.
@@ -47,10 +49,13 @@ fn options() -> StorageOptions {
 /// Appends and waits until the disk is called full; answers how many were acknowledged.
 async fn fill_up(storage: &Storage, first: u64) -> u64 {
     let mut epoch = first;
+    let mut random = ChaCha8Rng::seed_from_u64(first);
     loop {
         let mut tickets = Vec::new();
         let full = loop {
-            let record = Record { feedback: Some("x".repeat(500)), ..observation(&user("u"), epoch) };
+            // Random, or compression would keep the disk empty.
+            let text = (0..4000).map(|_| random.random_range('!'..='~')).collect();
+            let record = Record { feedback: Some(text), ..observation(&user("u"), epoch) };
             match storage.append(append(record)) {
                 Ok(Appended::New(ticket)) => {
                     epoch += 1;
@@ -62,7 +67,7 @@ async fn fill_up(storage: &Storage, first: u64) -> u64 {
                 }
                 other => panic!("{other:?}"),
             }
-            if tickets.len() == 1000 {
+            if tickets.len() == 400 {
                 break false;
             }
         };

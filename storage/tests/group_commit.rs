@@ -5,7 +5,7 @@ mod scenario;
 
 use celeris_model::Sequence;
 use celeris_storage::{Appended, CommitPosition, Storage, StorageError, StorageOptions};
-use scenario::{append, assert_consistent, new, observation, open, stream, user};
+use scenario::{append, assert_consistent, id, item, new, observation, open, stream, user};
 
 #[tokio::test]
 async fn concurrent_writers_share_syncs() {
@@ -74,6 +74,73 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     }
     assert_eq!(storage.counters().records, accepted.len() as u64);
     assert_consistent(&storage, &stream("films"));
+}
+
+#[tokio::test]
+async fn an_append_waits_for_two_commits_at_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    for writers in [1, 2, 64] {
+        let tasks: Vec<_> = (0..writers)
+            .map(|writer| {
+                let storage = storage.clone();
+                tokio::spawn(async move {
+                    for epoch in 1..=30 {
+                        let name = format!("user-{writer}-of-{writers}");
+                        let before = storage.counters().commits;
+                        let ticket = new(storage.append(append(observation(&user(&name), epoch))).unwrap());
+                        storage.wait_durable(ticket.position()).await.unwrap();
+                        // The one that was under way when it came, its own, and one that has ended since without it
+                        // being told. Waiting for company would show as more.
+                        let waited = storage.counters().commits - before;
+                        assert!((1..=3).contains(&waited), "{waited} commits with {writers} writers");
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+    // A lone append is a commit of its own: nothing waits for a second one.
+    let before = storage.counters();
+    for epoch in 1..=30 {
+        new(storage.append(append(observation(&user("lone"), epoch))).unwrap()).durable().await.unwrap();
+    }
+    assert_eq!(storage.counters().commits - before.commits, 30);
+}
+
+/// Bytes of write-ahead log and flush for each of `count` observations.
+async fn cost(ids: bool, count: u64) -> f64 {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let mut tickets = Vec::new();
+    for n in 0..count {
+        let mut record = observation(&user(&format!("user-{:05}", n % 10_000)), n / 10_000 + 1);
+        record.item = Some(item(&format!("{:06}", n * 7919 % 5000)));
+        record.predictions[0].predicted = (n * 7919 % 1000) as f32 / 777.0;
+        // Half of the digits follow a generator, so that nothing repeats: ids do not compress.
+        let hash =
+            |n: u64| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        record.observation_id = ids.then(|| id(&format!("{:016x}{:016x}", hash(n), hash(n + count))));
+        tickets.push(new(storage.append(append(record)).unwrap()));
+        if tickets.len() == 4096 {
+            for ticket in tickets.drain(..) {
+                ticket.durable().await.unwrap();
+            }
+        }
+    }
+    storage.close().unwrap();
+    let written = storage.bytes_written();
+    (written.wal + written.flush) as f64 / count as f64
+}
+
+#[tokio::test]
+async fn an_observation_costs_few_bytes() {
+    // What the project promises. The first commits of a store cost more, so that a long run is cheaper still.
+    let (without, with) = (cost(false, 50_000).await, cost(true, 50_000).await);
+    assert!(without <= 200.0, "{without} bytes without an id");
+    assert!(with <= 300.0, "{with} bytes with an id of 32 characters");
 }
 
 #[tokio::test]
