@@ -108,6 +108,14 @@ pub enum ManagerError {
         /// What it said.
         source: std::io::Error,
     },
+    /// The disk is nearly full, and what is left is the log's.
+    #[error("{free} bytes are free, and sealing leaves the last {kept} to the log; make room for it to go on")]
+    NoRoomToSeal {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that sealing does not touch.
+        kept: u64,
+    },
     /// A version directory is not sound.
     #[error(transparent)]
     Features(#[from] FeaturesError),

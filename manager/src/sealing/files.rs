@@ -19,6 +19,10 @@ const SEGMENT_SUFFIX: &str = ".parquet";
 /// Files under this ending are being written; readers pass over names that begin with a dot or an underscore.
 const DRAFT_SUFFIX: &str = ".tmp";
 
+/// Sealing stops when less than this is free, or less than one part in [`FREE_SHARE_KEPT`] of a small disk.
+const FREE_BYTES_KEPT: u64 = 1 << 30;
+const FREE_SHARE_KEPT: u64 = 10;
+
 /// What Hive-style readers take for a missing value.
 const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -65,6 +69,14 @@ pub(super) fn publish(folder: &Path, name: &str) -> Result<(), ManagerError> {
 
 pub(super) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(ManagerError::io(dir))
+}
+
+/// Refuses while little space is left: a copy must not take from the log what the log needs to go on.
+pub(super) fn check_room(folder: &Path) -> Result<(), ManagerError> {
+    let disk = rustix::fs::statvfs(folder).map_err(|error| ManagerError::io(folder)(error.into()))?;
+    let (free, whole) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+    let kept = FREE_BYTES_KEPT.min(whole / FREE_SHARE_KEPT);
+    if free < kept { Err(ManagerError::NoRoomToSeal { free, kept }) } else { Ok(()) }
 }
 
 /// Makes a folder and those above it, up to `root`'s parent, durable.

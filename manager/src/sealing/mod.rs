@@ -35,6 +35,9 @@ const NICENESS: i32 = 10;
 /// How often the log is asked how far it is, at most; it answers from memory.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How often the log is asked at the shortest of intervals.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
+
 /// When to seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealingOptions {
@@ -160,7 +163,7 @@ fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
     if let Err(error) = files::remove_unknown_streams(&root, &shared.storage.streams()) {
         tracing::warn!(%error, "cannot remove the sealed segments of deleted streams");
     }
-    let pause = options.interval.min(LOOK_EVERY);
+    let pause = options.interval.clamp(LOOK_EVERY_MIN, LOOK_EVERY);
     loop {
         look(shared, options, &root, started, &mut streams);
         match stopped.recv_timeout(pause) {

@@ -152,8 +152,10 @@ impl StreamSealer {
             Err(Halt::Stopped) => {}
             Err(Halt::Failed(error)) => {
                 self.failures += 1;
-                // Whether the watermark has been replaced or not, only reading it again can tell.
-                self.sealed = None;
+                if !matches!(error, ManagerError::NoRoomToSeal { .. }) {
+                    // Whether the watermark has been replaced or not, only reading it again can tell.
+                    self.sealed = None;
+                }
                 return Err(error);
             }
         }
@@ -161,6 +163,7 @@ impl StreamSealer {
     }
 
     fn attempt(&mut self, stopping: &AtomicBool) -> Result<(), Halt> {
+        files::check_room(self.storage.dir())?;
         let target = self.storage.watermark(&self.stream);
         let sealed = match self.sealed.take() {
             Some(sealed) => sealed,
