@@ -124,9 +124,10 @@ impl IntoResponse for ApiError {
 impl From<StorageError> for ApiError {
     fn from(error: StorageError) -> Self {
         match error {
-            StorageError::Overloaded { .. } | StorageError::Poisoned { .. } | StorageError::Closed => {
-                Self::unavailable(error)
-            }
+            StorageError::Overloaded { .. }
+            | StorageError::StorageFull { .. }
+            | StorageError::Poisoned { .. }
+            | StorageError::Closed => Self::unavailable(error),
             StorageError::ObservationForgotten { .. } => Self::gone(error),
             StorageError::NotAnObservation { .. } => Self::not_found(error),
             StorageError::ReservedId { .. } | StorageError::RecordTooLarge { .. } => Self::invalid(error),
