@@ -42,7 +42,7 @@ impl InstructionSet {
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 available.push(Self::Avx2);
             }
-            if is_x86_feature_detected!("avx512f") {
+            if is_x86_feature_detected!("avx512f") && available.contains(&Self::Avx2) {
                 available.push(Self::Avx512);
             }
         }
@@ -53,6 +53,21 @@ impl InstructionSet {
     fn chosen() -> Self {
         static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
         *CHOSEN.get_or_init(|| Self::available().last().copied().unwrap_or(Self::Portable))
+    }
+}
+
+impl InstructionSet {
+    /// The one for steps over matrices of this dimension.
+    ///
+    /// Where rows are no whole number of 64-byte registers, nearly every one crosses a cache line and costs two accesses;
+    /// of registers half as long half do. Measured at dimension 50 on a Zen 4, AVX2 takes 220 ns where AVX-512 takes 257.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "one set serves all dimensions there"))]
+    fn for_rows(self, dim: usize) -> Self {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 if !dim.is_multiple_of(16) => Self::Avx2,
+            other => other,
+        }
     }
 }
 
@@ -126,7 +141,7 @@ pub fn pass(entries: &mut [f32]) {
 pub(crate) fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
     let dim = vector.len();
     assert!(matrix.len() == dim * dim && weights.len() == dim && out.len() == dim, "shapes of one user's state");
-    InstructionSet::chosen().multiply(matrix, weights, vector, out)
+    InstructionSet::chosen().for_rows(dim).multiply(matrix, weights, vector, out)
 }
 
 /// `weights += step * direction` and `matrix -= gain * direction direction^T`, for `gain >= 0`. The direction serves as
@@ -134,7 +149,7 @@ pub(crate) fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mu
 pub(crate) fn advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [f32], step: f32, gain: f32) {
     let dim = direction.len();
     assert!(matrix.len() == dim * dim && weights.len() == dim, "shapes of one user's state");
-    InstructionSet::chosen().advance(matrix, weights, direction, step, gain);
+    InstructionSet::chosen().for_rows(dim).advance(matrix, weights, direction, step, gain);
 }
 
 /// `left·right`

@@ -34,23 +34,23 @@ pub(super) trait Simd {
 pub(super) struct Portable;
 
 impl Simd for Portable {
-    type Vector = [f32; 8];
-    const LANES: usize = 8;
+    type Vector = [f32; 4];
+    const LANES: usize = 4;
 
     #[inline(always)]
-    unsafe fn splat(value: f32) -> [f32; 8] {
-        [value; 8]
+    unsafe fn splat(value: f32) -> [f32; 4] {
+        [value; 4]
     }
 
     #[inline(always)]
-    unsafe fn load(from: *const f32) -> [f32; 8] {
-        // SAFETY: the caller vouches for 8 values; an array of f32 asks for no more alignment than they have.
-        unsafe { from.cast::<[f32; 8]>().read() }
+    unsafe fn load(from: *const f32) -> [f32; 4] {
+        // SAFETY: the caller vouches for 4 values; an array of f32 asks for no more alignment than they have.
+        unsafe { from.cast::<[f32; 4]>().read() }
     }
 
     #[inline(always)]
-    unsafe fn load_first(from: *const f32, count: usize) -> [f32; 8] {
-        let mut vector = [0.0; 8];
+    unsafe fn load_first(from: *const f32, count: usize) -> [f32; 4] {
+        let mut vector = [0.0; 4];
         for (lane, value) in vector.iter_mut().enumerate().take(count) {
             // SAFETY: the caller vouches for `count` values.
             *value = unsafe { *from.add(lane) };
@@ -59,13 +59,13 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn store(to: *mut f32, vector: [f32; 8]) {
+    unsafe fn store(to: *mut f32, vector: [f32; 4]) {
         // SAFETY: as in `load`.
-        unsafe { to.cast::<[f32; 8]>().write(vector) }
+        unsafe { to.cast::<[f32; 4]>().write(vector) }
     }
 
     #[inline(always)]
-    unsafe fn store_first(to: *mut f32, count: usize, vector: [f32; 8]) {
+    unsafe fn store_first(to: *mut f32, count: usize, vector: [f32; 4]) {
         for (lane, value) in vector.iter().enumerate().take(count) {
             // SAFETY: the caller vouches for `count` values.
             unsafe { *to.add(lane) = *value };
@@ -73,24 +73,24 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn add(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|lane| a[lane] + b[lane])
     }
 
     #[inline(always)]
-    unsafe fn mul_add(a: [f32; 8], b: [f32; 8], sum: [f32; 8]) -> [f32; 8] {
+    unsafe fn mul_add(a: [f32; 4], b: [f32; 4], sum: [f32; 4]) -> [f32; 4] {
         // Not `f32::mul_add`, which is a call of a slow function where the instruction is missing.
         std::array::from_fn(|lane| sum[lane] + a[lane] * b[lane])
     }
 
     #[inline(always)]
-    unsafe fn mul_sub(a: [f32; 8], b: [f32; 8], sum: [f32; 8]) -> [f32; 8] {
+    unsafe fn mul_sub(a: [f32; 4], b: [f32; 4], sum: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|lane| sum[lane] - a[lane] * b[lane])
     }
 
     #[inline(always)]
-    unsafe fn sum(v: [f32; 8]) -> f32 {
-        ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]))
+    unsafe fn sum(v: [f32; 4]) -> f32 {
+        (v[0] + v[2]) + (v[1] + v[3])
     }
 }
 
