@@ -88,3 +88,27 @@ fn an_amendment_has_the_segment_of_its_target_written_anew_and_no_other() {
     assert_eq!(status.rewrites, 1);
     assert!(untouched.is_disjoint(&files(dir.path())));
 }
+
+#[test]
+#[ignore = "awaits amendments in the log"]
+fn an_erasure_that_hides_a_retraction_leaves_nothing_of_what_was_retracted() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+    let options = SealingOptions { interval: Duration::from_millis(1), records: 1 };
+    let sealer = Sealer::start(storage.clone(), options).unwrap();
+    append(&storage, RecordKind::Observe, "ann", 1, &[]);
+    assert_eq!(sealed(&storage, &sealer, 1).rows, 1);
+    sealer.stop();
+    // The sealer sees neither before both are there, and the erasure blanks the retraction.
+    for (records, kind, targets) in [(2, RecordKind::Retract, [1].as_slice()), (3, RecordKind::Erase, &[])] {
+        append(&storage, kind, "ann", records, targets);
+        let begun = Instant::now();
+        while storage.watermark(&stream()).records() < records {
+            assert!(begun.elapsed() < DEADLINE);
+            std::thread::yield_now();
+        }
+    }
+    let sealer = Sealer::start(storage.clone(), options).unwrap();
+    assert_eq!(sealed(&storage, &sealer, 3).rows, 0);
+    assert!(files(dir.path()).is_empty());
+}

@@ -251,3 +251,42 @@ impl ObservationsWriter {
         Ok(self.out.write(&self.waiting.take())?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_what_readers_and_existing_segments_have() {
+        // Others' queries name these. A column may be added; none may go or change its type.
+        let columns: Vec<String> = SCHEMA
+            .fields()
+            .iter()
+            .map(|field| {
+                format!("{} {}{}", field.name(), field.data_type(), if field.is_nullable() { "?" } else { "" })
+            })
+            .collect();
+        let flat = [
+            "partition Int32",
+            "sequence Int64",
+            "user Utf8",
+            "user_epoch Int64",
+            "item Utf8",
+            "label Float32",
+            "first_label Float32?",
+            "weight Float32",
+            "feedback Utf8?",
+            "timestamp Int64",
+            "observation_id Utf8",
+            "decision_id Utf8?",
+            "decision_slot Int32?",
+            "decision_propensity Float32?",
+            "decision_pool Boolean?",
+        ];
+        assert_eq!(columns[..flat.len()], flat);
+        assert_eq!(columns.len(), flat.len() + 1);
+        assert!(columns[flat.len()].starts_with("predictions List("), "{}", columns[flat.len()]);
+        let names: Vec<&String> = PREDICTION_FIELDS.iter().map(|field| field.name()).collect();
+        assert_eq!(names, ["model", "version", "predicted"]);
+    }
+}

@@ -79,6 +79,7 @@ struct Progress {
 
 struct Shared {
     storage: Storage,
+    options: SealingOptions,
     stopping: AtomicBool,
     streams: Mutex<BTreeMap<StreamName, Progress>>,
 }
@@ -105,8 +106,12 @@ impl Sealer {
     /// # Errors
     /// `Io` where no thread can be started.
     pub fn start(storage: Storage, options: SealingOptions) -> Result<Arc<Self>, ManagerError> {
-        let shared =
-            Arc::new(Shared { storage, stopping: AtomicBool::new(false), streams: Mutex::new(BTreeMap::new()) });
+        let shared = Arc::new(Shared {
+            storage,
+            options,
+            stopping: AtomicBool::new(false),
+            streams: Mutex::new(BTreeMap::new()),
+        });
         let (wake, stopped) = mpsc::channel();
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -114,6 +119,13 @@ impl Sealer {
             .spawn(move || run(&worker, options, &stopped))
             .map_err(ManagerError::io(observations_dir(&shared.storage)))?;
         Ok(Arc::new(Self { shared, wake: Mutex::new(Some(wake)), thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// How long an observation that is corrected, retracted or erased may still be in a segment, while the node runs and
+    /// its disk has room: one interval until the next attempt, and one for the attempt itself.
+    #[must_use]
+    pub fn amended_within(&self) -> Duration {
+        self.shared.options.interval.saturating_mul(2)
     }
 
     /// How far every stream is sealed, by name.

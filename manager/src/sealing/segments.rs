@@ -23,6 +23,8 @@ pub(super) struct Run {
     pub(super) partition: Partition,
     pub(super) after: Sequence,
     pub(super) up_to: Sequence,
+    /// How many of its records are rows.
+    pub(super) rows: u64,
 }
 
 /// One file.
@@ -101,7 +103,10 @@ pub(super) fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
     for run in runs {
         match joined.last_mut() {
-            Some(last) if last.partition == run.partition && last.up_to == run.after => last.up_to = run.up_to,
+            Some(last) if last.partition == run.partition && last.up_to == run.after => {
+                last.up_to = run.up_to;
+                last.rows += run.rows;
+            }
             _ => joined.push(run),
         }
     }
@@ -114,7 +119,8 @@ mod tests {
     use super::*;
 
     fn run(partition: u8, after: u64, up_to: u64) -> Run {
-        Run { partition: Partition::from_index(partition).unwrap(), after: Sequence(after), up_to: Sequence(up_to) }
+        let partition = Partition::from_index(partition).unwrap();
+        Run { partition, after: Sequence(after), up_to: Sequence(up_to), rows: up_to - after }
     }
 
     fn segment(number: usize, rows: u64) -> Segment {

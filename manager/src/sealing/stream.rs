@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use celeris_features::version_dir::sha256_of;
-use celeris_model::{Partition, Record, Sequence, StreamName};
+use celeris_model::{Partition, Record, RecordKind, Sequence, StreamName};
 use celeris_retrain::{ObservationRow, ObservationsWriter};
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
@@ -229,9 +229,10 @@ impl Round<'_> {
         let mut draft = self.draft()?;
         for partition in Partition::all() {
             while marks.mark(partition) < target.get(partition) {
-                let run = Run { partition, after: marks.mark(partition), up_to: target.get(partition) };
+                let run = Run { partition, after: marks.mark(partition), up_to: target.get(partition), rows: 0 };
+                let before = draft.writer.rows();
                 let up_to = self.append(&mut draft, run)?;
-                draft.ranges.push(Run { up_to, ..run });
+                draft.ranges.push(Run { up_to, rows: draft.writer.rows() - before, ..run });
                 marks.set_mark(partition, up_to);
                 if draft.is_full() {
                     let next = self.draft()?;
@@ -254,7 +255,10 @@ impl Round<'_> {
     /// amendments among them change. Returns how far it came.
     fn append(&mut self, draft: &mut Draft, run: Run) -> Result<Sequence, Halt> {
         let (sealed, dirty) = (&self.sealed, &mut self.dirty);
-        walk(self.sealer, run, self.stopping, |sequence, record| {
+        let mut hidden = false;
+        let up_to = walk(self.sealer, run, self.stopping, |sequence, record| {
+            // What an erasure blanks may be an amendment that was never seen here, and with it what that was about.
+            hidden |= record.kind == RecordKind::Erase && record.targets.iter().any(|target| *target > run.after);
             for target in &record.targets {
                 // What is not sealed yet is read as amended when it is.
                 if let Some(segment) = sealed.holding(run.partition, *target)
@@ -265,7 +269,31 @@ impl Round<'_> {
             }
             draft.push(sequence, &record)?;
             Ok(if draft.is_full() { ControlFlow::Break(sequence) } else { ControlFlow::Continue(()) })
-        })
+        })?;
+        if hidden {
+            self.recount(run.partition)?;
+        }
+        Ok(up_to)
+    }
+
+    /// Finds the sealed files that have rows of a partition which the log has no longer.
+    fn recount(&mut self, partition: Partition) -> Result<(), Halt> {
+        for segment in &self.sealed.segments {
+            if self.dirty.contains(&segment.file) {
+                continue;
+            }
+            for run in segment.ranges.iter().filter(|run| run.partition == partition) {
+                let mut rows = 0;
+                walk(self.sealer, *run, self.stopping, |_, record| {
+                    rows += u64::from(record.kind == RecordKind::Observe);
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                if rows != run.rows {
+                    self.dirty.insert(segment.file.clone());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Makes a draft part of what is sealed, together with the dirty files written anew, in one atomic step.
@@ -304,11 +332,12 @@ impl Round<'_> {
     fn write_anew(&mut self, ranges: Vec<Run>) -> Result<Option<Segment>, Halt> {
         let mut draft = self.draft()?;
         for run in ranges {
+            let before = draft.writer.rows();
             walk(self.sealer, run, self.stopping, |sequence, record| {
                 draft.push(sequence, &record)?;
                 Ok(ControlFlow::Continue(()))
             })?;
-            draft.ranges.push(run);
+            draft.ranges.push(Run { rows: draft.writer.rows() - before, ..run });
         }
         Ok(draft.finish(&self.sealer.folder)?)
     }
