@@ -13,7 +13,7 @@ use crate::error::StorageError;
 use crate::hashing::Hashes;
 use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters};
 use crate::options::StorageOptions;
-use crate::scrub::Scrubber;
+use crate::scrub::{Scope, Scrubber};
 use crate::space::SpaceGuard;
 use crate::{keys, verify, wal_check};
 
@@ -79,7 +79,7 @@ impl Storage {
         self.inner.directory.path()
     }
 
-    /// Commits what is queued, writes the decisions that wait, removes the bytes of forgotten records from the disk, and
+    /// Commits what is queued, writes the decisions that wait, removes the bytes of erased users from the disk, and
     /// leaves an empty write-ahead log behind. Later writes are [`StorageError::Closed`], reads go on. Dropping the last clone does the same. Blocks the thread.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Storage {
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`; it is tried again in the background.
     pub fn scrub(&self) -> Result<(), StorageError> {
-        self.inner.scrubber.scrub(self.inner.log.progress())
+        self.inner.scrubber.scrub(Scope::All, self.inner.log.progress())
     }
 
     /// Retractions and erasures whose bytes are still on the disk.
@@ -218,7 +218,9 @@ impl Inner {
         self.scrubber.stop();
         self.decisions.stop()?;
         self.log.progress().health()?;
-        self.scrubber.scrub(self.log.progress())?;
+        if let Err(error) = self.scrubber.scrub(Scope::Erasures, self.log.progress()) {
+            tracing::warn!(%error, "erased records are still on the disk; the next opening goes on with them");
+        }
         self.database.flush()
     }
 }
