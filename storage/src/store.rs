@@ -6,7 +6,7 @@ use std::sync::Arc;
 use celeris_model::StreamName;
 use parking_lot::Mutex;
 
-use crate::database::{self, Batch, BytesWritten, Column, Database, Durability, Recovery, Tuning};
+use crate::database::{self, Batch, BytesWritten, Column, Compaction, Database, Durability, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
@@ -22,6 +22,9 @@ use crate::{keys, verify, wal_check};
 pub struct Storage {
     inner: Arc<Inner>,
 }
+
+/// From this size on, compaction would slow opening down noticeably.
+const COMPACT_LATER_BYTES: u64 = 64 << 20;
 
 struct Inner {
     log: Log,
@@ -49,7 +52,10 @@ impl Storage {
         let directory = Directory::open(dir.as_ref())?;
         wal_check::check_and_cut(&directory.database())?;
         let cache = database::block_cache(options.block_cache_bytes);
+        let is_large = directory.database_bytes() > COMPACT_LATER_BYTES;
+        let compaction = if is_large { Compaction::Later } else { Compaction::AtOnce };
         let tuning = Tuning {
+            compaction,
             recovery: Recovery::Refuse,
             cache: &cache,
             write_buffer_bytes: options.write_buffer_bytes,
@@ -57,10 +63,17 @@ impl Storage {
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
         let watermarks = verify::verify(&database)?;
+        if compaction == Compaction::Later {
+            database.start_compaction()?;
+        }
         // Only now is there something that a later opening may not find missing.
         directory.write_format()?;
-        let tuning =
-            Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
+        let tuning = Tuning {
+            compaction: Compaction::AtOnce,
+            recovery: Recovery::UpToDamage,
+            write_buffer_bytes: options.write_buffer_bytes / 2,
+            ..tuning
+        };
         let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
