@@ -103,8 +103,17 @@ pub(crate) enum Recovery {
     UpToDamage,
 }
 
+/// When RocksDB begins to compact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compaction {
+    AtOnce,
+    /// When [`Database::start_compaction`] is called: not while opening needs all processors.
+    Later,
+}
+
 /// What a database is opened with.
 pub(crate) struct Tuning<'a> {
+    pub(crate) compaction: Compaction,
     pub(crate) recovery: Recovery,
     pub(crate) cache: &'a BlockCache,
     pub(crate) write_buffer_bytes: usize,
@@ -257,6 +266,15 @@ impl Database {
         self.db.latest_sequence_number()
     }
 
+    /// Begins to compact, where opening has put that off.
+    pub(crate) fn start_compaction(&self) -> Result<(), StorageError> {
+        for column in self.columns {
+            let changed = self.db.set_options_cf(self.handle(*column), &[("disable_auto_compactions", "false")]);
+            changed.map_err(self.failure("start the compaction of"))?;
+        }
+        Ok(())
+    }
+
     /// Moves all writes into sorted files, which leaves the write-ahead log empty.
     pub(crate) fn flush(&self) -> Result<(), StorageError> {
         let handles: Vec<&ColumnFamily> = self.columns.iter().map(|column| self.handle(*column)).collect();
@@ -400,6 +418,7 @@ fn column_options(column: Column, tuning: &Tuning) -> Result<Options, rocksdb::E
     options.set_block_based_table_factory(&blocks);
     options.set_write_buffer_size(tuning.write_buffer_bytes / 2);
     options.set_compression_type(DBCompressionType::Lz4);
+    options.set_disable_auto_compactions(tuning.compaction == Compaction::Later);
     Ok(options)
 }
 

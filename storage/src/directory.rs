@@ -59,6 +59,12 @@ impl Directory {
         self.path.join("db")
     }
 
+    /// The size of that database, as far as the file system tells.
+    pub(crate) fn database_bytes(&self) -> u64 {
+        let Ok(entries) = fs::read_dir(self.database()) else { return 0 };
+        entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|file| file.len()).sum()
+    }
+
     /// The database of decisions.
     pub(crate) fn decisions(&self) -> PathBuf {
         self.path.join("decisions")

@@ -5,9 +5,17 @@
 //! - **Durable means synced.** [`Storage::append`] returns at once with a [`Ticket`]; [`Ticket::durable`] resolves after
 //!   the sync of the write that holds the record. Writers that come together share that sync.
 //! - **All or nothing.** A record, its history entry, its id and the features it freezes are one atomic write.
-//! - **Once.** A client-given observation id names one observation of a stream, also while that one is in the queue.
+//! - **Once.** A client-given observation id names one observation of a stream, also while that one is in the queue, and
+//!   after it was retracted or erased.
+//! - **A bounded wait.** A lone append is written at once and alone. One that comes while a commit is under way waits
+//!   for that one and for its own, as long as the queue holds no more than one commit takes (`commit_records_max`,
+//!   `commit_bytes_max`); the queue's bounds give the rest, and a full queue refuses.
+//! - **Forgetting.** A correction, retraction or erasure changes the records before it in its own atomic write; what was
+//!   retracted or erased leaves the disk within a stated time (`scrub.rs`).
+//! - **Full is not broken.** Before the disk is full, observations are refused; reads go on, and so do observations once
+//!   there is space (`space.rs`).
 //! - **Poison.** After a failed write nothing more is acknowledged; durable data can still be read.
-//! - **No silent loss.** Opening reads everything and refuses damage, naming the file; only the torn end of the last
+//! - **No silent loss.** Opening reads everything, on all processors, and refuses damage, naming the file; only the torn end of the last
 //!   write is cut, with a warning (`wal_check.rs` says how the two are told apart, and what cannot be).
 //!
 //! # What it is not
@@ -28,13 +36,14 @@
 //!
 //! # The layout on disk
 //!
-//! `keys.rs` has the table of column families and keys, `record.rs` the stored form of a record, `envelope.rs` the
-//! format byte and checksum around every value. Each pins its bytes in a test. Why the log is as it is:
+//! `keys.rs` has the table of column families and keys, `record.rs` the stored form of a record, made of the parts in
+//! `wire.rs`, `envelope.rs` the format byte and checksum around every value. Each pins its bytes in a test. Why the log is as it is:
 //! `docs/rfcs/002-observation-log.md`.
 //!
 //! # Where to look
 //!
-//! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets; `history.rs` reads the log;
+//! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
+//! earlier records; `history.rs` reads the log; `erasures.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten;
 //! `items.rs`, `features.rs`, `catalog.rs` and `decisions.rs` hold the rest; `directory.rs`, `wal_check.rs` and
 //! `verify.rs` are what stands between a damaged disk and a running node.
 

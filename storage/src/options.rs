@@ -19,11 +19,13 @@ pub struct StorageOptions {
     pub block_cache_bytes: usize,
     /// Memory for writes that are not in sorted files yet; half of it in addition for decisions.
     pub write_buffer_bytes: usize,
-    /// How long the bytes of retracted and erased records may stay on the disk before the background thread begins to
-    /// remove them, so that those of several go together. Closing the store removes them too.
+    /// How long the bytes of an erased user may stay on the disk before the background thread begins to remove them, so
+    /// that those of several go together; those of a retracted observation may stay 60 times as long. Closing the store
+    /// removes an erased user's bytes too.
     pub scrub_delay: Duration,
     /// Space on the data directory's file system that appends leave free, beside what memory holds for it: at most an
-    /// eighth of the file system. With less, an append is [`crate::StorageError::StorageFull`].
+    /// eighth of the file system, so that `queue_bytes_max` and `write_buffer_bytes` should be smaller than that on a small
+    /// one. With less, an append is [`crate::StorageError::StorageFull`].
     pub disk_reserve_bytes: u64,
     /// Write-ahead log on disk after which the oldest writes are moved to sorted files. Bounds the time of recovery.
     pub wal_bytes_max: u64,

@@ -3,9 +3,10 @@
 //! A blank hides a record; the record itself stays in the write-ahead log until that is flushed, in sorted files until
 //! they are compacted, and its user in the manifest as long as such a file is the last one to begin or end with it. So
 //! every retraction and erasure leaves a note of the range that it blanked, in its own atomic write. A background thread
-//! takes the notes up, at latest `scrub_delay` after they were left, together: it flushes, compacts those ranges, removes
-//! the notes and flushes again. It reads and rewrites no more than the partitions concerned, about a sixty-fourth of the
-//! log for one user. Closing the store does the same at once, and a store that crashed goes on with its notes.
+//! takes the notes up together, at latest `scrub_delay` after an erasure and [`RETRACTION_DELAYS`] times that after a
+//! retraction, of which there may be many: it flushes, compacts those ranges, removes the notes and flushes again. It
+//! reads and rewrites no more than the partitions concerned, about a sixty-fourth of the log for one user. Closing the
+//! store does the same for erasures, and an opened store goes on with the notes that it finds.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,29 +33,60 @@ pub(crate) struct Unscrubbed {
     pub(crate) first: Sequence,
     /// The place of the amendment, behind the last.
     pub(crate) at: Sequence,
+    pub(crate) cause: Cause,
 }
+
+/// What asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Erasure,
+    Retraction,
+}
+
+/// Which notes to work off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scope {
+    All,
+    Erasures,
+}
+
+/// How many times longer than an erasure a retraction may wait for others.
+const RETRACTION_DELAYS: u32 = 60;
+
+/// After a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// The complete entry of a note.
 pub(crate) fn encode(note: &Unscrubbed) -> (Vec<u8>, Vec<u8>) {
     let key = keys::unscrubbed(&note.stream, note.partition, note.at);
     let mut value = Writer(begin());
     value.varint(note.first.0);
+    value.varint(u64::from(note.cause == Cause::Retraction));
     seal(&key, &mut value.0);
     (key, value.0)
 }
 
 fn decode(key: &[u8], body: &[u8]) -> Option<Unscrubbed> {
     let mut key = KeyReader::new(&key[1..]);
+    let mut body = Reader(body);
     Some(Unscrubbed {
         stream: StreamName::new(key.text()?).ok()?,
         partition: Partition::from_index(key.byte()?)?,
         at: Sequence(key.number()?),
-        first: Sequence(Reader(body).varint()?),
+        first: Sequence(body.varint()?),
+        cause: if body.varint()? == 0 { Cause::Erasure } else { Cause::Retraction },
     })
 }
 
+fn delay_of(note: &Unscrubbed, delay: Duration) -> Duration {
+    match note.cause {
+        Cause::Erasure => delay,
+        Cause::Retraction => delay.saturating_mul(RETRACTION_DELAYS),
+    }
+}
+
 struct State {
-    /// In order of arrival.
+    /// With the time at which each is due.
     notes: Vec<(Instant, Unscrubbed)>,
     closed: bool,
 }
@@ -80,7 +112,7 @@ impl Scrubber {
         database.scan(Column::Erasures, keys::all_unscrubbed(), Access::Lookup, |key, value| {
             let note = decode(key, unseal(Column::Erasures, key, value)?);
             let note = note.ok_or_else(|| corrupt(Column::Erasures, key, "it names no range of the log"))?;
-            notes.push((Instant::now(), note));
+            notes.push((Instant::now() + delay_of(&note, delay), note));
             Ok(ControlFlow::Continue(()))
         })?;
         let state = Mutex::new(State { notes, closed: false });
@@ -104,7 +136,8 @@ impl Scrubber {
 
     /// Takes a note that is durable.
     pub(crate) fn add(&self, note: Unscrubbed) {
-        self.state.lock().notes.push((Instant::now(), note));
+        let due = Instant::now() + delay_of(&note, self.delay);
+        self.state.lock().notes.push((due, note));
         self.changed.notify_one();
     }
 
@@ -125,17 +158,17 @@ impl Scrubber {
 
     fn run(&self, progress: &Progress) {
         while self.wait() {
-            if let Err(error) = self.scrub(progress) {
+            if let Err(error) = self.scrub(Scope::All, progress) {
                 tracing::warn!(%error, "forgotten records are still on the disk; trying again later");
             }
         }
     }
 
-    /// Waits until the oldest note is due; `false` when it is time to stop.
+    /// Waits until a note is due; `false` when it is time to stop.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while !state.closed {
-            match state.notes.first().map(|(since, _)| *since + self.delay) {
+            match state.notes.iter().map(|(due, _)| *due).min() {
                 Some(due) if due <= Instant::now() => return true,
                 Some(due) => {
                     self.changed.wait_until(&mut state, due);
@@ -146,19 +179,23 @@ impl Scrubber {
         false
     }
 
-    /// Works off all notes there are now. They stay, and are due again after the delay, where something fails.
+    /// Works off the notes there are now. They stay, and are due again soon, where something fails.
     ///
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`.
-    pub(crate) fn scrub(&self, progress: &Progress) -> Result<(), StorageError> {
+    pub(crate) fn scrub(&self, scope: Scope, progress: &Progress) -> Result<(), StorageError> {
         let _at_work = self.at_work.lock();
-        let notes = std::mem::take(&mut self.state.lock().notes);
+        let wanted = |(_, note): &mut (Instant, Unscrubbed)| match scope {
+            Scope::All => true,
+            Scope::Erasures => note.cause == Cause::Erasure,
+        };
+        let notes: Vec<_> = self.state.lock().notes.extract_if(.., wanted).collect();
         if notes.is_empty() {
             return Ok(());
         }
         let done = self.work_off(&notes, progress);
         if done.is_err() {
-            let again = Instant::now();
+            let again = Instant::now() + RETRY_AFTER;
             let mut state = self.state.lock();
             state.notes.extend(notes.into_iter().map(|(_, note)| (again, note)));
         }
@@ -169,7 +206,7 @@ impl Scrubber {
         progress.health()?;
         let started = Instant::now();
         let mut ranges: BTreeMap<(&StreamName, Partition), (Sequence, Sequence)> = BTreeMap::new();
-        for (_, Unscrubbed { stream, partition, first, at }) in notes {
+        for (_, Unscrubbed { stream, partition, first, at, .. }) in notes {
             let range = ranges.entry((stream, *partition)).or_insert((*first, *at));
             *range = (range.0.min(*first), range.1.max(*at));
         }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use celeris_model::StreamName;
 use parking_lot::Mutex;
 
-use crate::database::{self, Batch, BytesWritten, Column, Database, Durability, Recovery, Tuning};
+use crate::database::{self, Batch, BytesWritten, Column, Compaction, Database, Durability, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::hashing::Hashes;
 use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters};
 use crate::options::StorageOptions;
-use crate::scrub::Scrubber;
+use crate::scrub::{Scope, Scrubber};
 use crate::space::SpaceGuard;
 use crate::{keys, verify, wal_check};
 
@@ -22,6 +22,9 @@ use crate::{keys, verify, wal_check};
 pub struct Storage {
     inner: Arc<Inner>,
 }
+
+/// From this size on, compaction would slow opening down noticeably.
+const COMPACT_LATER_BYTES: u64 = 64 << 20;
 
 struct Inner {
     log: Log,
@@ -49,7 +52,10 @@ impl Storage {
         let directory = Directory::open(dir.as_ref())?;
         wal_check::check_and_cut(&directory.database())?;
         let cache = database::block_cache(options.block_cache_bytes);
+        let is_large = directory.database_bytes() > COMPACT_LATER_BYTES;
+        let compaction = if is_large { Compaction::Later } else { Compaction::AtOnce };
         let tuning = Tuning {
+            compaction,
             recovery: Recovery::Refuse,
             cache: &cache,
             write_buffer_bytes: options.write_buffer_bytes,
@@ -57,10 +63,17 @@ impl Storage {
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
         let watermarks = verify::verify(&database)?;
+        if compaction == Compaction::Later {
+            database.start_compaction()?;
+        }
         // Only now is there something that a later opening may not find missing.
         directory.write_format()?;
-        let tuning =
-            Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
+        let tuning = Tuning {
+            compaction: Compaction::AtOnce,
+            recovery: Recovery::UpToDamage,
+            write_buffer_bytes: options.write_buffer_bytes / 2,
+            ..tuning
+        };
         let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
@@ -79,7 +92,7 @@ impl Storage {
         self.inner.directory.path()
     }
 
-    /// Commits what is queued, writes the decisions that wait, removes the bytes of forgotten records from the disk, and
+    /// Commits what is queued, writes the decisions that wait, removes the bytes of erased users from the disk, and
     /// leaves an empty write-ahead log behind. Later writes are [`StorageError::Closed`], reads go on. Dropping the last clone does the same. Blocks the thread.
     ///
     /// # Errors
@@ -156,7 +169,7 @@ impl Storage {
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`; it is tried again in the background.
     pub fn scrub(&self) -> Result<(), StorageError> {
-        self.inner.scrubber.scrub(self.inner.log.progress())
+        self.inner.scrubber.scrub(Scope::All, self.inner.log.progress())
     }
 
     /// Retractions and erasures whose bytes are still on the disk.
@@ -218,7 +231,9 @@ impl Inner {
         self.scrubber.stop();
         self.decisions.stop()?;
         self.log.progress().health()?;
-        self.scrubber.scrub(self.log.progress())?;
+        if let Err(error) = self.scrubber.scrub(Scope::Erasures, self.log.progress()) {
+            tracing::warn!(%error, "erased records are still on the disk; the next opening goes on with them");
+        }
         self.database.flush()
     }
 }

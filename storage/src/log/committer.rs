@@ -9,7 +9,7 @@ use super::queue::{Amendment, Change, ErasureDraft, Group, Prepared, Work};
 use crate::database::{Batch, Column, Durability};
 use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
-use crate::scrub::{self, Unscrubbed};
+use crate::scrub::{self, Cause, Unscrubbed};
 use crate::watermark::Watermark;
 use crate::{envelope, history, keys};
 
@@ -131,10 +131,17 @@ fn put_amendment(batch: &mut Batch, at: Sequence, prepared: &Prepared, amendment
         let (key, value) = erasures::encode(stream, &erasure);
         batch.put(Column::Erasures, &key, &value);
     }
-    if let Some(first) = amendment.scrub_from {
-        let (key, value) = scrub::encode(&Unscrubbed { stream: stream.clone(), partition, first, at });
+    if let Some(note) = unscrubbed(at, prepared, amendment) {
+        let (key, value) = scrub::encode(&note);
         batch.put(Column::Erasures, &key, &value);
     }
+}
+
+/// What an amendment leaves to be taken off the disk.
+fn unscrubbed(at: Sequence, prepared: &Prepared, amendment: &Amendment) -> Option<Unscrubbed> {
+    let first = amendment.scrub_from?;
+    let cause = if amendment.erasure.is_some() { Cause::Erasure } else { Cause::Retraction };
+    Some(Unscrubbed { stream: prepared.stream.clone(), partition: prepared.partition, first, at, cause })
 }
 
 /// Tells the world that a group is durable.
@@ -167,9 +174,9 @@ fn publish(shared: &Shared, group: &Group, bytes: usize) {
         if let Some(id) = prepared.indexed.id {
             shared.pending.committed(id);
         }
-        if let Some(first) = prepared.indexed.amendment.as_ref().and_then(|amendment| amendment.scrub_from) {
-            let (stream, partition) = (prepared.stream.clone(), prepared.partition);
-            shared.scrubber.add(Unscrubbed { stream, partition, first, at: *sequence });
+        let Some(amendment) = &prepared.indexed.amendment else { continue };
+        if let Some(note) = unscrubbed(*sequence, prepared, amendment) {
+            shared.scrubber.add(note);
         }
     }
 }
