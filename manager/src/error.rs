@@ -72,12 +72,6 @@ pub enum ManagerError {
         /// The job.
         job: JobId,
     },
-    /// The trainer cannot fit the model's loss.
-    #[error("the trainer fits squared loss only, and model {model} has another; its users learn without it")]
-    UntrainableLoss {
-        /// The model.
-        model: ModelName,
-    },
     /// The trainer did not do its work.
     #[error("the trainer failed: {reason}")]
     Trainer {

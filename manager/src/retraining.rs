@@ -5,7 +5,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_model::{Loss, ModelName};
+use celeris_model::ModelName;
 use celeris_retrain::{Algorithm, Job as TrainJob, Step};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
@@ -26,12 +26,9 @@ impl Manager {
     /// Starts a retrain job and returns at once; the job runs on the current tokio runtime.
     ///
     /// # Errors
-    /// `UnknownModel`, `UntrainableLoss`, `JobRunning` or `Storage`.
+    /// `UnknownModel`, `JobRunning` or `Storage`.
     pub fn retrain(self: &Arc<Self>, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
         let record = self.model(model)?;
-        if record.config.loss != Loss::Squared {
-            return Err(ManagerError::UntrainableLoss { model: model.clone() });
-        }
         let job = self.jobs.begin(model, why, SystemTime::now().into())?;
         let id = job.job.clone();
         let manager = Arc::clone(self);

@@ -90,7 +90,6 @@ fn an_amendment_has_the_segment_of_its_target_written_anew_and_no_other() {
 }
 
 #[test]
-#[ignore = "awaits amendments in the log"]
 fn an_erasure_that_hides_a_retraction_leaves_nothing_of_what_was_retracted() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();

@@ -148,7 +148,7 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let films = node.model("demo");
     let rating = dataset.ratings.first().unwrap();
     let user = rating.user.as_str();
-    let stranger = films.user("nobody at all", 0);
+    let stranger = films.user("nobody", 0);
     let known = films.user(user, 10_000);
     let events = known["history"].as_array().unwrap().len();
     assert!(events > 0 && known["cold"] == false, "{known}");

@@ -58,7 +58,6 @@ fn holds(folder: &Path, text: &str) -> bool {
 }
 
 #[test]
-#[ignore = "awaits amendments in the log"]
 fn amendments_of_sealed_observations_reach_the_segments() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "interval = \"5ms\"\nrecords = 40");
@@ -89,7 +88,6 @@ fn amendments_of_sealed_observations_reach_the_segments() {
 }
 
 #[test]
-#[ignore = "awaits amendments in the log"]
 fn what_was_amended_before_it_was_sealed_is_sealed_as_amended() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "enabled = false");

@@ -94,17 +94,23 @@ fn erase(
         blanked.push(history::decode_entry(key, prefix, value)?);
         Ok(ControlFlow::Continue(()))
     })?;
+    // What was retracted before is blank already and has no history entry, but copies of the log may know of it.
+    let mut targets: Vec<Sequence> = Vec::with_capacity(blanked.len());
     for (sequence, _) in &blanked {
         if let Lookup::Found { record, .. } = history::at(database, stream, partition, *sequence)? {
             observations += u64::from(record.kind == RecordKind::Observe);
+            targets.extend(record.targets);
         }
+        targets.push(*sequence);
     }
+    targets.sort_unstable();
+    targets.dedup();
     blanked.sort_unstable();
     let mut changes = blanks(stream, record, &blanked);
     let hash = hashes.user(stream, &record.user);
     let (key, value) = erasures::encode_epoch(stream, hash, record.user_epoch);
     changes.push(Change::Put(Column::Erasures, key, value));
-    let first = blanked.first().map(|(sequence, _)| *sequence);
+    let first = targets.first().copied();
     *record = Record {
         kind: RecordKind::Erase,
         user: hash.pseudonym(),
@@ -118,7 +124,7 @@ fn erase(
         observation_id: None,
         decision: None,
         predictions: Vec::new(),
-        targets: blanked.into_iter().map(|(sequence, _)| sequence).collect(),
+        targets,
     };
     let erasure = Some(ErasureDraft { first, timestamp: record.timestamp, observations });
     Ok(Amendment { changes, erasure, scrub_from: first })
