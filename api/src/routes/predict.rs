@@ -45,13 +45,6 @@ pub struct Score {
     known: bool,
 }
 
-impl Score {
-    /// Any score of `item`.
-    fn example(item: ItemId) -> Self {
-        Self { item, score: 3.870_592_7, std_error: 0.271_828_2, label_std: 0.757_872_1, known: true }
-    }
-}
-
 impl From<Scored> for Score {
     fn from(scored: Scored) -> Self {
         let Scored { item, estimate, known } = scored;
@@ -75,7 +68,9 @@ impl PredictReply {
     /// An answer of the right shape, without any work: what the benches hold a node against.
     pub fn example(body: PredictBody) -> Self {
         let items = body.items.unwrap_or_default().into_iter().chain(body.item);
-        let scores = items.map(Score::example).collect();
+        let score =
+            |item| Score { item, score: 3.870_592_7, std_error: 0.271_828_2, label_std: 0.757_872_1, known: true };
+        let scores = items.map(score).collect();
         Self { user: body.user, version: 2, user_epoch: 20, cold: false, scores }
     }
 }
