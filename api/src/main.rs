@@ -15,6 +15,12 @@ mod times;
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+
+/// States of many users are replaced by many threads, which leaves glibc's arenas full of holes.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 fn main() -> ExitCode {
     cli::run()
 }
