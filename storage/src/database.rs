@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor,
-    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, ErrorKind, FlushOptions, LogLevel,
-    LruCacheOptions, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedIndexType, BlockBasedOptions, BlockBasedTablePinningTier, BottommostLevelCompaction, Cache, ColumnFamily,
+    ColumnFamilyDescriptor, CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, ErrorKind,
+    FlushOptions, LogLevel, LruCacheOptions, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use crate::error::StorageError;
@@ -406,6 +406,9 @@ fn column_options(column: Column, tuning: &Tuning) -> Result<Options, rocksdb::E
         blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         blocks.set_partition_filters(true);
         blocks.set_metadata_block_size(FILTER_PIECE_BYTES);
+        // Every append of an id asks all of them. They count against the cache still, at some 1.5 bytes for each id.
+        blocks.set_top_level_index_pinning_tier(BlockBasedTablePinningTier::All);
+        blocks.set_partition_pinning_tier(BlockBasedTablePinningTier::All);
     }
     // The committer writes each column in key order: a hint where the last key went spares the search from the top.
     let mut options = Options::default()
