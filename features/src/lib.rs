@@ -10,6 +10,7 @@
 pub mod columns;
 pub mod error;
 pub mod manifest;
+mod slots;
 pub mod table;
 pub mod version_dir;
 

@@ -29,8 +29,8 @@ impl<'r> Picked<'r> {
     /// All items, in their order.
     pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
         let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
-        for item in items {
-            picked.push(item, version.theta.slot(item));
+        for (item, slot) in items.iter().zip(version.theta.slots(items)) {
+            picked.push(item, slot);
         }
         picked
     }
@@ -38,13 +38,11 @@ impl<'r> Picked<'r> {
     /// The items in the order of their first occurrence.
     pub(crate) fn distinct(version: &ServingVersion, items: &'r [ItemId]) -> Self {
         let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
-        let mut slots: HashSet<u32, RandomState> =
-            HashSet::with_capacity_and_hasher(items.len(), RandomState::default());
+        let mut trained = Marks::new(version.theta.items().len(), items.len());
         let mut outside: HashSet<&ItemId> = HashSet::new();
-        for item in items {
-            let slot = version.theta.slot(item);
+        for (item, slot) in items.iter().zip(version.theta.slots(items)) {
             let new = match slot {
-                Some(slot) => slots.insert(slot),
+                Some(slot) => trained.mark(slot),
                 None => outside.insert(item),
             };
             if new {
@@ -65,6 +63,39 @@ impl<'r> Picked<'r> {
 
     pub(crate) fn item(&self, index: usize) -> &'r ItemId {
         self.items[index].0
+    }
+}
+
+/// Rows of a table that have been met.
+enum Marks {
+    /// A bit for every row: quickest where the table is not much larger than the request.
+    Bits(Vec<u64>),
+    Set(HashSet<u32, RandomState>),
+}
+
+/// So many bits are cleared, and their pages touched, in the time that a set takes for one item.
+const BITS_AN_ITEM: usize = 128;
+
+impl Marks {
+    fn new(rows: usize, items: usize) -> Self {
+        if rows <= items * BITS_AN_ITEM {
+            Self::Bits(vec![0; rows.div_ceil(u64::BITS as usize)])
+        } else {
+            Self::Set(HashSet::with_capacity_and_hasher(items, RandomState::default()))
+        }
+    }
+
+    /// Whether the row is met for the first time.
+    fn mark(&mut self, row: u32) -> bool {
+        match self {
+            Self::Bits(words) => {
+                let (word, bit) = (&mut words[(row / u64::BITS) as usize], 1 << (row % u64::BITS));
+                let new = *word & bit == 0;
+                *word |= bit;
+                new
+            }
+            Self::Set(rows) => rows.insert(row),
+        }
     }
 }
 

@@ -220,12 +220,7 @@ fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     };
     write_version(dir.path(), &contents).map_err(Failure::other)?;
     let disk = file_bytes(dir.path())? * scale;
-    // A copy takes what the original does, and nothing is freed while it is made.
-    let before = resident();
-    let copy = std::hint::black_box(theta.clone());
-    let grown = (resident() - before).max(0.0);
-    let ids: usize = copy.items().iter().map(|item| item.as_str().len() + 2 * size_of::<usize>()).sum();
-    Ok((plan.models as f64 * scale * (grown + ids as f64), disk))
+    Ok((plan.models as f64 * scale * theta.bytes() as f64, disk))
 }
 
 /// Bytes of all files below a folder.

@@ -1,0 +1,87 @@
+//! Which row of a table an item has: found for many items at once, so that one's wait for memory overlaps the others'.
+
+use std::hash::BuildHasher;
+
+use celeris_model::{ItemId, kernel};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+/// An item's row, and as much of its id's hash as makes another item under the same hash improbable.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Entry {
+    slot: u32,
+    tag: u32,
+}
+
+/// The rows by item.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slots {
+    entries: HashTable<Entry>,
+    hasher: RandomState,
+}
+
+/// The half of a hash by which the table does not choose the place.
+fn tag(hash: u64) -> u32 {
+    (hash >> 24) as u32
+}
+
+impl Slots {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { entries: HashTable::with_capacity(capacity), hasher: RandomState::default() }
+    }
+
+    /// Gives the last of `items` the row of its index; `false` where one of its id is there already.
+    pub(crate) fn add_last(&mut self, items: &[ItemId]) -> bool {
+        let Some((item, before)) = items.split_last() else { return true };
+        let hash = self.hasher.hash_one(item);
+        if self.find(hash, item, items).is_some() {
+            return false;
+        }
+        let slot = u32::try_from(before.len()).expect("a table holds less than 2^32 items");
+        let hasher = &self.hasher;
+        self.entries
+            .insert_unique(hash, Entry { slot, tag: tag(hash) }, |entry| hasher.hash_one(&items[entry.slot as usize]));
+        true
+    }
+
+    /// The row of `item` in the table of `items`.
+    pub(crate) fn get(&self, item: &ItemId, items: &[ItemId]) -> Option<u32> {
+        self.find(self.hasher.hash_one(item), item, items)
+    }
+
+    fn find(&self, hash: u64, item: &ItemId, items: &[ItemId]) -> Option<u32> {
+        let found = |entry: &Entry| entry.tag == tag(hash) && items[entry.slot as usize] == *item;
+        self.entries.find(hash, found).map(|entry| entry.slot)
+    }
+
+    /// The rows of all `wanted`, in their order.
+    ///
+    /// A look-up waits for memory four times over: for the table, the id's place, the id, and the row. Each pass here
+    /// waits once, for all items together, and asks for what the next one needs.
+    pub(crate) fn get_all(&self, wanted: &[ItemId], items: &[ItemId]) -> Vec<Option<u32>> {
+        let hashes: Vec<u64> = wanted.iter().map(|item| self.hasher.hash_one(item)).collect();
+        let mut slots: Vec<Option<u32>> = hashes
+            .iter()
+            .map(|hash| {
+                // By the tag alone: whether the id is the same is for the last pass to see.
+                let slot = self.entries.find(*hash, |entry| entry.tag == tag(*hash))?.slot;
+                kernel::prefetch(&items[slot as usize..=slot as usize]);
+                Some(slot)
+            })
+            .collect();
+        for slot in slots.iter().flatten() {
+            kernel::prefetch(items[*slot as usize].as_str().as_bytes());
+        }
+        for ((slot, item), hash) in slots.iter_mut().zip(wanted).zip(hashes) {
+            if slot.is_some_and(|slot| items[slot as usize] != *item) {
+                *slot = self.find(hash, item, items);
+            }
+        }
+        slots
+    }
+
+    /// Bytes of the table, its own place not counted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.allocation_size()
+    }
+}
