@@ -64,7 +64,6 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         predictor,
         manager,
         sealer,
-        segments_rewritten_within: config.sealing.enabled.then_some(2 * config.sealing.interval),
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         metrics,

@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use celeris_manager::{Manager, Sealer};
 use celeris_predictor::Predictor;
@@ -41,8 +40,6 @@ pub struct Rooms {
     pub manager: Arc<Manager>,
     /// The copy of the log as Parquet, where it is enabled.
     pub sealer: Option<Arc<Sealer>>,
-    /// Within what time segments are rewritten from which something was forgotten; `None` where nothing is sealed.
-    pub segments_rewritten_within: Option<Duration>,
     /// The bounds of requests.
     pub limits: Limits,
     /// One permit for every request that may be under way.

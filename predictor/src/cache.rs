@@ -116,9 +116,9 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         let mut shard = self.shard(key).lock();
         let found = shard.entries.to_back(key).map(|entry| entry.value.clone());
         if found.is_some() {
-            self.hit()
+            self.hit();
         } else {
-            self.misses.increment(1)
+            self.misses.increment(1);
         }
         found
     }

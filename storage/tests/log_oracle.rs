@@ -3,7 +3,7 @@
 
 mod scenario;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
@@ -226,7 +226,17 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
         record.as_ref().is_some_and(|record| record.kind == RecordKind::Observe && record.user == *who)
     };
     let observations = log.places.iter().filter(observe).count() as u64;
-    let targets = log.blank(|_, record| record.user == *who);
+    // What the user's retractions blanked before is part of it: copies of the log may still hold it.
+    let of_user = |record: &Record| record.user == *who;
+    let mut targets: BTreeSet<Sequence> = log
+        .places
+        .iter()
+        .flat_map(|(.., record)| record)
+        .filter(|r| of_user(r))
+        .flat_map(|r| r.targets.clone())
+        .collect();
+    targets.extend(log.blank(|_, record| of_user(record)));
+    let targets: Vec<Sequence> = targets.into_iter().collect();
     let first = targets.first().copied();
     let timestamp = record.timestamp;
     let (partition, at) = log.push(who, Record { user: user("erased"), label: 0.0, targets, ..record });

@@ -52,18 +52,18 @@ fn amended_states_equal_those_of_the_amended_past() {
         let mut past: Vec<Option<(String, f32)>> = any_past(events, &mut random).into_iter().map(Some).collect();
         let told: Past = past.iter().flatten().cloned().collect();
         teach(&films, &user, &told);
-        for event in 0..events {
+        for (event, remembered) in past.iter_mut().enumerate() {
             let path = format!("observations/{}", id(&user, event));
             if random.random_bool(0.3) {
                 let label = any_label(&mut random);
-                let before = past[event].as_ref().unwrap().1;
+                let before = remembered.as_ref().unwrap().1;
                 let reply = films.put(&path, &json!({"label": label})).expect(200);
                 assert_eq!(reply["duplicate"], (label - before).abs() < f32::EPSILON, "{reply}");
-                past[event].as_mut().unwrap().1 = label;
+                remembered.as_mut().unwrap().1 = label;
             }
             if random.random_bool(0.3) {
                 films.delete(&path).expect(200);
-                past[event] = None;
+                *remembered = None;
             }
         }
         users.push((user, past.into_iter().flatten().collect()));

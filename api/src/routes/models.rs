@@ -82,21 +82,8 @@ pub struct Model {
     items: usize,
     /// Records in the log of its stream.
     observations: u64,
-    /// How far the stream's log is copied to Parquet; null where that is disabled or has not begun.
-    sealed: Option<Sealed>,
     /// The loss since the node started; null before the first observation.
     recent_loss: Option<RecentLoss>,
-}
-
-/// How far a stream's log is copied to Parquet.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Sealed {
-    /// Files.
-    pub segments: u64,
-    /// Observations in them.
-    pub rows: u64,
-    /// Records of the log that are not sealed yet.
-    pub lag_records: u64,
 }
 
 /// All models.
@@ -112,13 +99,7 @@ pub fn router() -> OpenApiRouter<Node> {
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
     let ModelRecord { config, created, active, .. } = record;
     let recent = node.manager.recent_loss(&config.name);
-    let sealed = node.sealer.as_ref().and_then(|sealer| sealer.stream_status(&config.stream));
     Ok(Model {
-        sealed: sealed.map(|status| Sealed {
-            segments: status.segments,
-            rows: status.rows,
-            lag_records: status.lag_records,
-        }),
         versions: node.manager.versions(&config.name)?.len(),
         items: node.predictor.active(&config.name)?.theta.items().len(),
         observations: node.storage.watermark(&config.stream).records(),

@@ -160,7 +160,8 @@ async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Resu
         }
         Ok::<_, ManagerError>(knowing)
     })?;
-    let rewriting = node.segments_rewritten_within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+    let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
+    let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     Ok(Json(Receipt {
         user,
         user_epoch: user_epoch.0,
@@ -168,6 +169,6 @@ async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Resu
         decisions,
         erased: erasure.timestamp.0,
         versions,
-        segments_rewritten_by: rewriting.map(|time| erasure.timestamp.0.saturating_add(time)),
+        segments_rewritten_by: within.map(|time| erasure.timestamp.0.saturating_add(time)),
     }))
 }

@@ -135,13 +135,6 @@ impl Sealer {
         streams.into_iter().map(|(stream, progress)| (stream.clone(), self.shared.status(&stream, progress))).collect()
     }
 
-    /// How far one stream is sealed; `None` where that has not begun.
-    #[must_use]
-    pub fn stream_status(&self, stream: &StreamName) -> Option<SealingStatus> {
-        let progress = self.shared.streams.lock().get(stream).copied()?;
-        Some(self.shared.status(stream, progress))
-    }
-
     /// Ends the thread. A segment that is being written is given up; its records are sealed after the next start.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
