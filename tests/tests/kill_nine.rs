@@ -82,7 +82,7 @@ fn every_acknowledged_observation_survives_exactly_once() {
         kill_again_and_again(first..rounds.min(first + ROUNDS_A_DIRECTORY), &mut random, &mut recoveries);
     }
     recoveries.sort();
-    println!("killed {rounds} times; ready again within {:?} at most", recoveries.last().unwrap());
+    eprintln!("killed {rounds} times; ready again within {:?} at most", recoveries.last().unwrap());
 }
 
 fn kill_again_and_again(rounds: Range<usize>, random: &mut ChaCha8Rng, recoveries: &mut Vec<Duration>) {
