@@ -198,25 +198,28 @@ impl FeatureSource {
         Ok(Arc::new(LaterItem { offset: stand_in.offset, features, known, frozen: false }))
     }
 
-    /// The features of `item` for an observation that every one of `versions` is about to learn from: where they are
-    /// not frozen yet, they are now, and the observation carries them.
+    /// The features of `item`, which has the rows `slots`, for an observation that every one of `versions` is about to
+    /// learn from: where they are not frozen yet, they are now, and the observation carries them.
     pub(crate) fn freeze<'s, 'v>(
         &'s self,
         versions: &'v [Arc<ServingVersion>],
+        slots: &[Option<u32>],
         stream: &StreamName,
         item: &ItemId,
     ) -> Result<(Vec<Resolved<'v>>, Option<Freeze<'s>>), PredictorError> {
-        let trained: Option<Vec<_>> = versions.iter().map(|version| version.theta.get(item)).collect();
-        if let Some(rows) = trained {
-            return Ok((rows.into_iter().map(Resolved::Trained).collect(), None));
+        let row = |(version, slot): (&'v Arc<ServingVersion>, &Option<u32>)| {
+            slot.map(|slot| Resolved::Trained(version.theta.row(slot as usize)))
+        };
+        if let Some(rows) = versions.iter().zip(slots).map(row).collect() {
+            return Ok((rows, None));
         }
         let mut guard = self.freezing[stripe(item)].lock();
         guard.retain(|_, (_, position)| !self.storage.is_durable(*position));
         let mut resolved = Vec::with_capacity(versions.len());
         let mut items = Vec::new();
-        for version in versions {
-            if let Some(row) = version.theta.get(item) {
-                resolved.push(Resolved::Trained(row));
+        for (version, slot) in versions.iter().zip(slots) {
+            if let Some(trained) = row((version, slot)) {
+                resolved.push(trained);
                 continue;
             }
             let key = (version.model.clone(), version.id, item.clone());

@@ -43,6 +43,13 @@ pub struct PendingObservation {
     duplicate: bool,
 }
 
+/// The versions that learn from an observation, and which row of each one's table its item has.
+#[derive(Clone, Copy)]
+struct Taught<'a> {
+    versions: &'a [Arc<ServingVersion>],
+    slots: &'a [Option<u32>],
+}
+
 impl Predictor {
     /// Observes and waits until it is durable.
     ///
@@ -68,12 +75,12 @@ impl Predictor {
         subject.version.learning.loss().check_label(observation.label)?;
         let versions = self.learners(&subject.model.stream);
         let facts = self.decision_facts(model, &observation)?;
-        let quick = versions
-            .iter()
-            .all(|version| subject.entry.is_warm(version) && version.theta.get(&observation.item).is_some());
+        let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
+        let quick = slots.iter().all(Option::is_some) && versions.iter().all(|version| subject.entry.is_warm(version));
+        let taught = Taught { versions: &versions, slots: &slots };
         let pending = compute(quick, || {
             let mut user = subject.entry.lock(&self.storage, &subject.key, versions.first().map(|v| &**v))?;
-            self.learn(&subject, &versions, &mut user, observation, facts)
+            self.learn(&subject, taught, &mut user, observation, facts)
         })?;
         self.reweigh(&subject.key);
         if !pending.duplicate {
@@ -85,7 +92,7 @@ impl Predictor {
     fn learn(
         &self,
         subject: &Subject,
-        versions: &[Arc<ServingVersion>],
+        Taught { versions, slots }: Taught<'_>,
         user: &mut LockedUser<'_>,
         observation: Observation,
         facts: Option<DecisionFacts>,
@@ -96,7 +103,7 @@ impl Predictor {
             // Rebuilding a state resolves other items, whose locks must not be asked for while this item is held.
             state.model(version, stream, &self.features)?;
         }
-        let (resolved, freeze) = self.features.freeze(versions, stream, &observation.item)?;
+        let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let response = state.model(version, stream, &self.features)?.response(features.features());
@@ -104,7 +111,10 @@ impl Predictor {
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
         let given_time = observation.timestamp;
-        let item = observation.item.clone();
+        // The first table's own copy of the id, where it has one, so that histories share it.
+        let shared = versions.first().zip(slots.first().copied().flatten());
+        let shared = shared.map(|(version, slot)| version.theta.items()[slot as usize].clone());
+        let item = shared.unwrap_or_else(|| observation.item.clone());
         let record = record(observation, state.epoch.next(), facts, predictions.clone());
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let append = Append { stream: stream.clone(), record: record.clone(), frozen };
@@ -115,10 +125,11 @@ impl Predictor {
         if let Some(freeze) = freeze {
             freeze.enqueued(ticket.position());
         }
-        let learners: Vec<Learner> = versions.iter().map(|version| Learner { version, stream }).collect();
+        let learners: Vec<Learner> =
+            versions.iter().zip(resolved).map(|(version, newest)| Learner { version, stream, newest }).collect();
         let Record { label, weight, timestamp, .. } = record;
         let event = Event { item, label, weight, timestamp, sequence: ticket.sequence() };
-        state.advance(event, ticket.clone(), &learners, &self.features);
+        state.advance(event, ticket.clone(), learners, &self.features);
         Ok(PendingObservation {
             ticket,
             entry: subject.entry.clone(),

@@ -50,6 +50,8 @@ pub(crate) struct UserState {
     /// The count of the user's events.
     pub(crate) epoch: UserEpoch,
     events: Vec<Event>,
+    /// Bytes of the ids in `events`. Items of a table share theirs; counting them always errs on the safe side.
+    item_bytes: usize,
     /// When the last event is durable; `None` where it was read from the log.
     pub(crate) pending: Option<Ticket>,
     /// States by model; one of another version than the active one is replaced when next asked for.
@@ -169,6 +171,10 @@ impl Drop for LockedUser<'_> {
     }
 }
 
+fn item_bytes(event: &Event) -> usize {
+    event.item.as_str().len() + ALLOCATION_BYTES
+}
+
 impl UserState {
     fn load(storage: &Storage, key: &UserKey, interner: Option<&ServingVersion>) -> Result<Self, PredictorError> {
         let history = storage.history(&key.stream, &key.user)?;
@@ -177,7 +183,8 @@ impl UserState {
             // Nobody new where the user was erased: epochs are never used twice.
             None => storage.last_epoch(&key.stream, &key.user)?,
         };
-        let mut state = Self { epoch, events: Vec::with_capacity(history.len()), pending: None, states: Vec::new() };
+        let mut state =
+            Self { epoch, events: Vec::with_capacity(history.len()), item_bytes: 0, pending: None, states: Vec::new() };
         for (sequence, record) in history {
             state.replay(sequence, record, interner);
         }
@@ -189,7 +196,8 @@ impl UserState {
     fn replay(&mut self, sequence: Sequence, record: Record, interner: Option<&ServingVersion>) {
         if let (RecordKind::Observe, Some(item)) = (record.kind, record.item) {
             let Record { label, weight, timestamp, .. } = record;
-            self.remember(Event { item, label, weight, timestamp, sequence }, interner);
+            let shared = interner.and_then(|version| version.theta.intern(&item)).cloned();
+            self.remember(Event { item: shared.unwrap_or(item), label, weight, timestamp, sequence });
         }
     }
 
@@ -228,21 +236,18 @@ impl UserState {
             Amendment::Forget(sequence) => self.events.retain(|event| event.sequence != sequence),
             Amendment::ForgetAll => self.events = Vec::new(),
         }
+        self.item_bytes = self.events.iter().map(item_bytes).sum();
     }
 
-    fn remember(&mut self, mut event: Event, interner: Option<&ServingVersion>) {
-        if let Some(shared) = interner.and_then(|version| version.theta.intern(&event.item)) {
-            event.item = shared.clone();
-        }
+    fn remember(&mut self, event: Event) {
+        self.item_bytes += item_bytes(&event);
         self.events.push(event);
     }
 
     fn bytes(&self) -> usize {
         let states: usize = self.states.iter().map(|held| held.state.bytes() + ALLOCATION_BYTES).sum();
-        // An id of an item that no table shares is an allocation of its own; counting it always errs on the safe side.
-        let items: usize = self.events.iter().map(|event| event.item.as_str().len() + ALLOCATION_BYTES).sum();
         let lists = self.events.capacity() * size_of::<Event>() + self.states.capacity() * size_of::<HeldState>();
-        size_of::<Self>() + states + items + lists + 2 * ALLOCATION_BYTES
+        size_of::<Self>() + states + self.item_bytes + lists + 2 * ALLOCATION_BYTES
     }
 
     /// The state under `version`, built if it is not there.
@@ -282,20 +287,26 @@ impl UserState {
     ///
     /// A state that cannot be advanced is dropped, and rebuilt from the history when next asked for: the log, not the
     /// state, is the truth.
-    pub(crate) fn advance(&mut self, event: Event, ticket: Ticket, learners: &[Learner<'_>], features: &FeatureSource) {
-        let interner = learners.first().map(|learner| learner.version);
+    pub(crate) fn advance(
+        &mut self,
+        event: Event,
+        ticket: Ticket,
+        learners: Vec<Learner<'_>>,
+        features: &FeatureSource,
+    ) {
         self.epoch = self.epoch.next();
         self.pending = Some(ticket);
-        self.remember(event, interner);
+        self.remember(event);
         for learner in learners {
+            let model = &learner.version.model;
             if self.advance_one(learner, features).is_err() {
-                self.take(&learner.version.model);
+                self.take(model);
             }
         }
     }
 
-    fn advance_one(&mut self, learner: &Learner<'_>, features: &FeatureSource) -> Result<(), PredictorError> {
-        let Learner { version, stream } = *learner;
+    fn advance_one(&mut self, learner: Learner<'_>, features: &FeatureSource) -> Result<(), PredictorError> {
+        let Learner { version, stream, newest: resolved } = learner;
         let newest = self.events.len() - 1;
         // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
         let mut model = match self.take(&version.model) {
@@ -303,7 +314,7 @@ impl UserState {
             _ if newest == 0 => version.newcomer.clone(),
             _ => return Ok(()),
         };
-        let mut history = self.resolve(newest, version, stream, features)?;
+        let mut history = ResolvedEvents { first: newest, events: &self.events[newest..], resolved: vec![resolved] };
         let first = model.reads_from(&version.learning, &history.example(newest as u64));
         let first = usize::try_from(first).expect("an index into memory");
         if first < newest {
@@ -317,8 +328,9 @@ impl UserState {
 }
 
 /// A model whose state an observation advances.
-#[derive(Clone, Copy)]
 pub(crate) struct Learner<'a> {
     pub(crate) version: &'a ServingVersion,
     pub(crate) stream: &'a StreamName,
+    /// The observed item's features.
+    pub(crate) newest: Resolved<'a>,
 }

@@ -5,11 +5,13 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use celeris_features::{VersionContents, write_version};
+use celeris_manager::{Sealer, SealingOptions};
 use celeris_model::{ModelName, Timestamp};
 use celeris_predictor::PredictorOptions;
-use celeris_storage::StorageOptions;
+use celeris_storage::{Storage, StorageOptions};
 use serde::Serialize;
 
 use crate::bench::bytes::sorted_file_bytes;
@@ -28,6 +30,12 @@ const SAMPLE_HISTORY_MAX: u64 = 5_000;
 
 /// Most items of the sample.
 const SAMPLE_ITEMS_MAX: u64 = 50_000;
+
+/// How long the sample waits to be sealed.
+const SEALING_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Far beyond what sealing a sample takes.
+const SEALING_MAX: Duration = Duration::from_secs(60);
 
 /// What is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +72,8 @@ pub struct Memory {
     pub features: f64,
     /// Writes that the store has not sorted into files yet.
     pub write_buffers: f64,
+    /// Blocks, indexes and filters of the store that were read.
+    pub blocks: f64,
     /// The process without data.
     pub process: f64,
     /// All of it, with all users warm.
@@ -87,11 +97,13 @@ pub struct Disk {
     pub observations: f64,
     /// All observations with ids.
     pub observations_with_id: f64,
+    /// The sealed segments: all observations once more, as Parquet; 0 where sealing is off.
+    pub segments: f64,
     /// One version of every model.
     pub versions: f64,
     /// The most that the write-ahead log takes while the node runs.
     pub log_max: f64,
-    /// Observations with ids, and versions.
+    /// Observations with ids, segments and versions.
     pub total: f64,
 }
 
@@ -99,6 +111,8 @@ pub struct Disk {
 struct Sample {
     user_bytes: f64,
     observation_bytes: f64,
+    /// Bytes of an observation in a sealed segment.
+    sealed_bytes: f64,
     /// Bytes of a record as the store takes it in.
     record_bytes: f64,
     process_bytes: f64,
@@ -118,14 +132,17 @@ pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
     let write_buffers = (observations * with_id.record_bytes).min(options.write_buffer_bytes as f64);
     let all_users = plan.users as f64 * plain.user_bytes;
     let user_budget = config.memory.users.as_u64() as f64;
-    let fixed = features + write_buffers + plain.process_bytes;
-    let other_caches = [config.memory.features, config.memory.predictions, config.memory.blocks];
+    // What is read of the store, filters and indexes first, stays in memory as far as its budget goes.
+    let blocks = (observations * with_id.observation_bytes).min(config.memory.blocks.as_u64() as f64);
+    let fixed = features + write_buffers + blocks + plain.process_bytes;
+    let other_caches = [config.memory.features, config.memory.predictions];
     let caches: f64 = other_caches.iter().map(|budget| budget.as_u64() as f64).sum();
     let memory = Memory {
         user: plain.user_bytes,
         all_users,
         features,
         write_buffers,
+        blocks,
         process: plain.process_bytes,
         total: all_users + fixed,
         user_budget,
@@ -133,14 +150,16 @@ pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
         total_within_budget: all_users.min(user_budget) + fixed + caches,
     };
     let versions = plan.models as f64 * version_bytes;
+    let segments = if config.sealing.enabled { observations * with_id.sealed_bytes } else { 0.0 };
     let disk = Disk {
         observation: plain.observation_bytes,
         observation_with_id: with_id.observation_bytes,
         observations: observations * plain.observation_bytes,
         observations_with_id: observations * with_id.observation_bytes,
+        segments,
         versions,
         log_max: options.wal_bytes_max as f64,
-        total: observations * with_id.observation_bytes + versions,
+        total: observations * with_id.observation_bytes + segments + versions,
     };
     Ok(Estimate { memory, disk })
 }
@@ -190,9 +209,28 @@ fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
     }
     let counters = warm.storage().counters();
     let record_bytes = counters.bytes as f64 / counters.records.max(1) as f64;
+    let sealed_bytes = seal(warm.storage())?;
     warm.storage().close()?;
     let observation_bytes = sorted_file_bytes(warm.storage().dir())? / (users * history) as f64;
-    Ok(Sample { user_bytes, observation_bytes, record_bytes, process_bytes })
+    Ok(Sample { user_bytes, observation_bytes, sealed_bytes, record_bytes, process_bytes })
+}
+
+/// Seals the sample, and answers what an observation takes in its segments.
+fn seal(storage: &Storage) -> Result<f64, Failure> {
+    let sealer = Sealer::start(storage.clone(), SealingOptions { interval: SEALING_INTERVAL, records: u64::MAX })?;
+    let started = Instant::now();
+    let sealed = loop {
+        let status = sealer.status().into_iter().map(|(_, status)| status).find(|status| status.lag_records == 0);
+        if let Some(status) = status {
+            break status;
+        }
+        if started.elapsed() > SEALING_MAX {
+            return Err(Failure::other("the sample was not sealed in time; is the temporary folder nearly full?"));
+        }
+        std::thread::sleep(SEALING_INTERVAL);
+    };
+    sealer.stop();
+    Ok(sealed.bytes as f64 / sealed.rows.max(1) as f64)
 }
 
 /// What the process has resident.
@@ -246,6 +284,7 @@ impl fmt::Display for Estimate {
         writeln!(formatter, "  user states             {:>12}   {} a user", size(memory.all_users), size(memory.user))?;
         writeln!(formatter, "  feature tables          {:>12}", size(memory.features))?;
         writeln!(formatter, "  write buffers           {:>12}", size(memory.write_buffers))?;
+        writeln!(formatter, "  blocks of the store     {:>12}", size(memory.blocks))?;
         writeln!(formatter, "  process                 {:>12}", size(memory.process))?;
         writeln!(formatter, "memory within the budgets {:>12}", size(memory.total_within_budget))?;
         let budget = size(memory.user_budget);
@@ -254,6 +293,7 @@ impl fmt::Display for Estimate {
         let (plain, with_id) = (size(disk.observations), size(disk.observations_with_id));
         writeln!(formatter, "  observations, no ids    {plain:>12}   {:.0} bytes each", disk.observation)?;
         writeln!(formatter, "  observations with ids   {with_id:>12}   {:.0} bytes each", disk.observation_with_id)?;
+        writeln!(formatter, "  sealed segments         {:>12}", size(disk.segments))?;
         writeln!(formatter, "  one version a model     {:>12}", size(disk.versions))?;
         writeln!(formatter, "  write-ahead log, up to  {:>12}   on top, while the node runs", size(disk.log_max))
     }

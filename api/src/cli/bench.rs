@@ -35,12 +35,13 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 7] = [
+        const NAMES: [Name; 8] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
             Name::One(Bench::Serve),
             Name::One(Bench::Size),
+            Name::One(Bench::Memory),
             Name::All,
             Name::BareHandler,
         ];
