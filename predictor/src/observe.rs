@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    DecisionFacts, DecisionId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
-    Timestamp, UserEpoch, UserId,
+    DecisionFacts, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence, UserEpoch, UserId,
 };
 use celeris_storage::{Append, Appended, Existing, Ticket};
 
@@ -56,7 +55,7 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
-        let pending = self.begin_observe(model, observation)?;
+        let pending = self.begin_observe(model, &observation)?;
         self.finish_observe(pending).await
     }
 
@@ -68,13 +67,13 @@ impl Predictor {
     pub fn begin_observe(
         &self,
         model: &ModelName,
-        observation: Observation,
+        observation: &Observation,
     ) -> Result<PendingObservation, PredictorError> {
         observation.validate()?;
         let subject = self.subject(model, &observation.user)?;
         subject.version.learning.loss().check_label(observation.label)?;
         let versions = self.learners(&subject.model.stream);
-        let facts = self.decision_facts(model, &observation)?;
+        let facts = self.decision_facts(model, observation)?;
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
         let quick = slots.iter().all(Option::is_some) && versions.iter().all(|version| subject.entry.is_warm(version));
         let taught = Taught { versions: &versions, slots: &slots };
@@ -94,7 +93,7 @@ impl Predictor {
         subject: &Subject,
         Taught { versions, slots }: Taught<'_>,
         user: &mut LockedUser<'_>,
-        observation: Observation,
+        observation: &Observation,
         facts: Option<DecisionFacts>,
     ) -> Result<PendingObservation, PredictorError> {
         let stream = &subject.model.stream;
@@ -110,24 +109,24 @@ impl Predictor {
             let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
-        let given_time = observation.timestamp;
         // The first table's own copy of the id, where it has one, so that histories share it.
         let shared = versions.first().zip(slots.first().copied().flatten());
         let shared = shared.map(|(version, slot)| version.theta.items()[slot as usize].clone());
         let item = shared.unwrap_or_else(|| observation.item.clone());
-        let record = record(observation, state.epoch.next(), facts, predictions.clone());
+        let user_epoch = state.epoch.next();
+        let record = record(observation, user_epoch, facts, predictions.clone());
+        let Record { label, weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
-        let append = Append { stream: stream.clone(), record: record.clone(), frozen };
+        let append = Append { stream: stream.clone(), record, frozen };
         let ticket = match self.storage.append(append)? {
             Appended::New(ticket) => ticket,
-            Appended::Existing(existing) => return repeated(subject, &record, given_time, existing),
+            Appended::Existing(existing) => return repeated(subject, observation, existing),
         };
         if let Some(freeze) = freeze {
             freeze.enqueued(ticket.position());
         }
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, stream, newest }).collect();
-        let Record { label, weight, timestamp, .. } = record;
         let event = Event { item, label, weight, timestamp, sequence: ticket.sequence() };
         state.advance(event, ticket.clone(), learners, &self.features);
         Ok(PendingObservation {
@@ -135,7 +134,7 @@ impl Predictor {
             entry: subject.entry.clone(),
             model: subject.model.name.clone(),
             user: subject.key.user.clone(),
-            user_epoch: record.user_epoch,
+            user_epoch,
             label,
             predictions,
             duplicate: false,
@@ -193,21 +192,21 @@ impl Predictor {
 }
 
 fn record(
-    observation: Observation,
+    observation: &Observation,
     user_epoch: UserEpoch,
     decision: Option<DecisionFacts>,
     predictions: Vec<Prediction>,
 ) -> Record {
     Record {
         kind: RecordKind::Observe,
-        user: observation.user,
+        user: observation.user.clone(),
         user_epoch,
-        item: Some(observation.item),
+        item: Some(observation.item.clone()),
         label: observation.label,
         weight: observation.weight,
-        feedback: observation.feedback,
+        feedback: observation.feedback.clone(),
         timestamp: observation.timestamp.unwrap_or_else(|| SystemTime::now().into()),
-        observation_id: observation.observation_id,
+        observation_id: observation.observation_id.clone(),
         decision,
         predictions,
         first_label: None,
@@ -216,21 +215,15 @@ fn record(
 }
 
 /// The first result again where an id comes back with the same body; a conflict where the body is another.
-fn repeated(
-    subject: &Subject,
-    sent: &Record,
-    given_time: Option<Timestamp>,
-    existing: Existing,
-) -> Result<PendingObservation, PredictorError> {
+fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result<PendingObservation, PredictorError> {
     let first = existing.record;
-    let decision = |record: &Record| -> Option<DecisionId> { record.decision.as_ref().map(|facts| facts.id.clone()) };
     let same = first.user == sent.user
-        && first.item == sent.item
+        && first.item.as_ref() == Some(&sent.item)
         && first.first_label.unwrap_or(first.label).to_bits() == sent.label.to_bits()
         && first.weight.to_bits() == sent.weight.to_bits()
         && first.feedback == sent.feedback
-        && decision(&first) == decision(sent)
-        && given_time.is_none_or(|time| time == first.timestamp);
+        && first.decision.as_ref().map(|facts| &facts.id) == sent.decision.as_ref()
+        && sent.timestamp.is_none_or(|time| time == first.timestamp);
     if !same {
         let id = sent.observation_id.clone().expect("only a given id can exist already");
         return Err(PredictorError::ObservationConflict { id });

@@ -114,11 +114,14 @@ impl Predictor {
         picked: &Picked<'_>,
     ) -> Result<Vec<Resolved<'s>>, PredictorError> {
         let version = &*subject.version;
-        let resolve = |(item, slot): &(&ItemId, Option<u32>)| match slot {
-            Some(slot) => Ok(Resolved::Trained(version.theta.row(*slot as usize))),
-            None => self.features.resolve(version, &subject.model.stream, item),
-        };
-        picked.items.iter().map(resolve).collect()
+        let mut resolved = Vec::with_capacity(picked.len());
+        for (item, slot) in &picked.items {
+            resolved.push(match slot {
+                Some(slot) => Resolved::Trained(version.theta.row(*slot as usize)),
+                None => self.features.resolve(version, &subject.model.stream, item)?,
+            });
+        }
+        Ok(resolved)
     }
 
     /// The estimates of all picked items, from the prediction cache where that is cheaper.

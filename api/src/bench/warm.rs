@@ -95,7 +95,7 @@ impl Warm {
                     feedback: None,
                     decision: None,
                 };
-                last = Some(self.predictor.begin_observe(&self.model, observation).map_err(Failure::other)?);
+                last = Some(self.predictor.begin_observe(&self.model, &observation).map_err(Failure::other)?);
             }
             // A user's events are durable in order, so the last one speaks for all.
             if let Some(last) = last {

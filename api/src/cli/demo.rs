@@ -146,7 +146,7 @@ async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Rep
         {
             node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
         }
-        in_flight.push_back(node.predictor.begin_observe(model, observation).map_err(Failure::other)?);
+        in_flight.push_back(node.predictor.begin_observe(model, &observation).map_err(Failure::other)?);
         if done % IN_FLIGHT == 0 {
             report.at("observing", done as f32 / dataset.ratings.len() as f32);
         }

@@ -289,7 +289,7 @@ impl Reader {
 async fn begin(node: &Node, model: &ModelName, line: &[u8]) -> Result<PendingObservation, ApiError> {
     let observation = parse::<ObserveBody>(line)?.observation()?;
     loop {
-        match node.predictor.begin_observe(model, observation.clone()) {
+        match node.predictor.begin_observe(model, &observation) {
             Err(error) if error.is_overload() => tokio::time::sleep(OVERLOAD_PAUSE).await,
             begun => return Ok(begun?),
         }
