@@ -101,10 +101,11 @@ const HOW: &str = "\
 
 - **update**: a user with 50 observations absorbs the next, by `UserModel::absorb`, at counts where no solve is due.
   `resolve` forms `Lambda + X^T X` of 50 observations with nalgebra, factorises it by Cholesky and solves, in `f32` or
-  `f64`, whichever is faster. `pass` multiplies every entry of the same matrix by a factor in place. Each figure is the
-  smallest of many samples, the three taken in turn.
+  `f64`, whichever is faster. `pass` reads and writes every entry of the same matrix with one addition in between,
+  compiled for the kernel's instruction set. Each figure is the smallest of many samples, the three taken in turn.
 - **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
-  ids of 12 characters, the decision record included; medians and p99. The prediction cache is off. The baseline finds
+  ids of 12 characters that are made just before they are asked for, the decision record included; medians and p99 of
+  both sides in turns of twenty rankings. The prediction cache is off. The baseline finds
   the same rows through a `HashMap<String, usize>` and sums up each score, with uncertainty by one `x^T A^-1 x` an item.
   The original prototype of this service needed 118 ms for 1,000 items. `linear` compares the cost an item at 10,000 and
   1,000 items. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
