@@ -26,6 +26,9 @@ const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
 /// Lines of a stream that go through it together: about 200 microseconds of work on one thread.
 const BATCH_LINES: usize = 64;
 
+/// Batches of parsed lines that may wait to be begun.
+const PARSED_BATCHES: usize = 4;
+
 /// About the bytes of one answer in a stream.
 const ANSWER_BYTES: usize = 144;
 
@@ -156,10 +159,13 @@ async fn observe_stream(
     let permit =
         permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))?;
     let batches = (node.limits.observations_in_flight / BATCH_LINES).max(1);
-    let (sender, receiver) = mpsc::channel(batches);
+    let (parsed, to_begin) = mpsc::channel(PARSED_BATCHES);
+    let (begun, receiver) = mpsc::channel(batches);
     let answering = node.clone();
+    // Two tasks, since either alone would keep a core busy before the log is.
+    tokio::spawn(Reader::new(&node, parsed).read(request.into_body()));
     tokio::spawn(async move {
-        Reader::new(node, model, sender).read(request.into_body()).await;
+        begin_all(&node, &model, to_begin, begun).await;
         drop(permit);
     });
     let answers = futures_util::stream::unfold((answering, receiver), |(node, mut receiver)| async {
@@ -170,20 +176,18 @@ async fn observe_stream(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }
 
-/// A line on its way: its number, and the observation begun or refused.
-struct Begun {
+/// A line on its way: its number, and what has become of it so far, or why it was refused.
+struct Line<T> {
     line: u64,
-    outcome: Result<PendingObservation, ApiError>,
+    outcome: Result<T, ApiError>,
 }
 
-/// Reads the lines of a stream and begins their observations, as fast as answers are read: the channel is the
-/// back-pressure. Lines travel in batches, so that what a channel costs is shared; a batch ends with the bytes that have
-/// arrived, so that nobody who waits for an answer before the next line waits for ever.
+/// Reads and parses the lines of a stream, as fast as answers are read: the channels are the back-pressure. Lines travel
+/// in batches, so that what a channel costs is shared; a batch ends with the bytes that have arrived, so that nobody who
+/// waits for an answer before the next line waits for ever.
 struct Reader {
-    node: Node,
-    model: ModelName,
-    sender: mpsc::Sender<Vec<Begun>>,
-    batch: Vec<Begun>,
+    sender: mpsc::Sender<Vec<Line<Observation>>>,
+    batch: Vec<Line<Observation>>,
     /// The number of the last line.
     line: u64,
     /// The beginning of a line that has not ended yet.
@@ -197,13 +201,12 @@ struct Reader {
 struct Abandoned;
 
 impl Reader {
-    fn new(node: Node, model: ModelName, sender: mpsc::Sender<Vec<Begun>>) -> Self {
+    fn new(node: &Node, sender: mpsc::Sender<Vec<Line<Observation>>>) -> Self {
         let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
         let (batch, rest) = (Vec::with_capacity(BATCH_LINES), Vec::new());
-        Self { node, model, sender, batch, line: 0, rest, line_bytes_max, passing_over: false }
+        Self { sender, batch, line: 0, rest, line_bytes_max, passing_over: false }
     }
 
-    /// What was begun before the answers are abandoned is in the log all the same.
     async fn read(mut self, body: HttpBody) {
         let mut body = body.into_data_stream();
         loop {
@@ -263,8 +266,8 @@ impl Reader {
         if line.len() > self.line_bytes_max {
             self.refuse_length();
         } else if !line.trim_ascii().is_empty() {
-            let outcome = begin(&self.node, &self.model, line).await;
-            self.batch.push(Begun { line: self.line, outcome });
+            let outcome = parse::<ObserveBody>(line).and_then(ObserveBody::observation);
+            self.batch.push(Line { line: self.line, outcome });
         }
         if self.batch.len() >= BATCH_LINES { self.send().await } else { Ok(()) }
     }
@@ -274,7 +277,7 @@ impl Reader {
     }
 
     fn refuse(&mut self, error: ApiError) {
-        self.batch.push(Begun { line: self.line, outcome: Err(error) });
+        self.batch.push(Line { line: self.line, outcome: Err(error) });
     }
 
     async fn send(&mut self) -> Result<(), Abandoned> {
@@ -286,8 +289,29 @@ impl Reader {
     }
 }
 
-async fn begin(node: &Node, model: &ModelName, line: &[u8]) -> Result<PendingObservation, ApiError> {
-    let observation = parse::<ObserveBody>(line)?.observation()?;
+/// Begins the observations in their order. What was begun before the answers are abandoned is in the log all the same.
+async fn begin_all(
+    node: &Node,
+    model: &ModelName,
+    mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
+    begun: mpsc::Sender<Vec<Line<PendingObservation>>>,
+) {
+    while let Some(lines) = parsed.recv().await {
+        let mut batch = Vec::with_capacity(lines.len());
+        for Line { line, outcome } in lines {
+            let outcome = match outcome {
+                Ok(observation) => begin(node, model, observation).await,
+                Err(error) => Err(error),
+            };
+            batch.push(Line { line, outcome });
+        }
+        if begun.send(batch).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn begin(node: &Node, model: &ModelName, observation: Observation) -> Result<PendingObservation, ApiError> {
     loop {
         match node.predictor.begin_observe(model, &observation) {
             Err(error) if error.is_overload() => tokio::time::sleep(OVERLOAD_PAUSE).await,
@@ -297,9 +321,9 @@ async fn begin(node: &Node, model: &ModelName, line: &[u8]) -> Result<PendingObs
 }
 
 /// The answers to a batch, a line each, once all of it is durable or refused.
-async fn answer(node: &Node, batch: Vec<Begun>) -> Vec<u8> {
+async fn answer(node: &Node, batch: Vec<Line<PendingObservation>>) -> Vec<u8> {
     let mut answers = Vec::with_capacity(batch.len() * ANSWER_BYTES);
-    for Begun { line, outcome } in batch {
+    for Line { line, outcome } in batch {
         let observed = match outcome {
             Ok(pending) => node.predictor.finish_observe(pending).await.map_err(ApiError::from),
             Err(error) => Err(error),
