@@ -170,10 +170,15 @@ impl Predictor {
         };
         drop(user);
         if let Some(started) = rebuilding {
-            self.users.made_in(started.elapsed());
+            self.user_made_in(started.elapsed());
             self.users.reweigh(key);
         }
         Ok(snapshot)
+    }
+
+    /// A user who was not in memory has taken so long to bring there: what hits save.
+    pub(crate) fn user_made_in(&self, took: Duration) {
+        self.users.made_in(took);
     }
 
     pub(crate) fn reweigh(&self, key: &UserKey) {

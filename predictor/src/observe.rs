@@ -1,7 +1,7 @@
 //! Feedback: predicted, made durable, learnt from, in that order as others see it (Velox §2.4, `observe`).
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use celeris_model::{
     DecisionFacts, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence, UserEpoch, UserId,
@@ -75,12 +75,17 @@ impl Predictor {
         let versions = self.learners(&subject.model.stream);
         let facts = self.decision_facts(model, observation)?;
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
-        let quick = slots.iter().all(Option::is_some) && versions.iter().all(|version| subject.entry.is_warm(version));
+        let warm = versions.iter().all(|version| subject.entry.is_warm(version));
+        let quick = warm && slots.iter().all(Option::is_some);
+        let rebuilding = (!warm).then(Instant::now);
         let taught = Taught { versions: &versions, slots: &slots };
         let pending = compute(quick, || {
             let mut user = subject.entry.lock(&self.storage, &subject.key, versions.first().map(|v| &**v))?;
             self.learn(&subject, taught, &mut user, observation, facts)
         })?;
+        if let Some(started) = rebuilding {
+            self.user_made_in(started.elapsed());
+        }
         self.reweigh(&subject.key);
         if !pending.duplicate {
             subject.entry.changed.notify_waiters();
