@@ -314,6 +314,15 @@ impl Database {
         self.columns.iter().map(of).sum()
     }
 
+    /// Bytes in sorted files; 0 where RocksDB does not say.
+    pub(crate) fn sorted_bytes(&self) -> u64 {
+        let of = |column: &Column| {
+            let property = rocksdb::properties::TOTAL_SST_FILES_SIZE;
+            self.db.property_int_value_cf(self.handle(*column), property).ok().flatten().unwrap_or(0)
+        };
+        self.columns.iter().map(of).sum()
+    }
+
     pub(crate) fn bytes_written(&self) -> BytesWritten {
         BytesWritten {
             wal: self.options.get_ticker_count(Ticker::WalFileBytes),

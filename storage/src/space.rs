@@ -1,8 +1,8 @@
 //! Refuses new observations while there is still room for those that were accepted.
 //!
 //! A write that fails for want of space leaves RocksDB in a state that only a restart resolves. So appends end earlier,
-//! while what is free still holds what is in memory and must be flushed, and a reserve: for what waits in the queue, for
-//! what arrives until the next look at the disk, and for compaction. Reads go on, and so do appends once there is space
+//! while what is free still holds what is in memory and must be flushed, what a compaction writes before it frees what it
+//! has read, and a reserve: for what waits in the queue, and for what arrives until the next look at the disk. Reads go on, and so do appends once there is space
 //! again, without a restart. Should others eat up the reserve too, the log is poisoned as by any failed write.
 
 use std::path::{Path, PathBuf};
@@ -19,11 +19,16 @@ const LOOK_EVERY_MS: u64 = 100;
 /// The largest part of the file system that the reserve may claim: one in so many.
 const SHARE_MIN: u64 = 8;
 
+/// Write buffers that one compaction rewrites: the four that start it, and what arrives meanwhile.
+const COMPACTION_BUFFERS: usize = 6;
+
 /// Watches the space on the file system of the data directory.
 pub(crate) struct SpaceGuard {
     dir: PathBuf,
     database: Arc<Database>,
     reserve_max: u64,
+    /// The most that a compaction is expected to write before it frees what it has read.
+    compaction_bytes_max: u64,
     since: Instant,
     looked_at_ms: AtomicU64,
     is_full: AtomicBool,
@@ -33,11 +38,12 @@ pub(crate) struct SpaceGuard {
 }
 
 impl SpaceGuard {
-    pub(crate) fn new(dir: &Path, database: Arc<Database>, reserve_max: u64) -> Self {
+    pub(crate) fn new(dir: &Path, database: Arc<Database>, reserve_max: u64, write_buffer_bytes: usize) -> Self {
         let guard = Self {
             dir: dir.to_owned(),
             database,
             reserve_max,
+            compaction_bytes_max: (COMPACTION_BUFFERS * write_buffer_bytes) as u64,
             since: Instant::now(),
             looked_at_ms: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
@@ -79,7 +85,9 @@ impl SpaceGuard {
         let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let total = disk.f_blocks.saturating_mul(disk.f_frsize);
-        let needed = self.reserve_max.min(total / SHARE_MIN) + self.database.unflushed_bytes();
+        // A compaction cannot rewrite more than there is, so that a small store leaves a small disk usable.
+        let compaction = self.database.sorted_bytes().min(self.compaction_bytes_max);
+        let needed = self.reserve_max.min(total / SHARE_MIN) + self.database.unflushed_bytes() + compaction;
         self.free.store(free, Ordering::Relaxed);
         self.needed.store(needed, Ordering::Relaxed);
         let is_full = free < needed;

@@ -77,7 +77,13 @@ impl Storage {
         let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
-        let space = Arc::new(SpaceGuard::new(directory.path(), Arc::clone(&database), options.disk_reserve_bytes));
+        let space = SpaceGuard::new(
+            directory.path(),
+            Arc::clone(&database),
+            options.disk_reserve_bytes,
+            options.write_buffer_bytes,
+        );
+        let space = Arc::new(space);
         let companions =
             Companions { hashes: Arc::clone(&hashes), scrubber: Arc::clone(&scrubber), space: Arc::clone(&space) };
         let log = Log::start(Arc::clone(&database), companions, watermarks, options)?;
