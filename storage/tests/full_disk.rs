@@ -21,7 +21,7 @@ impl SmallDisk {
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        let mounted = mount.args(["-t", "tmpfs", "-o", "size=96m", "celeris-test"]).arg(dir.path()).output();
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=256m", "celeris-test"]).arg(dir.path()).output();
         mounted.is_ok_and(|output| output.status.success()).then_some(Self(dir))
     }
 
