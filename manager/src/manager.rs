@@ -230,6 +230,7 @@ impl Manager {
         sync_dir(&self.versions_dir(model))?;
         let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
+        let serving = serving.finished(loaded.manifest.created);
         record.newest = version;
         let record = record.activating(version);
         let mut batch = CatalogBatch::new();
@@ -242,8 +243,9 @@ impl Manager {
     }
 
     fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        let LoadedVersion { theta, prior, .. } = read_version(&self.version_dir(&config.name, version))?;
-        Ok(ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?)
+        let LoadedVersion { theta, prior, manifest, .. } = read_version(&self.version_dir(&config.name, version))?;
+        let serving = ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?;
+        Ok(serving.finished(manifest.created))
     }
 
     fn versions_dir(&self, model: &ModelName) -> PathBuf {

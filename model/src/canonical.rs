@@ -47,8 +47,10 @@ const NOT_DEFINITE: ModelError = ModelError::NotPositiveDefinite { what: "the us
 /// [`GramSums::extend`].
 ///
 /// With `delta = w - w0`, the log-likelihood is `moment·delta - delta^T gram delta / 2`.
+///
+/// As bytes, it is the snapshot that spares a long history from being read again: [`crate::UserModel::resume`].
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct GramSums {
+pub struct GramSums {
     /// Lower triangle, row by row: `sum curvature x x^T`, where the curvature under squared loss is the weight.
     gram: Vec<f64>,
     /// `sum curvature x (target - x·w0)`.
@@ -71,8 +73,39 @@ pub(crate) struct Solution {
 }
 
 impl GramSums {
-    pub(crate) fn observations(&self) -> u64 {
+    /// How many observations they hold: the first so many of the history.
+    #[must_use]
+    pub fn observations(&self) -> u64 {
         self.observations
+    }
+
+    /// The length of the features they are sums of.
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.moment.len()
+    }
+
+    /// All of it, in little-endian 8-byte words: `dim`, observations, whether there is a latest time, that time in Unix
+    /// milliseconds or 0, `dim` entries of the moment, `dim (dim + 1) / 2` of the Gram matrix.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let latest = self.latest.map_or(0, |time| time.0.cast_unsigned());
+        let head = [self.dim() as u64, self.observations, u64::from(self.latest.is_some()), latest];
+        let sums = self.moment.iter().chain(&self.gram).map(|sum| sum.to_bits());
+        head.into_iter().chain(sums).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Takes [`GramSums::to_bytes`] back; `None` where the bytes are something else.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let (dim, observations, forgets, latest) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let sums: Vec<f64> = words.map(f64::from_bits).collect();
+        let dim = usize::try_from(dim).ok().filter(|dim| *dim <= sums.len())?;
+        let whole = rest.is_empty() && forgets <= 1 && sums.len() == dim + dim * (dim + 1) / 2;
+        let latest = (forgets == 1).then_some(Timestamp(latest.cast_signed()));
+        whole.then(|| Self { moment: sums[..dim].to_vec(), gram: sums[dim..].to_vec(), observations, latest })
     }
 
     /// Bytes on the heap and in itself.
@@ -80,7 +113,9 @@ impl GramSums {
         size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity())
     }
 
-    pub(crate) fn empty(dim: usize) -> Self {
+    /// The sums of nothing, for features of length `dim`.
+    #[must_use]
+    pub fn empty(dim: usize) -> Self {
         Self { gram: vec![0.0; dim * (dim + 1) / 2], moment: vec![0.0; dim], observations: 0, latest: None }
     }
 

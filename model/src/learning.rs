@@ -1,8 +1,10 @@
 //! How a model learns from feedback: what a label means, how fast it fades, and where a user starts.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ModelError;
+use crate::kernel;
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::{Estimate, Example};
@@ -155,6 +157,24 @@ impl Learning {
     #[must_use]
     pub fn dim(&self) -> usize {
         self.prior.dim()
+    }
+
+    /// A hash of all that turns the same examples into the same bits: prior, loss, half-life, and the kernel's
+    /// instruction set.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        let others = [self.prior.noise_variance(), self.half_life.map_or(0.0, HalfLife::seconds)];
+        for number in self.prior.mean().iter().chain(self.prior.precision()).chain(&others) {
+            hasher.update(&number.to_bits().to_le_bytes());
+        }
+        hasher.update(match self.loss {
+            Loss::Squared => b"squared",
+            Loss::Logistic => b"logistic",
+            Loss::Implicit => b"implicit",
+        });
+        hasher.update(kernel::name().as_bytes());
+        hasher.digest()
     }
 
     /// The factor from `A^-1` to the covariance of weights: `sigma^2`, but 1 under logistic loss, where a label has no

@@ -21,6 +21,7 @@ mod rank_one;
 mod sampler;
 pub mod user_model;
 
+pub use canonical::GramSums;
 pub use decision::{Decision, ShownSlot};
 pub use error::ModelError;
 pub use ids::{

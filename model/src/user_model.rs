@@ -101,11 +101,28 @@ impl UserModel {
         history: &H,
         observations: u64,
     ) -> Result<Self, ModelError> {
+        Self::resume(learning, GramSums::empty(learning.dim()), history, observations)
+    }
+
+    /// [`UserModel::rebuild`] from the sums that a state of the same rule and history had ([`UserModel::sums`]), to the
+    /// same bits. It reads `history` from where they end.
+    ///
+    /// # Errors
+    /// As [`UserModel::absorb`], with `DimMismatch` also for sums of another length.
+    pub fn resume<H: History + ?Sized>(
+        learning: &Learning,
+        mut sums: GramSums,
+        history: &H,
+        observations: u64,
+    ) -> Result<Self, ModelError> {
+        if sums.dim() != learning.dim() {
+            return Err(ModelError::DimMismatch { what: "sums", expected: learning.dim(), received: sums.dim() });
+        }
         let solved = if learning.half_life().is_some() { observations } else { last_checkpoint(observations) };
-        for index in 0..solved {
+        debug_assert!(sums.observations() <= solved, "sums end at a checkpoint of their own history");
+        for index in sums.observations()..solved {
             check(learning, &history.example(index))?;
         }
-        let mut sums = GramSums::empty(learning.dim());
         sums.extend(learning, history, solved)?;
         let mut model = Self::solved(learning, sums)?;
         while model.observations < observations {
@@ -186,6 +203,13 @@ impl UserModel {
     #[must_use]
     pub fn history_from(&self) -> u64 {
         self.sums.as_ref().map_or(0, |sums| sums.observations())
+    }
+
+    /// The sums at the last checkpoint, where the state keeps them: from [`CHECKPOINT_EVERY`] observations on, and always
+    /// where observations fade.
+    #[must_use]
+    pub fn sums(&self) -> Option<&GramSums> {
+        self.sums.as_deref()
     }
 
     fn gram_norm_with(&self, learning: &Learning, example: &Example) -> f64 {

@@ -47,8 +47,8 @@ struct Pending {
 }
 
 /// What one try at an amendment comes to.
-enum Attempt<T> {
-    Done(T),
+enum Attempt {
+    Done(Pending),
     /// Something of the user is not durable yet, and an amendment only builds on what is.
     Wait(Ticket),
 }
@@ -117,10 +117,10 @@ impl Predictor {
         target: Sequence,
         original: &Record,
         label: Option<f32>,
-    ) -> Result<Attempt<Pending>, PredictorError> {
+    ) -> Result<Attempt, PredictorError> {
         let (kind, amendment) = match label {
-            Some(label) => (RecordKind::Correct, Amendment::Relabel(target, label)),
-            None => (RecordKind::Retract, Amendment::Forget(target)),
+            Some(label) => (RecordKind::Correct, Amendment::Relabel(original.user_epoch, label)),
+            None => (RecordKind::Retract, Amendment::Forget(original.user_epoch)),
         };
         let record = |user_epoch| Record {
             item: original.item.clone(),
@@ -137,12 +137,16 @@ impl Predictor {
         subject: Subject,
         amendment: Amendment,
         record: impl FnOnce(UserEpoch) -> Record,
-    ) -> Result<Attempt<Pending>, PredictorError> {
+    ) -> Result<Attempt, PredictorError> {
         let entry = Arc::clone(&subject.entry);
-        let mut user = entry.lock(&self.storage, &subject.key, Some(&subject.version))?;
+        let sources = self.sources(&subject.key);
+        let mut user = entry.lock(&sources, &subject.version)?;
         let state = user.state();
         if let Some(ticket) = state.pending() {
             return Ok(Attempt::Wait(ticket));
+        }
+        if !matches!(amendment, Amendment::ForgetAll) {
+            state.read_back(&sources, &subject.version)?;
         }
         let user_epoch = state.epoch.next();
         let append = Append { stream: subject.model.stream.clone(), record: record(user_epoch), frozen: Vec::new() };

@@ -1,6 +1,6 @@
 //! The predictor itself: its models, its caches, and what every request begins with.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::error::PredictorError;
 use crate::features::FeatureSource;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
-use crate::users::{Snapshot, UserEntry, UserKey};
+use crate::users::{Snapshot, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
@@ -54,7 +54,8 @@ impl Default for PredictorOptions {
 /// `block_in_place`.
 pub struct Predictor {
     pub(crate) storage: Storage,
-    models: ArcSwap<HashMap<ModelName, Arc<ServedModel>>>,
+    /// In the order of their names.
+    models: ArcSwap<BTreeMap<ModelName, Arc<ServedModel>>>,
     /// Held while the set of models changes, which reads never wait for.
     changing: Mutex<()>,
     users: BoundedCache<UserKey, Arc<UserEntry>>,
@@ -115,7 +116,7 @@ impl Predictor {
         }
         let name = version.model.clone();
         let model = ServedModel { name: name.clone(), stream: stream.clone(), defaults, active: version.into() };
-        let mut models = HashMap::clone(&models);
+        let mut models = BTreeMap::clone(&models);
         models.insert(name, Arc::new(model));
         self.models.store(Arc::new(models));
     }
@@ -123,7 +124,7 @@ impl Predictor {
     /// Stops serving `model`.
     pub fn remove(&self, model: &ModelName) {
         let _changing = self.changing.lock();
-        let mut models = HashMap::clone(&self.models.load());
+        let mut models = BTreeMap::clone(&self.models.load());
         models.remove(model);
         self.models.store(Arc::new(models));
     }
@@ -144,10 +145,7 @@ impl Predictor {
     /// The active versions of all models that learn from `stream`, in the order of their names.
     pub(crate) fn learners(&self, stream: &StreamName) -> Vec<Arc<ServingVersion>> {
         let models = self.models.load();
-        let mut versions: Vec<_> =
-            models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect();
-        versions.sort_by(|a, b| a.model.cmp(&b.model));
-        versions
+        models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect()
     }
 
     pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<Subject, PredictorError> {
@@ -157,17 +155,20 @@ impl Predictor {
         Ok(Subject { version: model.active.load_full(), model, entry, key })
     }
 
+    /// Where the user's past is read.
+    pub(crate) fn sources<'a>(&'a self, key: &'a UserKey) -> Sources<'a> {
+        Sources { storage: &self.storage, features: &self.features, key }
+    }
+
     /// The user's state as it is now.
     pub(crate) fn snapshot(&self, subject: &Subject) -> Result<Snapshot, PredictorError> {
-        let Subject { model, version, entry, key } = subject;
+        let Subject { version, entry, key, .. } = subject;
         let rebuilding = (!entry.is_warm(version)).then(Instant::now);
-        let mut user = entry.lock(&self.storage, key, Some(version))?;
+        let sources = self.sources(key);
+        let mut user = entry.lock(&sources, version)?;
         let state = user.state();
-        let snapshot = Snapshot {
-            model: state.model(version, &model.stream, &self.features)?,
-            epoch: state.epoch,
-            pending: state.pending(),
-        };
+        let snapshot =
+            Snapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
         drop(user);
         if let Some(started) = rebuilding {
             self.user_made_in(started.elapsed());
@@ -195,7 +196,7 @@ impl Predictor {
         let Some(wanted) = wanted else { return Ok(()) };
         let current = || -> Result<UserEpoch, PredictorError> {
             compute(subject.entry.is_warm(&subject.version), || {
-                Ok(subject.entry.lock(&self.storage, &subject.key, Some(&subject.version))?.state().epoch)
+                Ok(subject.entry.lock(&self.sources(&subject.key), &subject.version)?.state().epoch)
             })
         };
         let arrival = async {

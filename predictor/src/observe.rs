@@ -80,7 +80,7 @@ impl Predictor {
         let rebuilding = (!warm).then(Instant::now);
         let taught = Taught { versions: &versions, slots: &slots };
         let pending = compute(quick, || {
-            let mut user = subject.entry.lock(&self.storage, &subject.key, versions.first().map(|v| &**v))?;
+            let mut user = subject.entry.lock(&self.sources(&subject.key), &subject.version)?;
             self.learn(&subject, taught, &mut user, observation, facts)
         })?;
         if let Some(started) = rebuilding {
@@ -102,15 +102,16 @@ impl Predictor {
         facts: Option<DecisionFacts>,
     ) -> Result<PendingObservation, PredictorError> {
         let stream = &subject.model.stream;
+        let sources = self.sources(&subject.key);
         let state = user.state();
         for version in versions {
             // Rebuilding a state resolves other items, whose locks must not be asked for while this item is held.
-            state.model(version, stream, &self.features)?;
+            state.model(version, &sources)?;
         }
         let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
-            let response = state.model(version, stream, &self.features)?.response(features.features());
+            let response = state.model(version, &sources)?.response(features.features());
             let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
@@ -131,9 +132,9 @@ impl Predictor {
             freeze.enqueued(ticket.position());
         }
         let learners: Vec<Learner> =
-            versions.iter().zip(resolved).map(|(version, newest)| Learner { version, stream, newest }).collect();
-        let event = Event { item, label, weight, timestamp, sequence: ticket.sequence() };
-        state.advance(event, ticket.clone(), learners, &self.features);
+            versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
+        let event = Event { item, label, weight, timestamp, epoch: user_epoch };
+        state.advance(event, ticket.clone(), learners, &sources);
         Ok(PendingObservation {
             ticket,
             entry: subject.entry.clone(),

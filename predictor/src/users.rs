@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_model::{
-    Example, History, ItemId, ModelName, Record, RecordKind, Sequence, StreamName, Timestamp, UserEpoch, UserId,
+    Example, GramSums, History, ItemId, ModelName, Record, RecordKind, StreamName, Timestamp, UserEpoch, UserId,
     UserModel, VersionId,
 };
 use celeris_storage::{Storage, Ticket};
@@ -30,17 +31,17 @@ pub(crate) struct Event {
     pub(crate) label: f32,
     pub(crate) weight: f32,
     pub(crate) timestamp: Timestamp,
-    /// Its record's place in the user's partition, by which it is corrected or forgotten.
-    pub(crate) sequence: Sequence,
+    /// Its place among the user's events, by which it is corrected or forgotten.
+    pub(crate) epoch: UserEpoch,
 }
 
 /// What becomes of earlier events when the user, or whoever speaks for the user, changes the past.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Amendment {
-    /// The event of this sequence has had another label.
-    Relabel(Sequence, f32),
-    /// The event of this sequence never happened.
-    Forget(Sequence),
+    /// The event of this epoch has had another label.
+    Relabel(UserEpoch, f32),
+    /// The event of this epoch never happened.
+    Forget(UserEpoch),
     /// Nothing ever happened.
     ForgetAll,
 }
@@ -49,6 +50,9 @@ pub(crate) enum Amendment {
 pub(crate) struct UserState {
     /// The count of the user's events.
     pub(crate) epoch: UserEpoch,
+    /// How many observations came before `events`: they are in the log, and in the sums of whoever learnt from them.
+    before: u64,
+    /// The latest observations.
     events: Vec<Event>,
     /// Bytes of the ids in `events`. Items of a table share theirs; counting them always errs on the safe side.
     item_bytes: usize,
@@ -84,16 +88,40 @@ pub(crate) struct Snapshot {
     pub(crate) pending: Option<Ticket>,
 }
 
+/// Where a user's past is read.
+pub(crate) struct Sources<'a> {
+    pub(crate) storage: &'a Storage,
+    pub(crate) features: &'a FeatureSource,
+    pub(crate) key: &'a UserKey,
+}
+
+impl Sources<'_> {
+    /// The user's snapshot under this version.
+    fn snapshot(&self, version: &ServingVersion) -> Result<Option<celeris_storage::Snapshot>, PredictorError> {
+        let found = self.storage.snapshot(&self.key.stream, &version.model, &self.key.user)?;
+        Ok(found.filter(|snapshot| snapshot.version == version.id && snapshot.rule == version.rule))
+    }
+
+    /// Leaves the sums of a state, which end with the observation of this epoch, for whoever builds it next.
+    fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch) {
+        let snapshot = celeris_storage::Snapshot { version: version.id, rule: version.rule, epoch, sums };
+        let kept = self.storage.keep_snapshot(&self.key.stream, &version.model, &self.key.user, &snapshot);
+        // Without it the state is built from further back, no more.
+        let outcome = if kept.is_ok() { "kept" } else { "skipped" };
+        metrics::counter!("celeris_snapshots_total", "outcome" => outcome).increment(1);
+    }
+}
+
 /// Features resolved for the examples from `first` on.
 struct ResolvedEvents<'a> {
-    first: usize,
+    first: u64,
     events: &'a [Event],
     resolved: Vec<Resolved<'a>>,
 }
 
 impl History for ResolvedEvents<'_> {
     fn example(&self, index: u64) -> Example<'_> {
-        let index = usize::try_from(index).expect("an index into memory") - self.first;
+        let index = usize::try_from(index - self.first).expect("an index into memory");
         let (event, resolved) = (&self.events[index], &self.resolved[index]);
         Example {
             features: resolved.features(),
@@ -110,16 +138,16 @@ impl UserEntry {
         Arc::new(Self { state: Mutex::new(None), bytes: AtomicUsize::new(size_of::<Self>()), changed: Notify::new() })
     }
 
-    /// Locks the user, reading the history from the log where it is not in memory.
+    /// Locks the user, reading the history from the log where it is not in memory: what a state of `version` needs of
+    /// it. Ids of its table are shared.
     pub(crate) fn lock(
         &self,
-        storage: &Storage,
-        key: &UserKey,
-        interner: Option<&ServingVersion>,
+        sources: &Sources<'_>,
+        version: &ServingVersion,
     ) -> Result<LockedUser<'_>, PredictorError> {
         let mut guard = self.state.lock();
         if guard.is_none() {
-            *guard = Some(UserState::load(storage, key, interner)?);
+            *guard = Some(UserState::load(sources, version)?);
         }
         Ok(LockedUser { guard, entry: self })
     }
@@ -127,7 +155,7 @@ impl UserEntry {
     /// Whether a request can be answered without disk or a rebuild, so that it need not leave the async threads.
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
-        guard.as_ref().is_some_and(|state| state.events.is_empty() || state.held(version).is_some())
+        guard.as_ref().is_some_and(|state| state.observations() == 0 || state.held(version).is_some())
     }
 
     /// Forgets everything that is in memory: what comes next is read from the log.
@@ -171,34 +199,63 @@ impl Drop for LockedUser<'_> {
     }
 }
 
+/// What a record of the log teaches. Corrections and retractions count as events only: the log has carried them out on
+/// the records that they are about.
+fn replayed(record: Record, version: &ServingVersion) -> Option<Event> {
+    let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch: epoch, .. } =
+        record
+    else {
+        return None;
+    };
+    let shared = version.theta.intern(&item).cloned();
+    Some(Event { item: shared.unwrap_or(item), label, weight, timestamp, epoch })
+}
+
 fn item_bytes(event: &Event) -> usize {
     event.item.as_str().len() + ALLOCATION_BYTES
 }
 
 impl UserState {
-    fn load(storage: &Storage, key: &UserKey, interner: Option<&ServingVersion>) -> Result<Self, PredictorError> {
-        let history = storage.history(&key.stream, &key.user)?;
+    fn load(sources: &Sources<'_>, version: &ServingVersion) -> Result<Self, PredictorError> {
+        let Sources { storage, key, .. } = sources;
+        let snapshot = sources.snapshot(version)?;
+        let history = match &snapshot {
+            Some(snapshot) => storage.history_after(&key.stream, &key.user, snapshot.epoch)?,
+            None => storage.history(&key.stream, &key.user)?,
+        };
         let epoch = match history.last() {
             Some((_, latest)) => latest.user_epoch,
             // Nobody new where the user was erased: epochs are never used twice.
             None => storage.last_epoch(&key.stream, &key.user)?,
         };
-        let mut state =
-            Self { epoch, events: Vec::with_capacity(history.len()), item_bytes: 0, pending: None, states: Vec::new() };
-        for (sequence, record) in history {
-            state.replay(sequence, record, interner);
-        }
-        Ok(state)
+        let before = snapshot.map_or(0, |snapshot| snapshot.sums.observations());
+        let mut events = Vec::with_capacity(history.len());
+        events.extend(history.into_iter().filter_map(|(_, record)| replayed(record, version)));
+        let item_bytes = events.iter().map(item_bytes).sum();
+        Ok(Self { epoch, before, events, item_bytes, pending: None, states: Vec::new() })
     }
 
-    /// Takes in what the log holds. Corrections and retractions count as events only: the log has carried them out on
-    /// the records that they are about.
-    fn replay(&mut self, sequence: Sequence, record: Record, interner: Option<&ServingVersion>) {
-        if let (RecordKind::Observe, Some(item)) = (record.kind, record.item) {
-            let Record { label, weight, timestamp, .. } = record;
-            let shared = interner.and_then(|version| version.theta.intern(&item)).cloned();
-            self.remember(Event { item: shared.unwrap_or(item), label, weight, timestamp, sequence });
+    /// Reads what came before the events in memory, all of which is durable.
+    pub(crate) fn read_back(&mut self, sources: &Sources<'_>, version: &ServingVersion) -> Result<(), PredictorError> {
+        if self.before == 0 {
+            return Ok(());
         }
+        let first = self.events.first().map(|event| event.epoch);
+        let history = sources.storage.history(&sources.key.stream, &sources.key.user)?;
+        let records = history.into_iter().map(|(_, record)| record);
+        let past = records.take_while(|record| first.is_none_or(|first| record.user_epoch < first));
+        let mut events: Vec<Event> = past.filter_map(|record| replayed(record, version)).collect();
+        debug_assert_eq!(events.len() as u64, self.before, "snapshots count what the log holds");
+        events.append(&mut self.events);
+        self.before = 0;
+        self.item_bytes = events.iter().map(item_bytes).sum();
+        self.events = events;
+        Ok(())
+    }
+
+    /// How many observations the user has made that are not forgotten.
+    fn observations(&self) -> u64 {
+        self.before + self.events.len() as u64
     }
 
     fn held(&self, version: &ServingVersion) -> Option<&HeldState> {
@@ -216,25 +273,45 @@ impl UserState {
 
     /// What a reply built on this must wait for.
     pub(crate) fn pending(&mut self) -> Option<Ticket> {
-        if self.pending.as_ref().is_some_and(Ticket::is_durable) {
-            self.pending = None;
-        }
+        self.notice_durable();
         self.pending.clone()
     }
 
+    fn notice_durable(&mut self) {
+        if self.pending.as_ref().is_some_and(Ticket::is_durable) {
+            self.pending = None;
+            self.drop_summed();
+        }
+    }
+
+    /// Drops events that the sums of every state hold, a checkpoint's worth at a time. They must be durable: should
+    /// somebody want them again, they are read from the log.
+    fn drop_summed(&mut self) {
+        let summed = self.states.iter().map(|held| held.state.history_from()).min().unwrap_or(0);
+        if summed < self.before + CHECKPOINT_EVERY {
+            return;
+        }
+        let kept = usize::try_from(summed - self.before).expect("an index into memory");
+        self.events = self.events.split_off(kept);
+        self.before = summed;
+        self.item_bytes = self.events.iter().map(item_bytes).sum();
+    }
+
     /// Takes in an event that has been appended and changes the past; states are rebuilt when next asked for.
+    ///
+    /// The caller guarantees that the whole history has been read back.
     pub(crate) fn amend(&mut self, amendment: Amendment, ticket: Ticket) {
         self.epoch = self.epoch.next();
         self.pending = Some(ticket);
         self.states.clear();
         match amendment {
-            Amendment::Relabel(sequence, label) => {
-                if let Some(event) = self.events.iter_mut().find(|event| event.sequence == sequence) {
+            Amendment::Relabel(epoch, label) => {
+                if let Some(event) = self.events.iter_mut().find(|event| event.epoch == epoch) {
                     event.label = label;
                 }
             }
-            Amendment::Forget(sequence) => self.events.retain(|event| event.sequence != sequence),
-            Amendment::ForgetAll => self.events = Vec::new(),
+            Amendment::Forget(epoch) => self.events.retain(|event| event.epoch != epoch),
+            Amendment::ForgetAll => (self.before, self.events) = (0, Vec::new()),
         }
         self.item_bytes = self.events.iter().map(item_bytes).sum();
     }
@@ -254,32 +331,52 @@ impl UserState {
     pub(crate) fn model(
         &mut self,
         version: &ServingVersion,
-        stream: &StreamName,
-        features: &FeatureSource,
+        sources: &Sources<'_>,
     ) -> Result<Arc<UserModel>, PredictorError> {
-        if self.events.is_empty() {
+        let observations = self.observations();
+        if observations == 0 {
             return Ok(version.newcomer.clone());
         }
         if let Some(held) = self.held(version) {
             return Ok(held.state.clone());
         }
-        let history = self.resolve(0, version, stream, features)?;
-        let model = Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?);
+        let snapshot = if observations < CHECKPOINT_EVERY { None } else { sources.snapshot(version)? };
+        let sums = snapshot.map_or_else(|| GramSums::empty(version.dim()), |snapshot| snapshot.sums);
+        let first = sums.observations();
+        if first < self.before {
+            self.read_back(sources, version)?;
+        }
+        let history = self.resolve(first, version, sources)?;
+        let model = Arc::new(UserModel::resume(&version.learning, sums, &history, observations)?);
+        drop(history);
+        if let Some(sums) = model.sums()
+            && sums.observations() >= first + CHECKPOINT_EVERY
+        {
+            sources.keep_snapshot(version, sums.clone(), self.event(sums.observations() - 1).epoch);
+        }
         self.take(&version.model);
         self.keep(version, model.clone());
         Ok(model)
     }
 
+    fn event(&self, index: u64) -> &Event {
+        &self.events[self.place(index)]
+    }
+
+    fn place(&self, index: u64) -> usize {
+        usize::try_from(index - self.before).expect("an index into memory")
+    }
+
     fn resolve<'a>(
         &'a self,
-        first: usize,
+        first: u64,
         version: &'a ServingVersion,
-        stream: &StreamName,
-        features: &FeatureSource,
+        sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
-        let events = &self.events[first..];
+        let events = &self.events[self.place(first)..];
+        let stream = &sources.key.stream;
         let resolved: Result<_, _> =
-            events.iter().map(|event| features.resolve(version, stream, &event.item)).collect();
+            events.iter().map(|event| sources.features.resolve(version, stream, &event.item)).collect();
         Ok(ResolvedEvents { first, events, resolved: resolved? })
     }
 
@@ -287,41 +384,41 @@ impl UserState {
     ///
     /// A state that cannot be advanced is dropped, and rebuilt from the history when next asked for: the log, not the
     /// state, is the truth.
-    pub(crate) fn advance(
-        &mut self,
-        event: Event,
-        ticket: Ticket,
-        learners: Vec<Learner<'_>>,
-        features: &FeatureSource,
-    ) {
+    pub(crate) fn advance(&mut self, event: Event, ticket: Ticket, learners: Vec<Learner<'_>>, sources: &Sources<'_>) {
+        self.notice_durable();
         self.epoch = self.epoch.next();
         self.pending = Some(ticket);
         self.remember(event);
         for learner in learners {
             let model = &learner.version.model;
-            if self.advance_one(learner, features).is_err() {
+            if self.advance_one(learner, sources).is_err() {
                 self.take(model);
             }
         }
     }
 
-    fn advance_one(&mut self, learner: Learner<'_>, features: &FeatureSource) -> Result<(), PredictorError> {
-        let Learner { version, stream, newest: resolved } = learner;
-        let newest = self.events.len() - 1;
+    fn advance_one(&mut self, learner: Learner<'_>, sources: &Sources<'_>) -> Result<(), PredictorError> {
+        let Learner { version, newest: resolved } = learner;
+        let newest = self.observations() - 1;
         // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
         let mut model = match self.take(&version.model) {
             Some(held) if held.version == version.id => held.state,
             _ if newest == 0 => version.newcomer.clone(),
             _ => return Ok(()),
         };
-        let mut history = ResolvedEvents { first: newest, events: &self.events[newest..], resolved: vec![resolved] };
-        let first = model.reads_from(&version.learning, &history.example(newest as u64));
-        let first = usize::try_from(first).expect("an index into memory");
+        let mut history =
+            ResolvedEvents { first: newest, events: &self.events[self.place(newest)..], resolved: vec![resolved] };
+        let first = model.reads_from(&version.learning, &history.example(newest));
         if first < newest {
-            history = self.resolve(first, version, stream, features)?;
+            history = self.resolve(first, version, sources)?;
         }
         Arc::make_mut(&mut model).absorb(&version.learning, &history)?;
         drop(history);
+        if let Some(sums) = model.sums()
+            && model.observations().is_multiple_of(CHECKPOINT_EVERY)
+        {
+            sources.keep_snapshot(version, sums.clone(), self.epoch);
+        }
         self.keep(version, model);
         Ok(())
     }
@@ -330,7 +427,6 @@ impl UserState {
 /// A model whose state an observation advances.
 pub(crate) struct Learner<'a> {
     pub(crate) version: &'a ServingVersion,
-    pub(crate) stream: &'a StreamName,
     /// The observed item's features.
     pub(crate) newest: Resolved<'a>,
 }

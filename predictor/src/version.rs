@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Theta;
-use celeris_model::{Learning, ModelError, ModelName, StreamName, UserModel, VersionId};
+use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, UserModel, VersionId};
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -19,6 +19,8 @@ pub struct ServingVersion {
     pub theta: Theta,
     /// How users learn under it: its prior and noise, and the model's loss and forgetting.
     pub learning: Learning,
+    /// Tells in snapshots by what rule, and since when, users learn under it.
+    pub(crate) rule: u64,
     /// The state of everybody who has said nothing.
     pub(crate) newcomer: Arc<UserModel>,
     /// Names this version in cache keys: no other of this process has it.
@@ -42,7 +44,16 @@ impl ServingVersion {
         }
         let newcomer = Arc::new(UserModel::from_prior(&learning)?);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Self { model, id, theta, learning, newcomer, serial, prediction_gain: None })
+        let rule = learning.fingerprint();
+        Ok(Self { model, id, theta, learning, rule, newcomer, serial, prediction_gain: None })
+    }
+
+    /// The same, told apart by the time when it was finished from a version of the same name and number that was deleted:
+    /// what that one has left behind is not believed.
+    #[must_use]
+    pub fn finished(mut self, created: Timestamp) -> Self {
+        self.rule = self.learning.fingerprint() ^ created.0.cast_unsigned();
+        self
     }
 
     /// Whether its predictions are cached.

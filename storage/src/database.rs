@@ -51,6 +51,7 @@ pub(crate) enum Column {
     Frozen,
     Catalog,
     Erasures,
+    Snapshots,
     Decisions,
     DecidedFor,
 }
@@ -66,6 +67,7 @@ impl Column {
         Self::Frozen,
         Self::Catalog,
         Self::Erasures,
+        Self::Snapshots,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -78,6 +80,7 @@ impl Column {
             Self::Frozen => "frozen",
             Self::Catalog => "catalog",
             Self::Erasures => "erasures",
+            Self::Snapshots => "snapshots",
             Self::Decisions => "decisions",
             Self::DecidedFor => "decided_for",
         }
@@ -138,6 +141,9 @@ pub(crate) enum Access {
     Sweep,
 }
 
+/// Sorts behind every key.
+pub(crate) const END: &[u8] = &[0xff; 8];
+
 /// Keys from `from` up to, not including, `to`.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyRange {
@@ -149,6 +155,11 @@ impl KeyRange {
     /// All keys that begin with `prefix`.
     pub(crate) fn prefix(prefix: Vec<u8>) -> Self {
         Self { to: after_prefix(prefix.clone()), from: prefix }
+    }
+
+    /// All keys from `from` on.
+    pub(crate) fn from(from: Vec<u8>) -> Self {
+        Self { from, to: END.to_vec() }
     }
 
     /// The keys of this range that come after `key`.

@@ -98,12 +98,13 @@ impl Storage {
         }))
     }
 
-    /// Deletes what belongs to a model: features put, features frozen, decisions. Its stream stays, and so do its
+    /// Deletes what belongs to a model: features put, features frozen, snapshots, decisions. Its stream stays, and so do its
     /// catalog documents, which are the manager's. Returns once that is durable.
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.
     pub fn delete_model(&self, model: &ModelName) -> Result<(), StorageError> {
+        self.delete_snapshots(model)?;
         let mut batch = self.database().batch();
         let prefix = keys::of_model(model);
         batch.delete_prefix(Column::ItemFeatures, &prefix);

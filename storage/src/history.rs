@@ -59,7 +59,20 @@ impl Storage {
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn history(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        read(self.database(), stream, user)
+        read(self.database(), stream, user, None)
+    }
+
+    /// [`Storage::history`] of the events that come after `epoch`.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn history_after(
+        &self,
+        stream: &StreamName,
+        user: &UserId,
+        epoch: UserEpoch,
+    ) -> Result<Vec<(Sequence, Record)>, StorageError> {
+        read(self.database(), stream, user, Some(epoch))
     }
 
     /// The epoch of a user's latest durable event, also of one that has been erased; 0 for a user without any.
@@ -127,15 +140,19 @@ impl Storage {
 
 const MISSING: &str = "an index names it, but it is not there";
 
-/// See [`Storage::history`].
+/// See [`Storage::history`] and [`Storage::history_after`].
 pub(crate) fn read(
     database: &Database,
     stream: &StreamName,
     user: &UserId,
+    after: Option<UserEpoch>,
 ) -> Result<Vec<(Sequence, Record)>, StorageError> {
     let partition = Partition::of(user);
     let mut sequences = Vec::new();
-    let range = KeyRange::prefix(keys::history_of(stream, user));
+    let mut range = KeyRange::prefix(keys::history_of(stream, user));
+    if let Some(epoch) = after {
+        range = range.after(keys::history(stream, user, epoch));
+    }
     database.scan(Column::History, range, Access::Lookup, |key, value| {
         sequences.push(decode_sequence(key, value)?);
         Ok(ControlFlow::Continue(()))

@@ -20,6 +20,7 @@
 //! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |
 //! |                   | byte 2, stream, partition, sequence        | sealed [erasure](crate::Erasure)          |
 //! |                   | byte 3, stream, partition, sequence        | sealed range to [scrub](crate::scrub)     |
+//! | `snapshots`       | stream, partition, user, model             | sealed [snapshot](crate::Snapshot)        |
 //! | `decisions`       | model, decision id                         | sealed decision                           |
 //! | `decided_for`     | model, user, decision id                   | nothing                                   |
 //!
@@ -169,6 +170,25 @@ pub(crate) fn frozen(model: &ModelName, version: VersionId, item: &ItemId) -> Ve
 /// A catalog document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
 pub(crate) fn catalog(parts: &[String]) -> Vec<u8> {
     with_texts(parts.iter().map(String::as_str))
+}
+
+/// The snapshot of one user's state under a model.
+pub(crate) fn snapshot(stream: &StreamName, user: &UserId, model: &ModelName) -> Vec<u8> {
+    let mut key = snapshots_of(stream, user);
+    push_text(&mut key, model.as_str());
+    key
+}
+
+/// All snapshots of one user's states: where their history would be, in another column family.
+pub(crate) fn snapshots_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
+    history_of(stream, user)
+}
+
+/// The model of a snapshot.
+pub(crate) fn model_of_snapshot(key: &[u8]) -> Option<ModelName> {
+    let mut reader = KeyReader::new(key);
+    let (_stream, _partition, _user) = (reader.text()?, reader.byte()?, reader.text()?);
+    ModelName::new(reader.text()?).ok()
 }
 
 /// One ranking.

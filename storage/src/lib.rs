@@ -44,7 +44,7 @@
 //!
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
 //! earlier records; `history.rs` reads the log; `erasures.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten;
-//! `items.rs`, `features.rs`, `catalog.rs` and `decisions.rs` hold the rest; `directory.rs`, `wal_check.rs` and
+//! `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions.rs` hold the rest; `directory.rs`, `wal_check.rs` and
 //! `verify.rs` are what stands between a damaged disk and a running node.
 
 mod catalog;
@@ -63,6 +63,7 @@ mod log;
 mod options;
 mod record;
 mod scrub;
+mod snapshots;
 mod space;
 mod store;
 mod verify;
@@ -79,5 +80,6 @@ pub use history::{LogRange, Lookup, observation_id};
 pub use items::ItemRecord;
 pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Ticket};
 pub use options::StorageOptions;
+pub use snapshots::Snapshot;
 pub use store::Storage;
 pub use watermark::Watermark;

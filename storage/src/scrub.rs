@@ -214,8 +214,9 @@ impl Scrubber {
         for ((stream, partition), (first, at)) in &ranges {
             let from = keys::log(stream, *partition, *first);
             self.database.compact(Column::Log, &KeyRange { from, to: keys::log(stream, *partition, *at) })?;
-            let history = KeyRange::prefix(keys::history_of_partition(stream, *partition));
-            self.database.compact(Column::History, &history)?;
+            let users = KeyRange::prefix(keys::history_of_partition(stream, *partition));
+            self.database.compact(Column::History, &users)?;
+            self.database.compact(Column::Snapshots, &users)?;
         }
         let mut batch = self.database.batch();
         for (_, note) in notes {

@@ -12,7 +12,7 @@ use celeris_model::ids::PARTITIONS;
 use celeris_model::{Partition, Sequence, StreamName};
 use parking_lot::Mutex;
 
-use crate::database::{Access, Column, Database, KeyRange};
+use crate::database::{Access, Column, Database, END, KeyRange};
 use crate::envelope::{corrupt, unseal};
 use crate::error::StorageError;
 use crate::keys::{self, KeyReader, after_prefix};
@@ -20,9 +20,6 @@ use crate::watermark::Watermark;
 
 /// Pieces that a stream's part of a large column is cut into: enough that no processor is left with a long last one.
 const PIECES_PER_STREAM: u8 = 16;
-
-/// Sorts behind every key.
-const END: &[u8] = &[0xff; 8];
 
 type Watermarks = HashMap<StreamName, Watermark>;
 
@@ -97,7 +94,7 @@ fn cut(database: &Database, column: Column) -> Result<Vec<KeyRange>, StorageErro
 /// The part of the first key at or after `from` that names its stream.
 fn stream_prefix(database: &Database, column: Column, from: Vec<u8>) -> Result<Option<Vec<u8>>, StorageError> {
     let mut prefix = None;
-    database.scan(column, KeyRange { from, to: END.to_vec() }, Access::Lookup, |key, _| {
+    database.scan(column, KeyRange::from(from), Access::Lookup, |key, _| {
         let stream = KeyReader::new(key).text().and_then(|stream| StreamName::new(stream).ok());
         prefix = Some(keys::of_stream(&stream.ok_or_else(|| corrupt(column, key, "its key names no stream"))?));
         Ok(ControlFlow::Break(()))

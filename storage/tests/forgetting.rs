@@ -7,15 +7,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use celeris_model::{
-    Decision, DecisionId, Partition, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
+    Decision, DecisionId, GramSums, Partition, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
-use celeris_storage::{Lookup, Storage, StorageError, StorageOptions};
+use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
 use scenario::{
     amendment, append, assert_consistent, crash_image, fill, id, item, model, new, observation, open, stream, user,
 };
 
 /// Texts of one user that nobody else has, long enough not to occur by chance.
 const SECRETS: [&str; 3] = ["user-of-the-erased", "item-of-the-erased", "observation-of-the-erased"];
+
+/// The user's epoch before all this: late enough for snapshots.
+const BORN: u64 = 5_000;
 
 fn private(epoch: u64) -> Record {
     Record {
@@ -50,13 +53,17 @@ async fn live_a_little(dir: &Path, options: &StorageOptions) -> Storage {
     let mut storage = Storage::open(dir, options).unwrap();
     for life in 0..3 {
         fill(&storage, life * 100..(life + 1) * 100).await;
-        for epoch in 10 * life + 1..=10 * life + 8 {
+        let epochs = BORN + 10 * life;
+        for epoch in epochs + 1..=epochs + 8 {
             put(&storage, private(epoch)).await;
         }
         let who = user(SECRETS[0]);
         let (first, second) = history_places(&storage, &who);
-        put(&storage, amendment(RecordKind::Correct, &who, 10 * life + 9, Some(first))).await;
-        put(&storage, amendment(RecordKind::Retract, &who, 10 * life + 10, Some(second))).await;
+        put(&storage, amendment(RecordKind::Correct, &who, epochs + 9, Some(first))).await;
+        put(&storage, amendment(RecordKind::Retract, &who, epochs + 10, Some(second))).await;
+        let epoch = UserEpoch(epochs + 10);
+        let snapshot = Snapshot { version: VersionId(1), rule: 1, epoch, sums: GramSums::empty(2) };
+        storage.keep_snapshot(&stream("films"), &model("liking"), &who, &snapshot).unwrap();
         if life < 2 {
             storage.close().unwrap();
             drop(storage);
@@ -76,8 +83,9 @@ fn history_places(storage: &Storage, who: &UserId) -> (Sequence, Sequence) {
 fn assert_erased(storage: &Storage) {
     let who = user(SECRETS[0]);
     assert!(storage.history(&stream("films"), &who).unwrap().is_empty());
-    assert_eq!(storage.last_epoch(&stream("films"), &who).unwrap(), UserEpoch(31));
-    for epoch in [1, 2, 8, 28] {
+    assert_eq!(storage.snapshot(&stream("films"), &model("liking"), &who).unwrap(), None);
+    assert_eq!(storage.last_epoch(&stream("films"), &who).unwrap(), UserEpoch(BORN + 31));
+    for epoch in [1, 2, 8, 28].map(|epoch| BORN + epoch) {
         let name = id(&format!("{}-{epoch}", SECRETS[2]));
         assert_eq!(storage.observation(&stream("films"), &name).unwrap(), Lookup::Forgotten, "{name}");
         let again = storage.append(append(Record { observation_id: Some(name), ..observation(&user("other"), 1) }));
@@ -94,7 +102,7 @@ async fn an_erased_user_leaves_the_disk_when_the_store_closes() {
     let dir = tempfile::tempdir().unwrap();
     let storage = live_a_little(dir.path(), &StorageOptions::default()).await;
     assert!(!traces(&dir.path().join("db")).is_empty());
-    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), 31, None)).await;
+    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), BORN + 31, None)).await;
     assert_erased(&storage);
     storage.close().unwrap();
     assert_eq!(traces(&dir.path().join("db")), Vec::<String>::new());
@@ -108,7 +116,7 @@ async fn an_erased_user_leaves_the_disk_when_the_store_closes() {
 async fn an_erased_user_leaves_the_disk_of_a_running_store_and_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let storage = live_a_little(dir.path(), &StorageOptions::default()).await;
-    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), 31, None)).await;
+    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), BORN + 31, None)).await;
     let image = tempfile::tempdir().unwrap();
     crash_image(dir.path(), image.path());
     storage.scrub().unwrap();

@@ -12,7 +12,7 @@ use crate::database::{Access, Column, Database, KeyRange};
 use crate::error::StorageError;
 use crate::hashing::Hashes;
 use crate::history::{self, Lookup};
-use crate::{envelope, erasures, keys, record};
+use crate::{envelope, erasures, keys, record, snapshots};
 
 /// Completes the record of an amendment and collects its changes; `None` for an observation, which has none.
 ///
@@ -31,12 +31,18 @@ pub(super) fn amend(
         follows(database, hashes, stream, record)?,
         "everything of a user is durable before an amendment is appended, and its epoch is the next one"
     );
-    match record.kind {
-        RecordKind::Observe => Ok(None),
-        RecordKind::Correct => correct(database, stream, record).map(Some),
-        RecordKind::Retract => retract(database, stream, record).map(Some),
-        RecordKind::Erase => erase(database, hashes, stream, record).map(Some),
+    let snapshots = keys::snapshots_of(stream, &record.user);
+    let mut amendment = match record.kind {
+        RecordKind::Observe => return Ok(None),
+        RecordKind::Correct => correct(database, stream, record)?,
+        RecordKind::Retract => retract(database, stream, record)?,
+        RecordKind::Erase => erase(database, hashes, stream, record)?,
+    };
+    if record.user_epoch > snapshots::EPOCH_MIN {
+        // By prefix, because one may still be in the queue before the amendment.
+        amendment.changes.push(Change::DeletePrefix(Column::Snapshots, snapshots));
     }
+    Ok(Some(amendment))
 }
 
 /// Whether the epoch of `record` is the one after the user's last durable event.
@@ -67,7 +73,7 @@ fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     record.label = 0.0;
     let mut blanked = vec![(sequence, original.user_epoch)];
     if original.first_label.is_some() {
-        for (at, correction) in history::read(database, stream, &record.user)? {
+        for (at, correction) in history::read(database, stream, &record.user, None)? {
             if correction.kind == RecordKind::Correct && correction.targets.contains(&sequence) {
                 blanked.push((at, correction.user_epoch));
             }

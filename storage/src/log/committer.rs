@@ -47,6 +47,7 @@ fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize,
     for run in group.work.chunk_by(|a, b| a.is_append() && b.is_append()) {
         match run {
             [Work::DeleteStream(stream)] => delete_stream(&mut batch, stream),
+            [Work::Change(change)] => put_change(&mut batch, change),
             appends => put_records(&mut batch, appends, scratch),
         }
     }
@@ -60,7 +61,7 @@ const BATCH_BYTES_PER_WORK: usize = 64;
 
 fn delete_stream(batch: &mut Batch, stream: &StreamName) {
     let prefix = keys::of_stream(stream);
-    for column in [Column::Log, Column::History, Column::ObservationIds] {
+    for column in [Column::Log, Column::History, Column::ObservationIds, Column::Snapshots] {
         batch.delete_prefix(column, &prefix);
     }
     batch.delete_prefix(Column::Erasures, &keys::erased_users_of(stream));
@@ -80,7 +81,7 @@ struct Scratch {
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, &**prepared),
-        Work::DeleteStream(_) => unreachable!("a run of appends"),
+        Work::DeleteStream(_) | Work::Change(_) => unreachable!("a run of appends"),
     };
     order.clear();
     order.extend(0..appends.len());
@@ -118,12 +119,17 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &m
     }
 }
 
+fn put_change(batch: &mut Batch, change: &Change) {
+    match change {
+        Change::Put(column, key, value) => batch.put(*column, key, value),
+        Change::Delete(column, key) => batch.delete(*column, key),
+        Change::DeletePrefix(column, prefix) => batch.delete_prefix(*column, prefix),
+    }
+}
+
 fn put_amendment(batch: &mut Batch, at: Sequence, prepared: &Prepared, amendment: &Amendment) {
     for change in &amendment.changes {
-        match change {
-            Change::Put(column, key, value) => batch.put(*column, key, value),
-            Change::Delete(column, key) => batch.delete(*column, key),
-        }
+        put_change(batch, change);
     }
     let (stream, partition) = (&prepared.stream, prepared.partition);
     if let Some(ErasureDraft { first, timestamp, observations }) = amendment.erasure {
@@ -151,7 +157,7 @@ fn publish(shared: &Shared, group: &Group, bytes: usize) {
         let mut watermarks = shared.watermarks.write();
         for run in group.work.chunk_by(|a, b| a.stream() == b.stream() && a.is_append() && b.is_append()) {
             let [first, ..] = run else { continue };
-            let stream = first.stream();
+            let Some(stream) = first.stream() else { continue };
             if !first.is_append() {
                 watermarks.remove(stream);
                 continue;

@@ -23,8 +23,8 @@ pub use self::progress::{CommitPosition, Committed, Ticket};
 
 use self::pending::PendingIds;
 pub(crate) use self::progress::Progress;
-use self::queue::{Indexed, Prepared, Queue};
-use crate::database::Database;
+use self::queue::{Change, Indexed, Prepared, Queue};
+use crate::database::{Column, Database};
 use crate::error::StorageError;
 use crate::features::{self, FrozenFeatures};
 use crate::hashing::Hashes;
@@ -202,6 +202,13 @@ impl Log {
     pub(crate) fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
         self.shared.progress.health()?;
         self.shared.queue.push_deletion(stream.clone())
+    }
+
+    /// See [`crate::Storage::keep_snapshot`].
+    pub(crate) fn keep_snapshot(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<(), StorageError> {
+        self.shared.progress.health()?;
+        self.shared.space.check()?;
+        self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value)).map(drop)
     }
 
     pub(crate) fn progress(&self) -> &Progress {

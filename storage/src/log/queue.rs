@@ -61,13 +61,14 @@ impl Amendment {
 pub(super) enum Change {
     Put(Column, Vec<u8>, Vec<u8>),
     Delete(Column, Vec<u8>),
+    DeletePrefix(Column, Vec<u8>),
 }
 
 impl Change {
     fn bytes(&self) -> usize {
         match self {
             Self::Put(_, key, value) => key.len() + value.len(),
-            Self::Delete(_, key) => key.len(),
+            Self::Delete(_, key) | Self::DeletePrefix(_, key) => key.len(),
         }
     }
 }
@@ -82,8 +83,13 @@ pub(super) struct ErasureDraft {
 
 /// One thing for the committer to do.
 pub(super) enum Work {
-    Append { sequence: Sequence, prepared: Box<Prepared> },
+    Append {
+        sequence: Sequence,
+        prepared: Box<Prepared>,
+    },
     DeleteStream(StreamName),
+    /// What only has to keep its place between appends.
+    Change(Change),
 }
 
 impl Work {
@@ -91,10 +97,12 @@ impl Work {
         matches!(self, Self::Append { .. })
     }
 
-    pub(super) fn stream(&self) -> &StreamName {
+    /// The stream whose log it changes.
+    pub(super) fn stream(&self) -> Option<&StreamName> {
         match self {
-            Self::Append { prepared, .. } => &prepared.stream,
-            Self::DeleteStream(stream) => stream,
+            Self::Append { prepared, .. } => Some(&prepared.stream),
+            Self::DeleteStream(stream) => Some(stream),
+            Self::Change(_) => None,
         }
     }
 }
@@ -151,6 +159,14 @@ impl Queue {
         self.check_room(&state, 0)?;
         state.sequences.remove(&stream);
         Ok(self.enqueue(&mut state, Work::DeleteStream(stream), 0))
+    }
+
+    /// Puts a change in line.
+    pub(super) fn push_change(&self, change: Change) -> Result<CommitPosition, StorageError> {
+        let bytes = change.bytes();
+        let mut state = self.state.lock();
+        self.check_room(&state, bytes)?;
+        Ok(self.enqueue(&mut state, Work::Change(change), bytes))
     }
 
     fn check_room(&self, state: &State, bytes: usize) -> Result<(), StorageError> {

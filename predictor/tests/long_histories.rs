@@ -1,0 +1,229 @@
+//! States of long histories are resumed from snapshots, and equal the replay of all that was observed, bit for bit.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::Path;
+
+use celeris_features::{ColdItem, Theta};
+use celeris_model::{
+    Example, HalfLife, ItemId, Learning, Loss, ModelName, Observation, ObservationId, Prior, StreamName, Timestamp,
+    UserEpoch, UserId, UserModel, VersionId,
+};
+use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion};
+use celeris_storage::{Snapshot, Storage, StorageOptions};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const DIM: usize = 5;
+const ITEMS: usize = 40;
+const NAMES: [&str; 3] = ["graded", "clicks", "fading"];
+
+fn name(model: &str) -> ModelName {
+    ModelName::new(model).unwrap()
+}
+
+fn stream() -> StreamName {
+    StreamName::new("feedback").unwrap()
+}
+
+fn user() -> UserId {
+    UserId::new("heavy").unwrap()
+}
+
+fn item(index: usize) -> ItemId {
+    ItemId::new(format!("item {index}")).unwrap()
+}
+
+fn version(model: &str, id: u64) -> ServingVersion {
+    let mut rng = ChaCha8Rng::seed_from_u64(id);
+    let mut row = || {
+        let mut features: Vec<f32> = (0..DIM).map(|_| rng.random_range(-1.0..1.0)).collect();
+        features[DIM - 1] = 1.0;
+        features
+    };
+    let features = (0..ITEMS).flat_map(|_| row()).collect();
+    let cold = ColdItem { offset: 0.1, features: row() };
+    let theta = Theta::new((0..ITEMS).map(item).collect(), vec![0.2; ITEMS], features, cold).unwrap();
+    let loss = if model == "clicks" { Loss::Logistic } else { Loss::Squared };
+    let half_life = (model == "fading").then(|| HalfLife::from_seconds(900.0).unwrap());
+    let learning = Learning::new(Prior::isotropic(DIM, 2.0, 0.5).unwrap(), loss, half_life);
+    ServingVersion::new(name(model), VersionId(id), theta, learning).unwrap()
+}
+
+struct Open {
+    storage: Storage,
+    predictor: Predictor,
+}
+
+impl Open {
+    fn at(dir: &Path, models: &[&str], id: u64) -> Self {
+        let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
+        let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
+        let open = Self { storage, predictor };
+        models.iter().for_each(|model| open.activate(model, id));
+        open
+    }
+
+    fn activate(&self, model: &str, id: u64) {
+        self.predictor.activate(&stream(), RankingDefaults::default(), version(model, id));
+    }
+
+    fn again(self, dir: &Path, models: &[&str], id: u64) -> Self {
+        self.storage.close().unwrap();
+        drop(self);
+        Self::at(dir, models, id)
+    }
+
+    /// The observations that a snapshot spares, or 0 without one.
+    fn spared(&self, model: &str) -> u64 {
+        let found = self.storage.snapshot(&stream(), &name(model), &user()).unwrap();
+        found.map_or(0, |snapshot| snapshot.sums.observations())
+    }
+}
+
+/// What the user has said and not taken back.
+#[derive(Clone)]
+struct Said {
+    id: usize,
+    item: usize,
+    label: f32,
+    weight: f32,
+    timestamp: Timestamp,
+}
+
+struct Scene {
+    said: Vec<Said>,
+    count: usize,
+    rng: ChaCha8Rng,
+}
+
+impl Scene {
+    fn id(index: usize) -> ObservationId {
+        ObservationId::new(format!("o{index}")).unwrap()
+    }
+
+    async fn observe(&mut self, open: &Open, count: usize) {
+        let mut pending = Vec::with_capacity(count);
+        for _ in 0..count {
+            let said = Said {
+                id: self.count,
+                item: self.rng.random_range(0..ITEMS),
+                label: f32::from(u8::from(self.rng.random_bool(0.4))),
+                weight: self.rng.random_range(0.5..1.5),
+                // Mostly in order.
+                timestamp: Timestamp(self.count as i64 * 1_000 - self.rng.random_range(0..5_000)),
+            };
+            let observation = Observation {
+                user: user(),
+                item: item(said.item),
+                label: said.label,
+                weight: said.weight,
+                timestamp: Some(said.timestamp),
+                observation_id: Some(Self::id(said.id)),
+                feedback: None,
+                decision: None,
+            };
+            pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation).unwrap());
+            self.count += 1;
+            self.said.push(said);
+        }
+        for pending in pending {
+            open.predictor.finish_observe(pending).await.unwrap();
+        }
+    }
+
+    async fn check(&self, open: &Open, model: &str, id: u64, moment: &str) {
+        let version = version(model, id);
+        let example = |said: &Said| {
+            let row = version.theta.row(said.item);
+            let Said { label, weight, timestamp, .. } = *said;
+            Example { features: row.features, offset: row.offset, label, weight, timestamp }
+        };
+        // `said` outlives the examples, whose features are the table's.
+        let examples: Vec<Example> = self.said.iter().map(example).collect();
+        let replayed = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap();
+        let view = open.predictor.user(&name(model), &user(), 0).await.unwrap();
+        assert_eq!(view.observations, self.said.len() as u64, "{model} {moment}");
+        assert_eq!(view.state_hash, replayed.hash(), "{model} {moment}");
+    }
+
+    async fn check_all(&self, open: &Open, id: u64, moment: &str) {
+        for model in NAMES {
+            self.check(open, model, id, moment).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_histories_resume_to_the_bits_of_a_replay() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut scene = Scene { said: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(3) };
+    let open = Open::at(dir.path(), &NAMES, 1);
+    scene.observe(&open, 8_500).await;
+    scene.check_all(&open, 1, "while warm").await;
+    assert_eq!(NAMES.map(|model| open.spared(model)), [8_192; 3]);
+
+    let open = open.again(dir.path(), &NAMES, 1);
+    scene.check_all(&open, 1, "after a restart").await;
+    scene.observe(&open, 4_000).await;
+    scene.check_all(&open, 1, "over the next checkpoint").await;
+    assert_eq!(NAMES.map(|model| open.spared(model)), [12_288; 3]);
+
+    // The past changes in front of what the snapshots sum up, while most of it is not in memory.
+    let open = open.again(dir.path(), &NAMES, 1);
+    open.predictor.correct(&name("graded"), &Scene::id(70), 0.25).await.unwrap();
+    scene.said[70].label = 0.25;
+    scene.check_all(&open, 1, "after a correction").await;
+    open.predictor.forget(&name("graded"), &Scene::id(4_000)).await.unwrap();
+    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 3], "what is forgotten is in no snapshot");
+    scene.said.retain(|said| said.id != 4_000);
+    let open = open.again(dir.path(), &NAMES, 1);
+    scene.check_all(&open, 1, "after a retraction and a restart").await;
+    let spared = NAMES.map(|model| open.spared(model));
+    assert_eq!(spared, [12_288, 12_288, 12_499], "a rebuilt state leaves a snapshot again");
+
+    // Another version, and going back.
+    NAMES.iter().for_each(|model| open.activate(model, 2));
+    scene.check_all(&open, 2, "after a switch").await;
+    let open = open.again(dir.path(), &NAMES, 1);
+    scene.check_all(&open, 1, "after going back").await;
+
+    // A model that comes late has no snapshot, and the history in memory begins late for it.
+    let open = open.again(dir.path(), &NAMES[..1], 1);
+    scene.check(&open, NAMES[0], 1, "alone").await;
+    open.activate("late", 1);
+    scene.check(&open, "late", 1, "beside it").await;
+
+    open.predictor.erase(&name("graded"), &user()).await.unwrap();
+    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 3]);
+    scene.said.clear();
+    scene.check(&open, NAMES[0], 1, "after the erasure").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_state_starts_from_the_snapshot_of_its_own_version_and_rule() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = &NAMES[..1];
+    let mut scene = Scene { said: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(4) };
+    let open = Open::at(dir.path(), models, 1);
+    scene.observe(&open, 4_500).await;
+    let kept = open.storage.snapshot(&stream(), &name("graded"), &user()).unwrap().unwrap();
+    assert_eq!((kept.version, kept.epoch, kept.sums.observations()), (VersionId(1), UserEpoch(4_096), 4_096));
+
+    // Sums that no replay would come to, so that their use shows.
+    let mut bytes = kept.sums.to_bytes();
+    let last = bytes.len() - 8;
+    bytes[last..].copy_from_slice(&1e6_f64.to_le_bytes());
+    let sums = celeris_model::GramSums::from_bytes(&bytes).unwrap();
+    let replayed = open.predictor.user(&name("graded"), &user(), 0).await.unwrap().state_hash;
+    let mut open = open;
+    for (version, rule, used) in
+        [(kept.version, kept.rule, true), (VersionId(2), kept.rule, false), (kept.version, !kept.rule, false)]
+    {
+        let other = Snapshot { version, rule, epoch: kept.epoch, sums: sums.clone() };
+        open.storage.keep_snapshot(&stream(), &name("graded"), &user(), &other).unwrap();
+        open = open.again(dir.path(), models, 1);
+        let resumed = open.predictor.user(&name("graded"), &user(), 0).await.unwrap().state_hash;
+        assert_eq!(resumed != replayed, used, "a snapshot of version {version} and rule {rule}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Snapshots: what spares a long history from being read again when its user's state is built.
+//!
+//! A snapshot is no truth of its own. It goes through the log's queue, behind the observations that it sums up, so it is
+//! never on the disk without them; and every amendment of its user deletes it in the same atomic write.
+
+use std::ops::ControlFlow;
+
+use celeris_model::canonical::CHECKPOINT_EVERY;
+use celeris_model::{GramSums, ModelName, StreamName, UserEpoch, UserId, VersionId};
+
+use crate::database::{Access, Column, KeyRange};
+use crate::envelope::{begin, corrupt, seal, unseal};
+use crate::error::StorageError;
+use crate::keys;
+use crate::store::Storage;
+use crate::wire::{Reader, Writer};
+
+/// The sums of the first observations of a user, [`CHECKPOINT_EVERY`] or more, as one version of a model has them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// The version whose features they are sums of.
+    pub version: VersionId,
+    /// Tells the learning rule and the features that made them; the caller's to choose and to compare.
+    pub rule: u64,
+    /// The epoch of the last observation in them.
+    pub epoch: UserEpoch,
+    /// The sums.
+    pub sums: GramSums,
+}
+
+impl Storage {
+    /// Keeps a snapshot of a user's state under a model, in place of the one before. It is written behind what was
+    /// appended before, and nobody waits for it.
+    ///
+    /// The caller guarantees that it holds off other appends for the user, and that the sums are those of the user's
+    /// observations up to the epoch as the log has them, or will have them once it is written.
+    ///
+    /// # Errors
+    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; nothing is kept then, and nothing is lost.
+    pub fn keep_snapshot(
+        &self,
+        stream: &StreamName,
+        model: &ModelName,
+        user: &UserId,
+        snapshot: &Snapshot,
+    ) -> Result<(), StorageError> {
+        debug_assert!(snapshot.epoch >= EPOCH_MIN, "only long histories have snapshots");
+        self.log().keep_snapshot(encode(keys::snapshot(stream, user, model), snapshot))
+    }
+
+    /// The snapshot of a user's state under a model, if there is one.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn snapshot(
+        &self,
+        stream: &StreamName,
+        model: &ModelName,
+        user: &UserId,
+    ) -> Result<Option<Snapshot>, StorageError> {
+        let key = keys::snapshot(stream, user, model);
+        let Some(value) = self.database().get(Column::Snapshots, &key)? else { return Ok(None) };
+        let snapshot = decode(unseal(Column::Snapshots, &key, &value)?);
+        snapshot.map(Some).ok_or_else(|| corrupt(Column::Snapshots, &key, "it holds no sums"))
+    }
+
+    /// Deletes all snapshots of a model, but for those in the queue.
+    pub(crate) fn delete_snapshots(&self, model: &ModelName) -> Result<(), StorageError> {
+        let mut keys = Vec::new();
+        self.database().scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
+            if keys::model_of_snapshot(key).is_some_and(|of| of == *model) {
+                keys.push(key.to_vec());
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let mut batch = self.database().batch();
+        keys.iter().for_each(|key| batch.delete(Column::Snapshots, key));
+        self.commit(batch)
+    }
+}
+
+/// Nobody has a snapshot before this epoch, so that amendments of short histories need not look for one.
+pub(crate) const EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
+
+fn encode(key: Vec<u8>, Snapshot { version, rule, epoch, sums }: &Snapshot) -> (Vec<u8>, Vec<u8>) {
+    let mut value = Writer(begin());
+    value.varint(version.0);
+    value.varint(epoch.0);
+    value.0.extend_from_slice(&rule.to_le_bytes());
+    value.0.extend_from_slice(&sums.to_bytes());
+    seal(&key, &mut value.0);
+    (key, value.0)
+}
+
+fn decode(body: &[u8]) -> Option<Snapshot> {
+    let mut body = Reader(body);
+    let (version, epoch) = (VersionId(body.varint()?), UserEpoch(body.varint()?));
+    let (rule, sums) = body.0.split_first_chunk()?;
+    Some(Snapshot { version, rule: u64::from_le_bytes(*rule), epoch, sums: GramSums::from_bytes(sums)? })
+}
