@@ -11,7 +11,7 @@
 use crate::error::ModelError;
 use crate::kernel;
 use crate::learning::{HalfLife, Learning, Loss};
-use crate::linear::norm_inf;
+use crate::linear::{dot, norm_inf};
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::History;
@@ -168,15 +168,6 @@ impl GramSums {
         half_life.retained(time, latest)
     }
 
-    /// Adds an example of this curvature and slope around `w0 + delta`, where `x·delta` is `shift`.
-    fn add(&mut self, features: &[f64], curvature: f64, slope: f64, shift: f64) {
-        let pull = slope + curvature * shift;
-        for (sum, x) in self.moment.iter_mut().zip(features) {
-            *sum += pull * x;
-        }
-        kernel::add_outer(&mut self.gram, features, curvature);
-    }
-
     /// `A = Lambda + gram`, row-major.
     fn precision(&self, prior: &Prior) -> Vec<f64> {
         let dim = prior.dim();
@@ -226,26 +217,36 @@ impl<H: History + ?Sized> Block<'_, H> {
     /// log-likelihood there.
     fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
         let prior = self.learning.prior();
+        let dim = prior.dim();
         let mut value = 0.0;
-        let mut features = vec![0.0; prior.dim()];
+        let mut rows = Vec::with_capacity(kernel::OUTER_ROWS * dim);
+        let mut curvatures = Vec::with_capacity(kernel::OUTER_ROWS);
         for index in self.start..self.end {
             let example = self.history.example(index);
-            debug_assert_eq!(example.features.len(), prior.dim());
+            debug_assert_eq!(example.features.len(), dim);
             let lesson = self.learning.lesson(&example);
             let weight = lesson.weight * self.retained;
             if weight <= 0.0 {
                 continue;
             }
-            let (mut expected, mut shift) = (0.0, 0.0);
-            for (index, x) in example.features.iter().map(|x| f64::from(*x)).enumerate() {
-                features[index] = x;
-                expected += prior.mean()[index] * x;
-                shift += delta[index] * x;
+            if curvatures.len() == kernel::OUTER_ROWS {
+                kernel::add_outer(&mut sums.gram, &rows, &curvatures);
+                rows.clear();
+                curvatures.clear();
             }
-            let local = lesson.local(expected + shift);
-            sums.add(&features, weight * local.curvature, weight * local.slope, shift);
+            rows.extend(example.features.iter().map(|x| f64::from(*x)));
+            let features = &rows[curvatures.len() * dim..];
+            let shift = dot(delta, example.features);
+            let local = lesson.local(dot(prior.mean(), example.features) + shift);
+            let curvature = weight * local.curvature;
+            let pull = weight * local.slope + curvature * shift;
+            for (sum, x) in sums.moment.iter_mut().zip(features) {
+                *sum += pull * x;
+            }
+            curvatures.push(curvature);
             value += weight * local.value;
         }
+        kernel::add_outer(&mut sums.gram, &rows, &curvatures);
         value
     }
 }

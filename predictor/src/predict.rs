@@ -1,6 +1,6 @@
 //! Point predictions with their uncertainty (Velox §2.5, `predict`).
 
-use celeris_model::{Estimate, ItemId, ModelName, UserEpoch, UserId, VersionId};
+use celeris_model::{Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, VersionId};
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
@@ -35,6 +35,8 @@ pub struct Scored {
 pub struct Predictions {
     /// The version that scored.
     pub version: VersionId,
+    /// What its scores mean.
+    pub loss: Loss,
     /// How many of the user's events the scores reflect.
     pub user_epoch: UserEpoch,
     /// Whether nothing is known of the user, so that the prior answers.
@@ -69,6 +71,8 @@ impl Predictor {
         })?;
         self.settle(&subject, &snapshot).await?;
         let cold = snapshot.model.observations() == 0;
-        Ok(Predictions { version: subject.version.id, user_epoch: snapshot.epoch, cold, scores })
+        let version = &subject.version;
+        let loss = version.learning.loss();
+        Ok(Predictions { version: version.id, loss, user_epoch: snapshot.epoch, cold, scores })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use celeris_bandits::{Candidates, PolicySpec, Pooled, Slot, Wants};
-use celeris_model::{Decision, DecisionId, Estimate, ItemId, ModelName, ShownSlot, UserEpoch, UserId, VersionId};
+use celeris_model::{Decision, DecisionId, Estimate, ItemId, Loss, ModelName, ShownSlot, UserEpoch, UserId, VersionId};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -54,6 +54,8 @@ pub struct Ranking {
     pub logged: bool,
     /// The version that scored.
     pub version: VersionId,
+    /// What its scores mean.
+    pub loss: Loss,
     /// How many of the user's events the scores reflect.
     pub user_epoch: UserEpoch,
     /// Whether nothing is known of the user.
@@ -159,6 +161,7 @@ impl Predictor {
             decision_id,
             logged,
             version: subject.version.id,
+            loss: subject.version.learning.loss(),
             user_epoch: snapshot.epoch,
             cold: snapshot.model.observations() == 0,
             policy,

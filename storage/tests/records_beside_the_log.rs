@@ -3,9 +3,9 @@
 
 mod scenario;
 
-use celeris_model::{Decision, DecisionId, ShownSlot, Timestamp, UserEpoch, VersionId};
+use celeris_model::{Decision, DecisionId, GramSums, ShownSlot, Timestamp, UserEpoch, VersionId};
 use celeris_storage::{
-    Append, CatalogBatch, CatalogKey, FrozenFeatures, Storage, StorageError, StorageOptions, Watermark,
+    Append, CatalogBatch, CatalogKey, FrozenFeatures, Snapshot, Storage, StorageError, StorageOptions, Watermark,
 };
 use scenario::{append, crash_image, files, fill, flip, item, model, new, observation, open, stream, user};
 use serde_json::{Map, Value, json};
@@ -217,10 +217,18 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     new(storage.append(record).unwrap()).durable().await.unwrap();
     storage.put_item_features(&model("films"), &item("m1"), vec![1.0]).unwrap();
     assert!(storage.record_decision(decision("d")));
+    let snapshot = Snapshot { version: VersionId(1), rule: 7, epoch: UserEpoch(5_000), sums: GramSums::empty(2) };
+    for name in ["films", "other"] {
+        storage.keep_snapshot(&stream("films"), &model(name), &user("u"), &snapshot).unwrap();
+    }
+    // Behind the snapshots in the queue.
+    new(storage.append(append(observation(&user("u"), 2))).unwrap()).durable().await.unwrap();
     storage.delete_model(&model("films")).unwrap();
+    assert_eq!(storage.snapshot(&stream("films"), &model("films"), &user("u")).unwrap(), None);
+    assert_eq!(storage.snapshot(&stream("films"), &model("other"), &user("u")).unwrap(), Some(snapshot));
     assert_eq!(storage.frozen(&model("films"), VersionId(1), &item("m1")).unwrap(), None);
     assert_eq!(storage.item_features(&model("films"), &item("m1")).unwrap(), None);
     assert_eq!(storage.decision(&model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
     assert_eq!(storage.frozen(&model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
-    assert_eq!(storage.watermark(&stream("films")).records(), 1);
+    assert_eq!(storage.watermark(&stream("films")).records(), 2);
 }

@@ -7,9 +7,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use celeris_features::{VersionContents, write_version};
 use celeris_manager::{Sealer, SealingOptions};
-use celeris_model::{ModelName, Timestamp};
+use celeris_model::ModelName;
+use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_predictor::PredictorOptions;
 use celeris_storage::{Storage, StorageOptions};
 use serde::Serialize;
@@ -23,10 +23,6 @@ use crate::config::Config;
 
 /// Observations of the sample, about.
 const SAMPLE_OBSERVATIONS: u64 = 20_000;
-
-/// Longest history of the sample: past the last power of two at which states change their form. A longer one only adds
-/// events, all alike.
-const SAMPLE_HISTORY_MAX: u64 = 5_000;
 
 /// Most items of the sample.
 const SAMPLE_ITEMS_MAX: u64 = 50_000;
@@ -184,7 +180,7 @@ fn count(number: u64) -> usize {
 
 /// Runs a sample of users and asks what they take.
 fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
-    let history = plan.history.min(SAMPLE_HISTORY_MAX);
+    let history = sample_history(plan.history);
     let users = (SAMPLE_OBSERVATIONS / history).clamp(1, plan.users.min(1_000));
     let items = count(plan.items.min(1_000));
     let runtime = runtime()?;
@@ -195,24 +191,19 @@ fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
     }
     let process_bytes = resident();
     runtime.block_on(warm.teach(count(users), count(history), ids))?;
-    let mut user_bytes = warm.held_bytes("users") / users as f64;
-    if plan.history > history {
-        // Half of the history less, and no change of form between the two: what is left is events.
-        let shorter = Warm::open(items, plan.dim, &options)?;
-        for number in 1..plan.models {
-            shorter.add_model(&format!("other-{number}"), items, plan.dim)?;
-        }
-        let less = history - 500;
-        runtime.block_on(shorter.teach(1, count(less), ids))?;
-        let event_bytes = (user_bytes - shorter.held_bytes("users")).max(0.0) / (history - less) as f64;
-        user_bytes += event_bytes * (plan.history - history) as f64;
-    }
+    let user_bytes = warm.held_bytes("users") / users as f64;
     let counters = warm.storage().counters();
     let record_bytes = counters.bytes as f64 / counters.records.max(1) as f64;
     let sealed_bytes = seal(warm.storage())?;
     warm.storage().close()?;
     let observation_bytes = sorted_file_bytes(warm.storage().dir())? / (users * history) as f64;
     Ok(Sample { user_bytes, observation_bytes, sealed_bytes, record_bytes, process_bytes })
+}
+
+/// A history that takes as much memory as the planned one: of a long one, the sums of the last checkpoint and what came
+/// after it.
+fn sample_history(planned: u64) -> u64 {
+    if planned < 2 * CHECKPOINT_EVERY { planned } else { CHECKPOINT_EVERY + planned % CHECKPOINT_EVERY }
 }
 
 /// Seals the sample, and answers what an observation takes in its segments.
@@ -244,19 +235,8 @@ fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let scale = plan.items as f64 / sampled as f64;
     let theta = scene::theta(count(sampled), plan.dim).map_err(Failure::other)?;
     let dir = tempfile::tempdir().map_err(Failure::other)?;
-    let contents = VersionContents {
-        model: ModelName::new("sample").map_err(Failure::other)?,
-        theta: &theta,
-        prior: &scene::prior(plan.dim).map_err(Failure::other)?,
-        user_weights: None,
-        label_range: None,
-        algorithm: "invented".to_owned(),
-        parent: None,
-        watermark: serde_json::Value::Null,
-        created: Timestamp::from(std::time::SystemTime::now()),
-        metrics: Default::default(),
-    };
-    write_version(dir.path(), &contents).map_err(Failure::other)?;
+    let model = ModelName::new("sample").map_err(Failure::other)?;
+    scene::write_version(dir.path(), model, &theta)?;
     let disk = file_bytes(dir.path())? * scale;
     Ok((plan.models as f64 * scale * theta.bytes() as f64, disk))
 }

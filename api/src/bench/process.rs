@@ -1,6 +1,5 @@
 //! A node and a bare handler as processes of their own, both this very binary.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,9 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use celeris_bandits::PolicySpec;
-use celeris_features::{VersionContents, write_version};
 use celeris_manager::{Manager, ManagerOptions, ModelConfig};
-use celeris_model::{ItemId, Loss, ModelName, StreamName, Timestamp};
+use celeris_model::{ItemId, Loss, ModelName, StreamName};
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use rustix::process::{Pid, Signal, kill_process};
@@ -41,20 +39,8 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         pool_share: Default::default(),
     })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
-    let contents = VersionContents {
-        model: name.clone(),
-        theta: &theta,
-        prior: &scene::prior(dim).map_err(Failure::other)?,
-        user_weights: None,
-        label_range: None,
-        algorithm: "invented".to_owned(),
-        parent: None,
-        watermark: serde_json::Value::Null,
-        created: Timestamp::from(std::time::SystemTime::now()),
-        metrics: BTreeMap::new(),
-    };
     let finished = dir.join("invented");
-    write_version(&finished, &contents).map_err(Failure::other)?;
+    scene::write_version(&finished, name.clone(), &theta)?;
     manager.adopt(&name, &finished)?;
     storage.close()?;
     Ok(theta.items().to_vec())

@@ -1,12 +1,16 @@
 //! Invented data of any size: a version's table with random ids, a prior, users with histories.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::time::SystemTime;
 
-use celeris_features::{ColdItem, Theta};
-use celeris_model::{ItemId, ModelError, Prior, UserId};
+use celeris_features::{ColdItem, Theta, VersionContents};
+use celeris_model::{ItemId, ModelError, ModelName, Prior, UserId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+
+use crate::cli::Failure;
 
 /// Everything random is drawn from seeds that derive from this one, so that runs compare.
 pub const SEED: u64 = 20_150_104;
@@ -62,6 +66,26 @@ pub fn theta(count: usize, dim: usize) -> Result<Theta, ModelError> {
 /// None that a valid dimension can cause.
 pub fn prior(dim: usize) -> Result<Prior, ModelError> {
     Prior::isotropic(dim, dim as f64, NOISE_VARIANCE)
+}
+
+/// Writes an invented version with this table.
+///
+/// # Errors
+/// Where the folder cannot be written.
+pub fn write_version(dir: &Path, model: ModelName, theta: &Theta) -> Result<(), Failure> {
+    let contents = VersionContents {
+        model,
+        theta,
+        prior: &prior(theta.dim()).map_err(Failure::other)?,
+        user_weights: None,
+        label_range: None,
+        algorithm: "invented".to_owned(),
+        parent: None,
+        watermark: serde_json::Value::Null,
+        created: SystemTime::now().into(),
+        metrics: BTreeMap::new(),
+    };
+    celeris_features::write_version(dir, &contents).map(drop).map_err(Failure::other)
 }
 
 /// The user of this number.

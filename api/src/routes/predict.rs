@@ -122,9 +122,8 @@ async fn predict(
         (None, None) => return Err(ApiError::invalid("missing field `item` or `items`")),
     };
     check_count(&node, "items", items.len())?;
-    let loss = node.predictor.active(&model)?.learning.loss();
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
-    let Predictions { version, user_epoch, cold, scores } = node.predictor.predict(&request).await?;
+    let Predictions { version, loss, user_epoch, cold, scores } = node.predictor.predict(&request).await?;
     let scores = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
     Ok(Answer(PredictReply { user: request.user, version: version.0, user_epoch: user_epoch.0, cold, scores }))
 }

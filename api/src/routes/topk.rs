@@ -135,7 +135,6 @@ async fn topk(
         return Err(ApiError::invalid("k: must be at least 1"));
     }
     let TopkBody { user, items, k, policy, seed, min_epoch } = body;
-    let loss = node.predictor.active(&model)?.learning.loss();
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
     let ranking = node.predictor.topk(&request).await?;
     Ok(Answer(TopkReply {
@@ -148,6 +147,6 @@ async fn topk(
         policy: ranking.policy,
         seed: ranking.seed,
         pool: ranking.pool,
-        items: ranking.items.into_iter().map(|ranked| Slot::new(ranked, loss)).collect(),
+        items: ranking.items.into_iter().map(|slot| Slot::new(slot, ranking.loss)).collect(),
     }))
 }

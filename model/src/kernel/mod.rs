@@ -114,7 +114,8 @@ impl InstructionSet {
     per_instruction_set!(quadratic(matrix: &[f32], rows: &[&[f32]; 1], dim: usize) -> [f32; 1], quadratics, 1);
     per_instruction_set!(quadratics(matrix: &[f32], rows: &[&[f32]; ROWS], dim: usize) -> [f32; ROWS], quadratics, 8);
     per_instruction_set!(invert(matrix: &mut [f64], scratch: &mut [f64]) -> bool, invert);
-    per_instruction_set!(add_outer(triangle: &mut [f64], vector: &[f64], scale: f64) -> (), add_outer);
+    per_instruction_set!(add_outer(triangle: &mut [f64], rows: &[&[f64]; 1], scales: &[f64; 1]) -> (), add_outer, 1);
+    per_instruction_set!(add_outers(triangle: &mut [f64], rows: &[&[f64]; 4], scales: &[f64; 4]) -> (), add_outer, 4);
     per_instruction_set!(pass(entries: &mut [f32], value: f32) -> (), pass);
 }
 
@@ -200,8 +201,22 @@ pub(crate) fn invert(matrix: &mut [f64], dim: usize) -> bool {
     InstructionSet::chosen().invert(matrix, &mut vec![0.0; dim])
 }
 
-/// Adds `scale * vector vector^T` to a lower triangle that is stored row by row.
-pub(crate) fn add_outer(triangle: &mut [f64], vector: &[f64], scale: f64) {
-    assert!(triangle.len() == vector.len() * (vector.len() + 1) / 2, "a triangle with its diagonal");
-    InstructionSet::chosen().add_outer(triangle, vector, scale);
+/// How many rows [`add_outer`] adds at a time: the triangle is read and written once for them.
+pub(crate) const OUTER_ROWS: usize = 4;
+
+/// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row. `rows` is row-major, with as many
+/// rows as there are scales.
+pub(crate) fn add_outer(triangle: &mut [f64], rows: &[f64], scales: &[f64]) {
+    let Some(dim) = rows.len().checked_div(scales.len()) else { return };
+    assert!(rows.len() == dim * scales.len(), "whole rows");
+    assert!(triangle.len() == dim * (dim + 1) / 2, "a triangle with its diagonal");
+    let set = InstructionSet::chosen();
+    let (fours, rest) = scales.as_chunks::<OUTER_ROWS>();
+    let row = |index: usize| &rows[index * dim..][..dim];
+    for (block, scales) in fours.iter().enumerate() {
+        set.add_outers(triangle, &std::array::from_fn(|index| row(block * OUTER_ROWS + index)), scales);
+    }
+    for (index, scale) in rest.iter().enumerate() {
+        set.add_outer(triangle, &[row(fours.len() * OUTER_ROWS + index)], &[*scale]);
+    }
 }

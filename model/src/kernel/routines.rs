@@ -284,15 +284,25 @@ pub(super) unsafe fn invert<S: Simd>(matrix: &mut [f64], scratch: &mut [f64]) ->
     true
 }
 
-/// Adds `scale * vector vector^T` to a lower triangle that is stored row by row.
+/// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row; every sum takes the rows in their
+/// order, so that their number at a time changes no bit.
 #[inline(always)]
-pub(super) unsafe fn add_outer<S: Simd>(triangle: &mut [f64], vector: &[f64], scale: f64) {
+pub(super) unsafe fn add_outer<S: Simd, const ROWS: usize>(
+    triangle: &mut [f64],
+    rows: &[&[f64]; ROWS],
+    scales: &[f64; ROWS],
+) {
     let mut rest = triangle;
-    for (index, entry) in vector.iter().enumerate() {
-        let (row, below) = rest.split_at_mut(index + 1);
-        let scaled = scale * entry;
-        for (sum, other) in row.iter_mut().zip(vector) {
-            *sum += scaled * other;
+    for index in 0..rows[0].len() {
+        let (sums, below) = rest.split_at_mut(index + 1);
+        let scaled: [f64; ROWS] = std::array::from_fn(|row| scales[row] * rows[row][index]);
+        let rows = rows.map(|row| &row[..=index]);
+        for (other, sum) in sums.iter_mut().enumerate() {
+            let mut total = *sum;
+            for (row, scaled) in rows.iter().zip(&scaled) {
+                total += scaled * row[other];
+            }
+            *sum = total;
         }
         rest = below;
     }

@@ -113,10 +113,17 @@ fn every_instruction_set_inverts_and_sums_the_same_way() {
         let mut rng = ChaCha8Rng::seed_from_u64(4);
         for dim in [1, 2, 7, 16, 33, 50] {
             let mut triangle = vec![0.0; dim * (dim + 1) / 2];
+            let mut one_by_one = triangle.clone();
             for _ in 0..3 * dim {
-                let vector: Vec<f64> = (0..dim).map(|_| rng.random_range(-1.0..1.0)).collect();
-                set.add_outer(&mut triangle, &vector, rng.random_range(0.1..1.0));
+                let rows: [Vec<f64>; 4] =
+                    std::array::from_fn(|_| (0..dim).map(|_| rng.random_range(-1.0..1.0)).collect());
+                let scales = std::array::from_fn(|_| rng.random_range(0.1..1.0));
+                set.add_outers(&mut triangle, &rows.each_ref().map(Vec::as_slice), &scales);
+                for (row, scale) in rows.iter().zip(scales) {
+                    set.add_outer(&mut one_by_one, &[row], &[scale]);
+                }
             }
+            assert_eq!(triangle, one_by_one, "{set:?} at {dim}");
             let entry = |i: usize, j: usize| triangle[i.max(j) * (i.max(j) + 1) / 2 + i.min(j)];
             let matrix = nalgebra::DMatrix::from_fn(dim, dim, |i, j| entry(i, j) + f64::from(u8::from(i == j)));
             let mut inverse = matrix.as_slice().to_vec();
