@@ -112,7 +112,8 @@ const HOW: &str = "\
   cache, once computed; where the ratio is below 1 the cache pays. A node measures the same when a version is activated,
   and caches predictions only there. `zipf` asks by a
   Zipf law of exponent 1 and gives a cache a share of the bytes that everything would take; the baseline is the hit ratio
-  of a cache that knows the most popular ones beforehand.
+  of a cache that knows the most popular ones beforehand. `cold` is the first prediction for a user of whom nothing is in
+  memory, of five the median: their history resumed from the snapshot, against all of it read and solved.
 - **serve** and **observe**: a node and a bare axum handler, each a process of this binary. The bare handler parses the
   same bodies into the same types and serialises replies of the same types, and does nothing else. The load comes from
   [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer before

@@ -7,6 +7,7 @@
 pub mod bare;
 mod bytes;
 mod caches;
+mod cold;
 mod docs;
 pub mod estimate;
 mod load;

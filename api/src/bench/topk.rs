@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::bench::report::Report;
 use crate::bench::stopwatch::Durations;
 use crate::bench::warm::{Ids, Warm};
-use crate::bench::{Settings, caches, scene};
+use crate::bench::{Settings, caches, cold, scene};
 use crate::cli::Failure;
 use crate::cli::serve::runtime;
 
@@ -162,6 +162,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         rank(settings, &runtime, &mut report, catalogue)?;
     }
     caches::run(settings, &runtime, &mut report)?;
+    cold::run(settings, &runtime, &mut report)?;
     Ok(report)
 }
 

@@ -56,10 +56,21 @@ impl Warm {
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = recorder.handle();
         let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
-        let version = version("bench", catalogue, dim)?;
+        let version = version("bench", VersionId(1), catalogue, dim)?;
         let (model, items) = (version.model.clone(), version.theta.items().to_vec());
         predictor.activate(&StreamName::of_model(&model), RankingDefaults::default(), version);
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
+    }
+
+    /// A predictor over the same store that remembers nothing, and serves this version of the same table.
+    ///
+    /// # Errors
+    /// None that invented data can cause.
+    pub fn restarted(&self, id: VersionId) -> Result<Predictor, Failure> {
+        let (predictor, _losses) = Predictor::new(self.storage.clone(), &PredictorOptions::default());
+        let version = version("bench", id, self.items.len(), self.version()?.dim())?;
+        predictor.activate(&StreamName::of_model(&self.model), RankingDefaults::default(), version);
+        Ok(predictor)
     }
 
     /// Serves another model that learns from the same stream.
@@ -67,7 +78,7 @@ impl Warm {
     /// # Errors
     /// Where the name is none.
     pub fn add_model(&self, name: &str, catalogue: usize, dim: usize) -> Result<(), Failure> {
-        let version = version(name, catalogue, dim)?;
+        let version = version(name, VersionId(1), catalogue, dim)?;
         self.predictor.activate(&StreamName::of_model(&self.model), RankingDefaults::default(), version);
         Ok(())
     }
@@ -132,11 +143,11 @@ impl Warm {
     }
 }
 
-fn version(name: &str, catalogue: usize, dim: usize) -> Result<ServingVersion, Failure> {
+fn version(name: &str, id: VersionId, catalogue: usize, dim: usize) -> Result<ServingVersion, Failure> {
     let model = ModelName::new(name).map_err(Failure::other)?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let prior = scene::prior(dim).map_err(Failure::other)?;
-    ServingVersion::new(model, VersionId(1), theta, prior.into()).map_err(Failure::other)
+    ServingVersion::new(model, id, theta, prior.into()).map_err(Failure::other)
 }
 
 impl Drop for Warm {
