@@ -122,6 +122,9 @@ impl Manager {
                 }
             }
         });
+        if let Some(job) = &ended {
+            self.monitors.trained(&job.model);
+        }
         if let Some(job) = ended.filter(|job| job.state == JobState::Failed) {
             self.note_failure(&job);
         }
