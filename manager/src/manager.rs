@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
-use crate::quality::{MeanLoss, Monitors, Quality, RecentLoss};
+use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
 use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key, versions_key};
 
 /// Loss events that are taken in under one lock.
@@ -89,7 +89,8 @@ impl Manager {
                     if taken == 0 {
                         return;
                     }
-                    self.monitors.add(&events, SystemTime::now().into());
+                    let behind = if losses.is_empty() { Behind::Nothing } else { Behind::Events };
+                    self.monitors.add(&events, SystemTime::now().into(), behind);
                     events.clear();
                 }
                 _ = looks.tick() => tokio::task::block_in_place(|| {

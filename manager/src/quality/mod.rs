@@ -172,6 +172,8 @@ pub(crate) struct Monitor {
     curve: Curve,
     drift: PageHinkley,
     rise: Option<Rise>,
+    /// Records of the stream's log up to the last observation taken in, as far as is known.
+    position: u64,
 }
 
 impl Monitor {
@@ -201,6 +203,7 @@ impl Monitor {
             curve: Curve::default(),
             drift: PageHinkley::new(config.triggers.drift_settings()),
             rise: None,
+            position: 0,
         }
     }
 
@@ -247,6 +250,7 @@ impl Monitor {
     fn serve(&mut self, birth: Birth) {
         self.version = birth.version;
         self.first_served = birth.first;
+        self.position = self.position.max(birth.since.records());
         self.since = birth.since;
         self.born = birth.at;
         self.baseline_is_kept = true;
@@ -314,6 +318,15 @@ impl Monitor {
     }
 }
 
+/// What waits behind the loss events that are taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// More of them.
+    Events,
+    /// Nothing.
+    Nothing,
+}
+
 /// The monitors of all models.
 pub(crate) struct Monitors {
     storage: Storage,
@@ -374,18 +387,21 @@ impl Monitors {
                     monitor.add(&scored, now);
                 }
             }
+            for monitor in monitors.values_mut().filter(|monitor| monitor.stream == stream) {
+                monitor.position = end;
+            }
         }
         Ok(())
     }
 
-    /// Takes in what happened since.
-    pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp) {
+    /// Takes in what happened since. `now` is the time; where no event waits behind these, the monitors have come to the
+    /// log's end, and corrections and losses that were dropped are counted in.
+    pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp, behind: Behind) {
         let mut monitors = self.by_model.lock();
-        let mut ends: HashMap<StreamName, u64> = HashMap::new();
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
-            let end = || self.storage.watermark(&monitor.stream).records();
-            let position = *ends.entry(monitor.stream.clone()).or_insert_with(end);
+            monitor.position += 1;
+            let position = monitor.position;
             let scored = Scored {
                 version: event.version,
                 user: &event.user,
@@ -398,6 +414,11 @@ impl Monitors {
                 place: Place { position, at: now },
             };
             monitor.add(&scored, now);
+        }
+        if behind == Behind::Nothing
+            && let Some(monitor) = events.last().and_then(|event| monitors.get_mut(&event.model))
+        {
+            monitor.position = self.storage.watermark(&monitor.stream).records();
         }
     }
 
