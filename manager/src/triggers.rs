@@ -153,7 +153,8 @@ pub(crate) struct Facts {
     pub(crate) baseline: Option<Baseline>,
     /// Over a full window since the last training.
     pub(crate) recent: Option<MeanLoss>,
-    /// The same of the validation pool, full or not.
+    /// The same two of the validation pool.
+    pub(crate) pool_baseline: Option<Baseline>,
     pub(crate) pool: Option<MeanLoss>,
     pub(crate) rise: Option<Rise>,
     pub(crate) created: Timestamp,
@@ -186,7 +187,7 @@ pub(crate) fn decide(facts: &Facts, progress: &Progress) -> Option<Reason> {
     drift(facts).or_else(|| threshold(facts)).or_else(|| volume(facts, progress)).or_else(|| schedule(facts, progress))
 }
 
-fn reason<const N: usize>(trigger: &'static str, why: String, figures: [(&str, f64); N]) -> Reason {
+fn reason<const N: usize>(trigger: &'static str, why: &str, figures: [(&str, f64); N]) -> Reason {
     let figures = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
     Reason { trigger, why: format!("{trigger}: {why}"), figures }
 }
@@ -206,15 +207,14 @@ fn drift(facts: &Facts) -> Option<Reason> {
         settings.threshold,
     );
     let figures = [("before", before), ("after", after), ("statistic", rise.statistic)];
-    Some(reason("drift", why, figures))
+    Some(reason("drift", &why, figures))
 }
 
 fn threshold(facts: &Facts) -> Option<Reason> {
-    let Threshold { margin, window, on } = facts.triggers.threshold?;
-    let baseline = facts.baseline?;
-    let (recent, of) = match on {
-        Signal::Observations => (facts.recent?, "observations"),
-        Signal::Pool => (facts.pool.filter(|pool| pool.count >= window as u64)?, "observations of the validation pool"),
+    let Threshold { margin, window: _, on } = facts.triggers.threshold?;
+    let (recent, baseline, of) = match on {
+        Signal::Observations => (facts.recent?, facts.baseline?, "observations"),
+        Signal::Pool => (facts.pool?, facts.pool_baseline?, "observations of the validation pool"),
     };
     let (now, then) = (facts.metric.value(recent.mean), facts.metric.value(baseline.mean));
     if now <= then * (1.0 + margin) {
@@ -228,7 +228,7 @@ fn threshold(facts: &Facts) -> Option<Reason> {
         facts.version,
         margin * 100.0,
     );
-    Some(reason("threshold", why, [("recent", now), ("baseline", then), ("margin", margin)]))
+    Some(reason("threshold", &why, [("recent", now), ("baseline", then), ("margin", margin)]))
 }
 
 fn volume(facts: &Facts, progress: &Progress) -> Option<Reason> {
@@ -240,7 +240,7 @@ fn volume(facts: &Facts, progress: &Progress) -> Option<Reason> {
     let since =
         trained.map_or("and no version was trained yet".to_owned(), |it| format!("since version {it} was trained"));
     let why = format!("{unseen} new observations {since} (every {observations})");
-    Some(reason("volume", why, [("new", unseen as f64)]))
+    Some(reason("volume", &why, [("new", unseen as f64)]))
 }
 
 fn schedule(facts: &Facts, progress: &Progress) -> Option<Reason> {
@@ -253,7 +253,7 @@ fn schedule(facts: &Facts, progress: &Progress) -> Option<Reason> {
         "{passed:.0} seconds have passed since the last training began (every {every}), with {} new observations",
         progress.unseen
     );
-    Some(reason("schedule", why, [("passed_seconds", passed), ("new", progress.unseen as f64)]))
+    Some(reason("schedule", &why, [("passed_seconds", passed), ("new", progress.unseen as f64)]))
 }
 
 fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
@@ -372,6 +372,7 @@ mod tests {
             version: VersionId(3),
             baseline: Some(Baseline { mean: 1.1025, count: 1000, at: Timestamp(0) }),
             recent: None,
+            pool_baseline: None,
             pool: None,
             rise: None,
             created: Timestamp(0),
@@ -403,10 +404,14 @@ mod tests {
         let on_pool = Threshold { on: Signal::Pool, window: 100, ..Threshold::default() };
         let mut facts = self::facts(Triggers { threshold: Some(on_pool), ..triggers });
         facts.recent = squared(9.0, 1000);
-        facts.pool = squared(9.0, 99);
-        assert_eq!(decided(&facts), None, "the window of the pool is not full");
-        facts.pool = squared(9.0, 100);
-        assert!(decided(&facts).unwrap().why.contains("100 observations of the validation pool"));
+        assert_eq!(decided(&facts), None, "the pool has not been heard of");
+        facts.pool = squared(1.5, 100);
+        assert_eq!(decided(&facts), None, "what the model did not choose is not compared with what it chose");
+        facts.pool_baseline = Some(Baseline { mean: 1.96, count: 100, at: Timestamp(0) });
+        assert_eq!(decided(&facts), None, "1.5 is within the margin of 1.4");
+        facts.pool = squared(2.1, 100);
+        let reason = decided(&facts).unwrap();
+        assert!(reason.why.contains("100 observations of the validation pool is 50 % above 1.400"), "{}", reason.why);
     }
 
     #[test]

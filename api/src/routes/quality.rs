@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use celeris_manager::quality::Baseline as AtBirth;
 use celeris_manager::quality::drift::observations_between_false_alarms;
 use celeris_manager::{MeanLoss, Metric, Quality as Known};
 use celeris_model::{Loss, ModelName, UserId};
@@ -142,6 +143,8 @@ pub struct Quality {
     day: Option<Mean>,
     /// Over the latest 1000 observations of the validation pool, whose items the model did not choose.
     pool: Option<Mean>,
+    /// The loss on the validation pool at the version's birth; null until it has predicted enough of it.
+    pool_baseline: Option<Baseline>,
     /// Observations of the validation pool that are remembered.
     pool_observations: u64,
     users: Users,
@@ -161,6 +164,7 @@ fn describe(model: ModelName, known: Known, user: Option<(UserId, MeanLoss)>) ->
     let value = |mean: f64| metric.value(mean);
     let mean = |loss: MeanLoss| Mean { value: value(loss.mean), count: loss.count };
     let of_user = |user: UserId, loss: MeanLoss| OfUser { user, value: value(loss.mean), count: loss.count };
+    let at_birth = |it: AtBirth| Baseline { value: value(it.mean), count: it.count, at: it.at.0 };
     let settings = known.drift_settings;
     Quality {
         model,
@@ -168,7 +172,7 @@ fn describe(model: ModelName, known: Known, user: Option<(UserId, MeanLoss)>) ->
         metric,
         version: known.version.0,
         observations: known.observations,
-        baseline: known.baseline.map(|it| Baseline { value: value(it.mean), count: it.count, at: it.at.0 }),
+        baseline: known.baseline.map(at_birth),
         baseline_observations: known.baseline_observations,
         windows: known
             .windows
@@ -178,6 +182,7 @@ fn describe(model: ModelName, known: Known, user: Option<(UserId, MeanLoss)>) ->
         hour: known.hour.map(mean),
         day: known.day.map(mean),
         pool: known.pool.map(mean),
+        pool_baseline: known.pool_baseline.map(at_birth),
         pool_observations: known.pool_observations,
         users: Users {
             tracked: known.users.tracked,

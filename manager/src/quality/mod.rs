@@ -69,6 +69,33 @@ pub struct Baseline {
     pub at: Timestamp,
 }
 
+/// A baseline, or the way to it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct AtBirth {
+    known: Option<Baseline>,
+    /// The first losses, until there are enough.
+    first: Running,
+}
+
+impl From<Option<Baseline>> for AtBirth {
+    fn from(known: Option<Baseline>) -> Self {
+        Self { known, first: Running::default() }
+    }
+}
+
+impl AtBirth {
+    /// Takes in a loss; whether it is the last of those `wanted`.
+    fn completed_by(&mut self, loss: f64, at: Timestamp, wanted: u64) -> bool {
+        if self.known.is_some() {
+            return false;
+        }
+        self.first.add(loss);
+        let complete = self.first.mean().filter(|mean| mean.count >= wanted);
+        self.known = complete.map(|MeanLoss { mean, count }| Baseline { mean, count, at });
+        self.known.is_some()
+    }
+}
+
 /// What the catalog keeps of the quality of one version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Birth {
@@ -81,6 +108,9 @@ pub(crate) struct Birth {
     at: Timestamp,
     /// `None` until the version has seen enough.
     baseline: Option<Baseline>,
+    /// The same on the validation pool, whose items are harder: the model did not choose them.
+    #[serde(default)]
+    pool_baseline: Option<Baseline>,
 }
 
 impl Birth {
@@ -113,6 +143,8 @@ pub struct Quality {
     pub day: Option<MeanLoss>,
     /// The mean loss on the validation pool: at most the latest [`WINDOW`] observations of uniformly drawn rankings.
     pub pool: Option<MeanLoss>,
+    /// The loss on the validation pool at the version's birth.
+    pub pool_baseline: Option<Baseline>,
     /// Observations of the validation pool that are remembered.
     pub pool_observations: u64,
     /// By user.
@@ -155,10 +187,10 @@ pub(crate) struct Monitor {
     first_served: Watermark,
     since: Watermark,
     born: Timestamp,
-    baseline: Option<Baseline>,
-    baseline_is_kept: bool,
-    /// The version's first observations, until there are enough.
-    earliest: Running,
+    baseline: AtBirth,
+    pool_baseline: AtBirth,
+    /// Whether the catalog has both as they are.
+    baselines_are_kept: bool,
     observations: u64,
     /// Observations under the version since the last training ended.
     since_training: u64,
@@ -168,6 +200,8 @@ pub(crate) struct Monitor {
     day: Lately,
     pool: Latest,
     pool_observations: u64,
+    /// Observations of the pool under the version since the last training ended.
+    pool_since_training: u64,
     users: Users,
     curve: Curve,
     drift: PageHinkley,
@@ -188,9 +222,9 @@ impl Monitor {
             first_served: Watermark::start(),
             since: Watermark::start(),
             born: created,
-            baseline: None,
-            baseline_is_kept: true,
-            earliest: Running::default(),
+            baseline: AtBirth::default(),
+            pool_baseline: AtBirth::default(),
+            baselines_are_kept: true,
             observations: 0,
             since_training: 0,
             latest: Latest::new(WINDOW_MAX),
@@ -199,6 +233,7 @@ impl Monitor {
             day: Lately::new(MINUTE_MS * HOUR_MINUTES as i64, DAY_HOURS),
             pool: Latest::new(WINDOW),
             pool_observations: 0,
+            pool_since_training: 0,
             users: Users::default(),
             curve: Curve::default(),
             drift: PageHinkley::new(config.triggers.drift_settings()),
@@ -223,22 +258,20 @@ impl Monitor {
             self.pool_observations += 1;
         }
         if scored.current {
-            self.add_current(loss, scored.place.at);
+            self.add_current(loss, scored);
         }
     }
 
     /// What is about the version that serves only.
-    fn add_current(&mut self, loss: f64, at: Timestamp) {
+    fn add_current(&mut self, loss: f64, scored: &Scored<'_>) {
         self.observations += 1;
         self.since_training += 1;
         self.latest.add(loss);
-        if self.baseline.is_none() {
-            self.earliest.add(loss);
-            if self.earliest.count >= self.triggers.baseline_observations() {
-                let mean = self.earliest.sum / self.earliest.count as f64;
-                self.baseline = Some(Baseline { mean, count: self.earliest.count, at });
-                self.baseline_is_kept = false;
-            }
+        let wanted = self.triggers.baseline_observations();
+        self.baselines_are_kept &= !self.baseline.completed_by(loss, scored.place.at, wanted);
+        if scored.pool {
+            self.pool_since_training += 1;
+            self.baselines_are_kept &= !self.pool_baseline.completed_by(loss, scored.place.at, wanted);
         }
         if let Some(rise) = self.drift.add(loss)
             && self.rise.is_none()
@@ -253,9 +286,9 @@ impl Monitor {
         self.position = self.position.max(birth.since.records());
         self.since = birth.since;
         self.born = birth.at;
-        self.baseline_is_kept = true;
-        self.baseline = birth.baseline;
-        self.earliest = Running::default();
+        self.baselines_are_kept = true;
+        self.baseline = birth.baseline.into();
+        self.pool_baseline = birth.pool_baseline.into();
         self.observations = 0;
         self.latest.clear();
         self.rearm();
@@ -264,6 +297,7 @@ impl Monitor {
     /// Begins anew to look for a reason to train.
     fn rearm(&mut self) {
         self.since_training = 0;
+        self.pool_since_training = 0;
         self.drift = PageHinkley::new(self.triggers.drift_settings());
         self.rise = None;
     }
@@ -274,7 +308,8 @@ impl Monitor {
             first: self.first_served.clone(),
             since: self.since.clone(),
             at: self.born,
-            baseline: self.baseline,
+            baseline: self.baseline.known,
+            pool_baseline: self.pool_baseline.known,
         }
     }
 
@@ -285,12 +320,13 @@ impl Monitor {
             metric: Metric::of(self.loss),
             version: self.version,
             observations: self.observations,
-            baseline: self.baseline,
+            baseline: self.baseline.known,
             baseline_observations: self.triggers.baseline_observations(),
             windows: windows.collect(),
             hour: self.hour.mean(now),
             day: self.day.mean(now),
             pool: self.pool.mean(WINDOW),
+            pool_baseline: self.pool_baseline.known,
             pool_observations: self.pool_observations,
             users: self.users.summary(),
             drift_statistic: self.drift.statistic(),
@@ -304,14 +340,15 @@ impl Monitor {
     /// What triggers decide on.
     fn facts(&self) -> Facts {
         let window = self.triggers.window();
-        let settled = self.since_training >= window as u64;
+        let full = |since_training: u64| since_training >= window as u64;
         Facts {
             triggers: self.triggers.clone(),
             metric: Metric::of(self.loss),
             version: self.version,
-            baseline: self.baseline,
-            recent: self.latest.mean(window).filter(|recent| settled && recent.count >= window as u64),
-            pool: self.pool.mean(window).filter(|_| settled),
+            baseline: self.baseline.known,
+            recent: self.latest.mean(window).filter(|_| full(self.since_training)),
+            pool_baseline: self.pool_baseline.known,
+            pool: self.pool.mean(window).filter(|_| full(self.pool_since_training)),
             rise: self.rise,
             created: self.created,
         }
@@ -436,7 +473,8 @@ impl Monitors {
             since,
             at: SystemTime::now().into(),
             // A version that serves again is measured by what it was at first.
-            baseline: before.and_then(|birth| birth.baseline),
+            baseline: before.as_ref().and_then(|birth| birth.baseline),
+            pool_baseline: before.and_then(|birth| birth.pool_baseline),
         }))
     }
 
@@ -486,7 +524,7 @@ impl Monitors {
     /// Writes the baselines that have become known.
     pub(crate) fn keep_baselines(&self) -> Result<(), StorageError> {
         let mut unkept = Vec::new();
-        for (model, monitor) in self.by_model.lock().iter().filter(|(_, monitor)| !monitor.baseline_is_kept) {
+        for (model, monitor) in self.by_model.lock().iter().filter(|(_, monitor)| !monitor.baselines_are_kept) {
             unkept.push((model.clone(), monitor.birth()));
         }
         for (model, birth) in unkept {
@@ -494,9 +532,9 @@ impl Monitors {
             birth.put(&model, &mut batch)?;
             self.storage.commit_catalog(&batch)?;
             if let Some(monitor) = self.by_model.lock().get_mut(&model)
-                && monitor.version == birth.version
+                && monitor.birth() == birth
             {
-                monitor.baseline_is_kept = true;
+                monitor.baselines_are_kept = true;
             }
         }
         Ok(())
