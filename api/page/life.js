@@ -20,7 +20,11 @@ const KINDS = {
   gate_refused: { words: () => 'candidate refused', mark: 'fault' },
   gate_passed: { words: () => 'candidate is better' },
   activated: { words: ({ after }) => `v${after} serves`, mark: 'switch', label: ({ after }) => `v${after}` },
-  rolled_back: { words: ({ after }) => `rolled back to v${after}`, mark: 'fault', label: ({ after }) => `↩ v${after}` },
+  rolled_back: {
+    words: ({ after }) => `rolled back to v${after}`,
+    mark: 'fault',
+    label: ({ after }) => `↩ v${after}`,
+  },
   pinned: { words: ({ after }) => `v${after} pinned` },
   unpinned: { words: ({ after }) => `v${after} unpinned` },
   pruned: { words: ({ before, after }) => `v${after ?? before} removed` },
@@ -64,7 +68,8 @@ function showFigures({ metric, version, baseline, baseline_observations, windows
 function showChart({ curve, baseline, metric }, events) {
   const chart = byId('life-chart');
   byId('life-empty').hidden = curve.length > 0;
-  chart.hidden = curve.length === 0;
+  // Drawings have the attribute, but not the property.
+  chart.toggleAttribute('hidden', curve.length === 0);
   if (curve.length === 0) return;
   const marked = events.filter((event) => kindOf(event).mark && event.details.observations !== undefined);
   const scale = scaleOf(curve, marked);
@@ -127,29 +132,40 @@ function lines(curve, { x, y }) {
   }
   return stretches.map((points) => {
     const middle = (point) => point.position - point.count / 2;
-    const path = points.map((point, index) => `${index ? 'L' : 'M'}${x(middle(point)).toFixed(1)} ${y(point.value).toFixed(1)}`);
+    const place = (point) => `${x(middle(point)).toFixed(1)} ${y(point.value).toFixed(1)}`;
+    const path = points.map((point, index) => `${index ? 'L' : 'M'}${place(point)}`);
     // A stretch of one point is a dot: a line without length, with round ends.
     if (points.length === 1) path.push('h0');
-    return drawn('path', { class: 'rmse', d: path.join(''), 'data-testid': 'life-line', 'data-version': points[0].version });
+    const { version } = points[0];
+    return drawn('path', { class: 'rmse', d: path.join(''), 'data-testid': 'life-line', 'data-version': version });
   });
 }
 
 function mark(event, { x }) {
   const { mark: kind, label, words } = kindOf(event);
   const at = x(event.details.observations);
+  const anchor = at > BOX.width - 30 ? 'end' : 'middle';
   return drawn(
     'g',
     { class: `event ${kind}`, 'data-testid': 'life-mark', 'data-kind': event.kind },
     drawn('title', {}, `${words(event)}: ${event.why}`),
     drawn('line', { x1: at, x2: at, y1: BOX.top, y2: BOX.height - BOX.bottom }),
-    label ? drawn('text', { class: 'tick', x: at, y: BOX.top - 5, 'text-anchor': at > BOX.width - 30 ? 'end' : 'middle' }, label(event)) : null,
+    label ? drawn('text', { class: 'tick', x: at, y: BOX.top - 5, 'text-anchor': anchor }, label(event)) : null,
   );
 }
 
 function summary(curve, metric) {
   const [first, last] = [curve[0], curve.at(-1)];
   const observations = curve.reduce((sum, point) => sum + point.count, 0);
-  return `${spaced(metric)} over ${count(observations)} observations: from ${figure(first.value)} to ${figure(last.value)}`;
+  const [from, to] = [figure(first.value), figure(last.value)];
+  return `${spaced(metric)} over ${count(observations)} observations: from ${from} to ${to}`;
+}
+
+function whyOf({ kind, by, why, details }) {
+  // The trigger has said it just before.
+  if (kind === 'training_started' && by === 'trigger') return '';
+  if (kind !== 'configured') return why;
+  return Object.keys(details).filter((name) => name !== 'observations').join(', ');
 }
 
 function eventRow(event) {
@@ -159,6 +175,6 @@ function eventRow(event) {
     { 'data-testid': 'event', 'data-kind': event.kind, class: kind ?? null },
     element('b', {}, words(event)),
     element('span', { class: 'when', title: new Date(event.at).toLocaleString() }, `${event.by}, ${ago(event.at)}`),
-    element('span', { class: 'why' }, event.why),
+    element('span', { class: 'why' }, whyOf(event)),
   );
 }

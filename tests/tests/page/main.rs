@@ -121,6 +121,8 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
             versions.last().is_some_and(|version| version == "3"),
             "the curve goes on under version 3: {versions:?}"
         );
+        let height = "document.querySelector('#life-chart').getBoundingClientRect().height";
+        ensure!(evaluate(page, height).await?.as_f64() > Some(100.0), "the chart can be seen");
         let inside = "[...document.querySelectorAll('#life-chart path')].every((line) => {
             const { x, y, width, height } = line.getBBox();
             return x >= 0 && y >= 0 && x + width <= 360 && y + height <= 190;
