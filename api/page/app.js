@@ -4,6 +4,7 @@ import * as api from './api.js';
 import { Catalogue } from './catalogue.js';
 import { showErrors } from './chart.js';
 import { byId, count, element } from './dom.js';
+import { showLife } from './life.js';
 import { retrain, showModel } from './model.js';
 import { Ranking } from './ranking.js';
 import { showRatings } from './ratings.js';
@@ -17,6 +18,8 @@ const CANDIDATES_MAX = 10_000;
 const HISTORY_MAX = 10_000;
 const EVENTS_MAX = 200;
 const TYPING_MS = 120;
+/** Between two looks at a model that changes by itself. */
+const LIFE_MS = 2_000;
 
 /** What each policy does, in a line; those that draw at random show their propensities. */
 const POLICIES = {
@@ -182,12 +185,21 @@ function drawErrors() {
 
 async function refreshModel() {
   const { name } = state.model;
-  const [model, { versions }] = await Promise.all([api.getModel(name), api.listVersions(name)]);
+  const asked = [api.getModel(name), api.listVersions(name), showLife(name)];
+  const [model, { versions }] = await Promise.all(asked);
   if (name !== state.model.name) return;
   state.model = model;
   const untrained = versions.some((version) => version.active && version.algorithm === 'untrained');
   byId('untrained').hidden = !untrained;
   showModel(model, versions, (version) => guarded(() => serve(version)));
+}
+
+/** Follows what happens without anybody at this page: training, switches, the loss. */
+async function follow() {
+  const { model } = state;
+  if (model === null || document.visibilityState !== 'visible') return;
+  const version = await showLife(model.name);
+  if (state.model.name === model.name && version !== state.model.active_version) await refreshModel();
 }
 
 // --- doing ---------------------------------------------------------------------------------------------------------
@@ -331,6 +343,9 @@ byId('more').addEventListener('click', () => {
 });
 byId('retrain').addEventListener('click', () => guarded(retrainModel));
 byId('notice-close').addEventListener('click', () => (byId('notice').hidden = true));
+
+// A look that fails is followed by the next; what somebody asked for says what is wrong.
+setInterval(() => follow().catch(() => null), LIFE_MS);
 
 showPolicy();
 guarded(start);

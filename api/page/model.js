@@ -75,7 +75,8 @@ function errors(measured) {
 const spaced = (name) => name.replaceAll('_', ' ');
 const figure = (value) => (Number.isInteger(value) ? count(value) : value.toPrecision(3));
 
-function ago(created) {
+/** How long ago a time in Unix milliseconds is, in words. */
+export function ago(created) {
   const passed = Date.now() - created;
   const [unit, length] = SPANS.find(([, span]) => passed >= span) ?? [];
   if (!unit) return 'just now';

@@ -42,6 +42,16 @@ pub enum ManagerError {
         /// As received.
         received: usize,
     },
+    /// A setting is out of its range.
+    #[error("{setting}: must be {range}, got {received}")]
+    Setting {
+        /// Its path among the model's settings.
+        setting: &'static str,
+        /// What it may be.
+        range: &'static str,
+        /// As received.
+        received: f64,
+    },
     /// The model has no such version.
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
     UnknownVersion {

@@ -9,18 +9,22 @@
 
 pub mod erasures;
 pub mod error;
+pub mod events;
 mod export;
 pub mod jobs;
-pub mod losses;
 mod manager;
+pub mod quality;
 pub mod records;
 mod retraining;
 pub mod sealing;
+pub mod triggers;
 
 pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
+pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
 pub use jobs::{Job, JobId, JobState};
-pub use losses::RecentLoss;
 pub use manager::{Manager, ManagerOptions};
+pub use quality::{DriftSettings, MeanLoss, Metric, Quality, RecentLoss};
 pub use records::{ModelConfig, ModelRecord, VersionRecord};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
+pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};

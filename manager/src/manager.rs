@@ -4,21 +4,26 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
-use celeris_model::{ModelName, Prior, Timestamp, VersionId};
+use celeris_model::{ModelName, Prior, StreamName, Timestamp, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
 use celeris_storage::{CatalogBatch, Storage};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
-use crate::losses::{LossWindows, RecentLoss};
-use crate::records::{
-    DIM_MAX, DIM_MIN, ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key, versions_key,
-};
+use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
+use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key, versions_key};
+
+/// Loss events that are taken in under one lock.
+const LOSSES_AT_ONCE: usize = 256;
+
+/// How often triggers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The bounds and the trainer of a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +40,10 @@ pub struct Manager {
     pub(crate) predictor: Arc<Predictor>,
     pub(crate) options: ManagerOptions,
     pub(crate) jobs: Arc<Jobs>,
-    losses: LossWindows,
+    pub(crate) events: Events,
+    pub(crate) monitors: Monitors,
     /// Held while the catalog's models or versions change, so that a change is read, decided and written as one.
-    changing: Mutex<()>,
+    pub(crate) changing: Mutex<()>,
 }
 
 impl Manager {
@@ -51,31 +57,76 @@ impl Manager {
         predictor: Arc<Predictor>,
         options: ManagerOptions,
     ) -> Result<Arc<Self>, ManagerError> {
-        let jobs = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
-        let losses = LossWindows::default();
-        let manager = Self { storage, predictor, options, jobs, losses, changing: Mutex::new(()) };
+        let (jobs, interrupted) = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
+        let events = Events::open(storage.clone())?;
+        let monitors = Monitors::new(storage.clone());
+        let manager = Self { storage, predictor, options, jobs, events, monitors, changing: Mutex::new(()) };
         for record in manager.models()? {
             let model = &record.config.name;
             manager.remove_unnamed_versions(model)?;
             let version = manager.load(&record.config, record.active)?;
             manager.predictor.activate(&record.config.stream, record.config.defaults(), version);
+            manager.monitors.watch(&record.config, record.created, record.active);
+            manager.monitors.resume(model)?;
             tracing::info!(%model, version = %record.active, "model serves");
+        }
+        manager.monitors.rebuild(SystemTime::now().into())?;
+        for job in &interrupted {
+            manager.note_failure(job);
         }
         remove_dir(&manager.jobs_dir())?;
         Ok(Arc::new(manager))
     }
 
-    /// Takes in loss events until the predictor is gone.
+    /// Takes in loss events, and looks at the triggers from time to time, until the predictor is gone.
     pub async fn listen(self: Arc<Self>, mut losses: mpsc::Receiver<LossEvent>) {
-        while let Some(event) = losses.recv().await {
-            self.losses.add(&event);
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut events = Vec::with_capacity(LOSSES_AT_ONCE);
+        loop {
+            tokio::select! {
+                taken = losses.recv_many(&mut events, LOSSES_AT_ONCE) => {
+                    if taken == 0 {
+                        return;
+                    }
+                    let behind = if losses.is_empty() { Behind::Nothing } else { Behind::Events };
+                    self.monitors.add(&events, SystemTime::now().into(), behind);
+                    events.clear();
+                }
+                _ = looks.tick() => tokio::task::block_in_place(|| {
+                    if let Err(error) = self.monitors.keep_baselines() {
+                        tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
+                    }
+                    self.pull_triggers();
+                }),
+            }
         }
     }
 
     /// How well a model has predicted lately.
     #[must_use]
     pub fn recent_loss(&self, model: &ModelName) -> Option<RecentLoss> {
-        self.losses.recent(model)
+        self.monitors.recent(model)
+    }
+
+    /// What is known of the quality of a model.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn quality(&self, model: &ModelName) -> Result<Quality, ManagerError> {
+        let described = self.monitors.describe(model, SystemTime::now().into());
+        described.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
+    }
+
+    /// The mean loss of one user's observations; `None` where the user is not among those heard of last.
+    #[must_use]
+    pub fn user_quality(&self, model: &ModelName, user: &UserId) -> Option<MeanLoss> {
+        self.monitors.user(model, user)
+    }
+
+    /// Forgets what the monitors know of a user who was erased from a stream.
+    pub fn forget_user(&self, stream: &StreamName, user: &UserId) {
+        self.monitors.forget_user(stream, user);
     }
 
     /// All models, by name.
@@ -120,9 +171,7 @@ impl Manager {
     /// # Errors
     /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` where the version cannot be written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
-        if !(DIM_MIN..=DIM_MAX).contains(&config.dim) {
-            return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: config.dim });
-        }
+        config.check()?;
         let _changing = self.changing.lock();
         let models = self.models()?;
         if models.iter().any(|record| record.config.name == config.name) {
@@ -147,7 +196,11 @@ impl Manager {
         let mut batch = CatalogBatch::new();
         batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
         batch.put(model_key(&record.config.name)?, &record)?;
-        self.storage.commit_catalog(&batch)?;
+        self.monitors.watch(&record.config, record.created, version);
+        let created = Event::now(&record.config.name, EventKind::Created, Actor::Operator, "on request")
+            .between(None, Some(version))
+            .with("dim", record.config.dim);
+        self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(&record.config.name))?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         Ok(record)
     }
@@ -166,9 +219,12 @@ impl Manager {
             batch.delete(version_key(model, version.version)?);
         }
         batch.delete(model_key(model)?);
+        self.events.delete(model, &mut batch)?;
+        self.monitors.delete(model, &mut batch)?;
         self.storage.commit_catalog(&batch)?;
+        self.events.forget(model);
         self.predictor.remove(model);
-        self.losses.forget(model);
+        self.monitors.forget(model);
         self.storage.delete_model(model)?;
         remove_dir(&self.versions_dir(model))
     }
@@ -181,7 +237,9 @@ impl Manager {
     pub fn activate(&self, model: &ModelName, version: VersionId) -> Result<ModelRecord, ManagerError> {
         let _changing = self.changing.lock();
         let record = self.model(model)?;
-        self.switch(record.activating(version), version)
+        let event = Event::now(model, EventKind::Activated, Actor::Operator, "on request")
+            .between(Some(record.active), Some(version));
+        self.switch(record.activating(version), event)
     }
 
     /// Goes back to the version that served before the active one.
@@ -194,19 +252,22 @@ impl Manager {
         let Some(version) = record.served.pop() else {
             return Err(ManagerError::NothingToRollBackTo { model: model.clone(), version: record.active });
         };
+        let event = Event::now(model, EventKind::RolledBack, Actor::Operator, "on request")
+            .between(Some(record.active), Some(version));
         record.active = version;
-        self.switch(record, version)
+        self.switch(record, event)
     }
 
-    fn switch(&self, record: ModelRecord, version: VersionId) -> Result<ModelRecord, ManagerError> {
-        let model = record.config.name.clone();
+    /// Makes the record's active version serve.
+    fn switch(&self, record: ModelRecord, event: Event) -> Result<ModelRecord, ManagerError> {
+        let (model, version) = (record.config.name.clone(), record.active);
         if self.storage.catalog::<VersionRecord>(&version_key(&model, version)?)?.is_none() {
             return Err(ManagerError::UnknownVersion { model, version });
         }
         let serving = self.load(&record.config, version)?;
         let mut batch = CatalogBatch::new();
         batch.put(model_key(&model)?, &record)?;
-        self.storage.commit_catalog(&batch)?;
+        self.commit_noting(batch, &[event])?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         tracing::info!(%model, %version, "version serves");
         Ok(record)
@@ -231,12 +292,15 @@ impl Manager {
         let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
         let serving = serving.finished(loaded.manifest.created);
+        let event = Event::now(model, EventKind::Activated, Actor::Job, format!("version {version} was trained"))
+            .between(Some(record.active), Some(version))
+            .with("algorithm", description.algorithm.as_str());
         record.newest = version;
         let record = record.activating(version);
         let mut batch = CatalogBatch::new();
         batch.put(version_key(model, version)?, &description)?;
         batch.put(model_key(model)?, &record)?;
-        self.storage.commit_catalog(&batch)?;
+        self.commit_noting(batch, &[event])?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         tracing::info!(%model, %version, "version serves");
         Ok(description)

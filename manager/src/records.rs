@@ -9,6 +9,9 @@ use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
+use crate::error::ManagerError;
+use crate::triggers::Triggers;
+
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
 
@@ -34,12 +37,26 @@ pub struct ModelConfig {
     pub policy: PolicySpec,
     /// The share of such rankings that are drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
+    /// When it is retrained by itself.
+    #[serde(default)]
+    pub triggers: Triggers,
 }
 
 impl ModelConfig {
     /// The learning rule of the version with this prior.
     pub(crate) fn learning(&self, prior: Prior) -> Learning {
         Learning::new(prior, self.loss, self.half_life)
+    }
+
+    /// Checks the settings that have ranges.
+    ///
+    /// # Errors
+    /// `Dim` or `Setting`.
+    pub(crate) fn check(&self) -> Result<(), ManagerError> {
+        if !(DIM_MIN..=DIM_MAX).contains(&self.dim) {
+            return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
+        }
+        self.triggers.check()
     }
 
     pub(crate) fn defaults(&self) -> RankingDefaults {

@@ -37,6 +37,7 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         half_life: None,
         policy: PolicySpec::named("greedy").map_err(Failure::other)?,
         pool_share: Default::default(),
+        triggers: Default::default(),
     })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let finished = dir.join("invented");

@@ -1,5 +1,6 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
+pub mod events;
 pub mod health;
 pub mod items;
 pub mod jobs;
@@ -8,6 +9,7 @@ pub mod observations;
 pub mod observe;
 pub mod page;
 pub mod predict;
+pub mod quality;
 pub mod topk;
 pub mod users;
 pub mod versions;

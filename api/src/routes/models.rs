@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_manager::{ModelConfig, ModelRecord};
+use celeris_manager::{DriftSettings, ModelConfig, ModelRecord, Schedule, Threshold, Triggers, Volume};
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -44,6 +44,57 @@ pub struct NewModel {
     /// The share of such rankings that are drawn uniformly for the validation pool; 0.01 by default.
     #[schema(value_type = Option<f64>)]
     pub pool_share: Option<PoolShare>,
+    /// When it is retrained by itself: `threshold`, `drift`, `schedule`, `volume` and `cool_down`; all off by default.
+    #[schema(value_type = Option<Object>)]
+    pub triggers: Option<Triggers>,
+}
+
+/// Settings to change. What is missing stays as it is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelChange {
+    /// Triggers to change: an object sets one, null turns it off, and what is missing stays.
+    triggers: Option<TriggersChange>,
+}
+
+/// Triggers to set, to turn off by null, or, where they are missing, to leave.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TriggersChange {
+    /// `{margin?, window?, on?}`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    threshold: Option<Option<Threshold>>,
+    /// `{tolerance?, threshold?, warm_up?}`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    drift: Option<Option<DriftSettings>>,
+    /// `{every}`, in seconds.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    schedule: Option<Option<Schedule>>,
+    /// `{observations}`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    volume: Option<Option<Volume>>,
+    /// Seconds for which all triggers rest after a training.
+    cool_down: Option<f64>,
+}
+
+/// Tells null, which is an answer, from a field that is missing.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+impl TriggersChange {
+    fn make(self, triggers: &mut Triggers) {
+        let Self { threshold, drift, schedule, volume, cool_down } = self;
+        triggers.threshold = threshold.unwrap_or(triggers.threshold);
+        triggers.drift = drift.unwrap_or(triggers.drift);
+        triggers.schedule = schedule.unwrap_or(triggers.schedule);
+        triggers.volume = volume.unwrap_or(triggers.volume);
+        triggers.cool_down = cool_down.unwrap_or(triggers.cool_down);
+    }
 }
 
 /// How well a model has predicted lately.
@@ -72,6 +123,9 @@ pub struct Model {
     policy: PolicySpec,
     #[schema(value_type = f64)]
     pool_share: PoolShare,
+    /// When it is retrained by itself.
+    #[schema(value_type = Object)]
+    triggers: Triggers,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -82,7 +136,7 @@ pub struct Model {
     items: usize,
     /// Records in the log of its stream.
     observations: u64,
-    /// The loss since the node started; null before the first observation.
+    /// The latest loss; null before the first observation.
     recent_loss: Option<RecentLoss>,
 }
 
@@ -93,7 +147,7 @@ pub struct Models {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(get, delete))
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(get, change, delete))
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
@@ -111,6 +165,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         half_life: config.half_life,
         policy: config.policy,
         pool_share: config.pool_share,
+        triggers: config.triggers,
         created: created.0,
         active_version: active.0,
     })
@@ -135,6 +190,7 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         half_life: new.half_life,
         policy: new.policy.unwrap_or_default(),
         pool_share: new.pool_share.unwrap_or_default(),
+        triggers: new.triggers.unwrap_or_default(),
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
@@ -145,6 +201,25 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
     responses((status = 200, body = Model), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Model>, ApiError> {
     let record = node.manager.model(&model)?;
+    Ok(Json(describe(&node, record)?))
+}
+
+/// Changes settings of a model, which hold from now on.
+#[utoipa::path(patch, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
+    request_body = ModelChange,
+    responses((status = 200, body = Model), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn change(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(ModelChange { triggers }): Body<ModelChange>,
+) -> Result<Json<Model>, ApiError> {
+    let change = |config: &mut ModelConfig| {
+        if let Some(triggers) = triggers {
+            triggers.make(&mut config.triggers);
+        }
+        Ok(())
+    };
+    let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;
     Ok(Json(describe(&node, record)?))
 }
 

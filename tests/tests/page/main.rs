@@ -8,6 +8,7 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 use celeris_tests::Node;
 use fantoccini::{Client, Locator};
+use serde_json::json;
 use tempfile::TempDir;
 
 use browser::{Screen, browse, evaluate, missing_programs, wait_until};
@@ -83,6 +84,59 @@ async fn a_taste_for_one_genre_fills_the_top_with_it_and_the_error_falls() -> Re
         take_picture(page).await
     })
     .await
+}
+
+#[tokio::test]
+async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
+    if skips() {
+        return Ok(());
+    }
+    let data_dir = TempDir::new()?;
+    let demo = Node::demo(data_dir.path(), None);
+    browse(Screen::DESK, async |page| {
+        open(page, &demo, "guest-9d3b").await?;
+        wait_until(page, "document.querySelectorAll('[data-testid=event]').length > 0").await?;
+        let told = kinds(page, "event").await?;
+        for kind in ["created", "training_started", "activated"] {
+            ensure!(told.iter().any(|other| other == kind), "{kind} is not among {told:?}");
+        }
+        ensure!(kinds(page, "life-mark").await? == ["activated"], "the switch to what the demo trained is marked");
+
+        // Somebody elsewhere retrains. The page is not touched.
+        let model = demo.model(&text(page, "#model-name").await?);
+        let _accepted = model.post("retrain", &json!({"why": "more has been said"})).expect(202);
+        wait_until(page, "document.querySelectorAll('#events [data-kind=activated]').length === 2").await?;
+        wait_until(page, "document.querySelector('[data-fact=Version]').textContent === 'v3'").await?;
+        ensure!(kinds(page, "life-mark").await? == ["activated", "activated"], "both switches are marked");
+        let listed = text(page, "#events").await?;
+        ensure!(listed.contains("v3 serves") && listed.contains("more has been said"), "the page tells {listed:?}");
+
+        let best = order(page).await?.swap_remove(0);
+        rate(page, &best, 1).await?;
+        wait_until(page, "+document.querySelector('#life-now').textContent > 0").await?;
+        let versions = "[...new Set([...document.querySelectorAll('[data-testid=life-line]')]\
+            .map((line) => line.dataset.version))]";
+        let versions: Vec<String> = serde_json::from_value(evaluate(page, versions).await?)?;
+        ensure!(
+            versions.last().is_some_and(|version| version == "3"),
+            "the curve goes on under version 3: {versions:?}"
+        );
+        let height = "document.querySelector('#life-chart').getBoundingClientRect().height";
+        ensure!(evaluate(page, height).await?.as_f64() > Some(100.0), "the chart can be seen");
+        let inside = "[...document.querySelectorAll('#life-chart path')].every((line) => {
+            const { x, y, width, height } = line.getBBox();
+            return x >= 0 && y >= 0 && x + width <= 360 && y + height <= 190;
+        })";
+        ensure!(evaluate(page, inside).await? == true, "the curve stays in its frame");
+        take_picture(page).await
+    })
+    .await
+}
+
+/// The kinds of what the page shows of the model's life, in the order of the page.
+async fn kinds(page: &Client, test_id: &str) -> Result<Vec<String>> {
+    let kinds = format!("[...document.querySelectorAll('[data-testid={test_id}]')].map((it) => it.dataset.kind)");
+    Ok(serde_json::from_value(evaluate(page, &kinds).await?)?)
 }
 
 #[tokio::test]
