@@ -15,8 +15,10 @@ pub mod jobs;
 pub mod losses;
 mod manager;
 pub mod records;
+mod registering;
 mod retraining;
 pub mod sealing;
+pub mod training;
 
 pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
@@ -26,3 +28,4 @@ pub use losses::RecentLoss;
 pub use manager::{Manager, ManagerOptions};
 pub use records::{ModelConfig, ModelRecord, VersionRecord};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
+pub use training::{AllowedTrainers, Engine, TrainerSettings};

@@ -20,14 +20,20 @@ use crate::losses::{LossWindows, RecentLoss};
 use crate::records::{
     DIM_MAX, DIM_MIN, ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key, versions_key,
 };
+use crate::training::AllowedTrainers;
 
 /// The bounds and the trainer of a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerOptions {
     /// Models on this node.
     pub models_max: usize,
-    /// The program that trains: called as `PROGRAM train --job FILE`.
+    /// The program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
+    /// [`crate::training::confined`].
     pub trainer: PathBuf,
+    /// What else may train.
+    pub allowed: AllowedTrainers,
+    /// The folder that version directories may be registered from.
+    pub import_dir: Option<PathBuf>,
 }
 
 /// The life cycle of all models of a node.
@@ -39,7 +45,7 @@ pub struct Manager {
     pub(crate) events: Events,
     losses: LossWindows,
     /// Held while the catalog's models or versions change, so that a change is read, decided and written as one.
-    changing: Mutex<()>,
+    pub(crate) changing: Mutex<()>,
 }
 
 impl Manager {
@@ -129,6 +135,7 @@ impl Manager {
         if !(DIM_MIN..=DIM_MAX).contains(&config.dim) {
             return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: config.dim });
         }
+        config.trainer.check(config.trainer.engine, &self.options.allowed)?;
         let _changing = self.changing.lock();
         let models = self.models()?;
         if models.iter().any(|record| record.config.name == config.name) {
@@ -265,11 +272,11 @@ impl Manager {
         Ok(ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?)
     }
 
-    fn versions_dir(&self, model: &ModelName) -> PathBuf {
+    pub(crate) fn versions_dir(&self, model: &ModelName) -> PathBuf {
         self.storage.dir().join("versions").join(model.as_str())
     }
 
-    fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
+    pub(crate) fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
         self.versions_dir(model).join(version.to_string())
     }
 
@@ -309,7 +316,7 @@ fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, Manager
     Ok(write_version(dir, &contents)?)
 }
 
-fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
+pub(crate) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
     let wrong = |what, expected: String, found: String| ManagerError::WrongVersion { what, expected, found };
     if loaded.manifest.model != config.name {
         return Err(wrong("model", config.name.to_string(), loaded.manifest.model.to_string()));
@@ -327,6 +334,6 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), ManagerError> {
     }
 }
 
-fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
     fs::File::open(dir).and_then(|file| file.sync_all()).map_err(ManagerError::io(dir))
 }

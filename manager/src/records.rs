@@ -9,6 +9,8 @@ use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
+use crate::training::TrainerSettings;
+
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
 
@@ -34,6 +36,9 @@ pub struct ModelConfig {
     pub policy: PolicySpec,
     /// The share of such rankings that are drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
+    /// Who trains it and how.
+    #[serde(default)]
+    pub trainer: TrainerSettings,
 }
 
 impl ModelConfig {

@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod bench;
+mod confined;
 mod datasets;
 mod demo;
 mod estimate_size;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 use celeris_datasets::DatasetError;
 use celeris_manager::ManagerError;
+use celeris_manager::training::confined::{BECOME, SUPERVISE};
 use celeris_retrain::RetrainError;
 use celeris_storage::StorageError;
 use clap::{Parser, Subcommand};
@@ -40,6 +42,12 @@ enum Command {
     Serve(serve::Args),
     /// Trains a version as a process of its own; called by the node.
     Train(train::Args),
+    /// Runs a trainer confined; called by the node.
+    #[command(hide = true, name = SUPERVISE)]
+    Supervise(confined::SuperviseArgs),
+    /// Becomes a trainer; called by its supervisor.
+    #[command(hide = true, name = BECOME)]
+    Become(confined::BecomeArgs),
     /// Streams a data set into a running node as observations.
     Import(import::Args),
     /// Evaluates offline how well a data set is predicted.
@@ -126,6 +134,8 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Train(args) => train::run(&args),
+        Command::Supervise(args) => confined::run_supervisor(args),
+        Command::Become(args) => confined::run_trainer(&args),
         Command::Import(args) => import::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_manager::{ModelConfig, ModelRecord};
+use celeris_manager::{ModelConfig, ModelRecord, TrainerSettings};
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -44,6 +44,10 @@ pub struct NewModel {
     /// The share of such rankings that are drawn uniformly for the validation pool; 0.01 by default.
     #[schema(value_type = Option<f64>)]
     pub pool_share: Option<PoolShare>,
+    /// Who trains it and how: `{engine: "als" | "spark" | "command", command: [], spark: {}, limits: {memory, seconds,
+    /// heartbeat_seconds}}`; the built-in trainer by default.
+    #[schema(value_type = Option<Object>)]
+    pub trainer: Option<TrainerSettings>,
 }
 
 /// How well a model has predicted lately.
@@ -72,6 +76,8 @@ pub struct Model {
     policy: PolicySpec,
     #[schema(value_type = f64)]
     pool_share: PoolShare,
+    #[schema(value_type = Object)]
+    trainer: TrainerSettings,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -111,6 +117,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         half_life: config.half_life,
         policy: config.policy,
         pool_share: config.pool_share,
+        trainer: config.trainer,
         created: created.0,
         active_version: active.0,
     })
@@ -135,6 +142,7 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         half_life: new.half_life,
         policy: new.policy.unwrap_or_default(),
         pool_share: new.pool_share.unwrap_or_default(),
+        trainer: new.trainer.unwrap_or_default(),
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
