@@ -86,6 +86,12 @@ pub enum ManagerError {
         /// What is wrong with it, and what to do.
         problem: String,
     },
+    /// An export would mix with what is there.
+    #[error("{} is not empty; name a folder that is, or that is not there yet", path.display())]
+    ExportFolder {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A version directory cannot be registered.
     #[error("path {}: {problem}", path.display())]
     Import {

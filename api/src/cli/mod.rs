@@ -6,6 +6,7 @@ mod datasets;
 mod demo;
 mod estimate_size;
 mod evaluate;
+mod export;
 mod import;
 mod progress;
 pub mod serve;
@@ -50,6 +51,8 @@ enum Command {
     Become(confined::BecomeArgs),
     /// Streams a data set into a running node as observations.
     Import(import::Args),
+    /// Writes what a stopped node's store holds as Parquet.
+    Export(export::Args),
     /// Evaluates offline how well a data set is predicted.
     Evaluate(evaluate::Args),
     /// Measures how fast this machine is at it, against baselines of the same run.
@@ -107,6 +110,7 @@ impl From<ManagerError> for Failure {
         match error {
             ManagerError::Storage(error) => error.into(),
             ManagerError::Features(error) => Self::bad_input(error),
+            ManagerError::ExportFolder { .. } | ManagerError::TrainerSetting { .. } => Self::bad_input(error),
             other => Self::other(other),
         }
     }
@@ -137,6 +141,7 @@ pub fn run() -> ExitCode {
         Command::Supervise(args) => confined::run_supervisor(args),
         Command::Become(args) => confined::run_trainer(&args),
         Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::EstimateSize(args) => estimate_size::run(&args),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use celeris_retrain::{JobLimits, Step};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use super::confined::{Ending, SUPERVISE, read_ending};
@@ -62,13 +62,15 @@ impl Run {
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pulse = Pulse::new();
         let (said, noted) = (Arc::new(Mutex::new(Said::default())), Arc::new(Mutex::new(Said::default())));
+        // Taken out, since waiting for a child would close it.
+        let leash = child.stdin.take().expect("standard input is piped");
         let stdout = child.stdout.take().expect("standard output is piped");
         let stderr = child.stderr.take().expect("standard error is piped");
         let listeners = [
             tokio::spawn(hear(stdout, pulse.clone(), noted.clone(), tell)),
             tokio::spawn(hear(stderr, pulse.clone(), said.clone(), |_| {})),
         ];
-        let overrun = self.watch(&mut child, &pulse).await?;
+        let overrun = self.watch(&mut child, leash, &pulse).await?;
         if let Some(group) = group {
             // Only the supervisor's own end can have left anything here: it kills all else before it goes.
             let _ = kill_process_group(group, Signal::KILL);
@@ -99,7 +101,12 @@ impl Run {
     }
 
     /// Waits for the end, and sees to it where it does not come by itself.
-    async fn watch(&self, child: &mut Child, pulse: &Pulse) -> Result<Option<Overrun>, ManagerError> {
+    async fn watch(
+        &self,
+        child: &mut Child,
+        leash: ChildStdin,
+        pulse: &Pulse,
+    ) -> Result<Option<Overrun>, ManagerError> {
         let started = Instant::now();
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut seen = fingerprint(&self.output);
@@ -124,7 +131,7 @@ impl Run {
             }
         };
         // The supervisor ends everything once nobody holds the other end of its standard input.
-        drop(child.stdin.take());
+        drop(leash);
         if tokio::time::timeout(STOP_WITHIN, child.wait()).await.is_err() {
             tracing::warn!("a trainer's supervisor does not end; it is killed");
             child.kill().await.map_err(ManagerError::io(&self.supervisor))?;
