@@ -22,6 +22,8 @@ pub struct Config {
     pub memory: Memory,
     /// The copy of the log as Parquet.
     pub sealing: Sealing,
+    /// What models may be trained by, besides the built-in trainer.
+    pub training: Training,
 }
 
 /// Where and how the node listens.
@@ -118,6 +120,19 @@ impl Default for Sealing {
     fn default() -> Self {
         Self { enabled: true, interval: Duration::from_secs(60), records: 100_000 }
     }
+}
+
+/// What whoever runs the node allows those who may call it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Training {
+    /// Programs that models may name as trainers, spelt as models spell them; `spark-submit` is one for the engine
+    /// `spark`. They run with the rights of the node.
+    pub programs: Vec<String>,
+    /// Spark masters that models may name besides local ones.
+    pub spark_masters: Vec<String>,
+    /// The folder that version directories are registered from; without one, none are.
+    pub import_dir: Option<PathBuf>,
 }
 
 /// Reads the configuration. `listen` is the flag of that name.

@@ -170,9 +170,11 @@ impl From<ManagerError> for ApiError {
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
-            ManagerError::Dim { .. } | ManagerError::Setting { .. } | ManagerError::TooManyModels { .. } => {
-                Self::invalid(error)
-            }
+            ManagerError::Dim { .. }
+            | ManagerError::Setting { .. }
+            | ManagerError::TooManyModels { .. }
+            | ManagerError::TrainerSetting { .. }
+            | ManagerError::Import { .. } => Self::invalid(error),
             ManagerError::Predictor(error) => error.into(),
             ManagerError::Storage(error) => error.into(),
             ManagerError::Model(error) => error.into(),

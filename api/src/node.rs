@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use celeris_manager::{Manager, ManagerOptions, Sealer, SealingOptions};
+use celeris_manager::{AllowedTrainers, Manager, ManagerOptions, Sealer, SealingOptions};
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -53,7 +53,15 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
     let predictor = Arc::new(predictor);
     let trainer = std::env::current_exe().map_err(Failure::other)?;
-    let manager_options = ManagerOptions { models_max: config.limits.models, trainer };
+    let manager_options = ManagerOptions {
+        models_max: config.limits.models,
+        trainer,
+        allowed: AllowedTrainers {
+            programs: config.training.programs.clone(),
+            spark_masters: config.training.spark_masters.clone(),
+        },
+        import_dir: config.training.import_dir.clone(),
+    };
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
     tokio::spawn(manager.clone().listen(losses));
     tokio::spawn(keep_up(metrics.clone()));

@@ -83,10 +83,32 @@ pub enum ManagerError {
         job: JobId,
     },
     /// The trainer did not do its work.
-    #[error("the trainer failed: {reason}")]
+    #[error("the trainer made no version: {reason}")]
     Trainer {
         /// What it said.
         reason: String,
+    },
+    /// A setting of the trainer is not one that can be used here.
+    #[error("{field} {problem}")]
+    TrainerSetting {
+        /// The setting's name.
+        field: &'static str,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+    /// An export would mix with what is there.
+    #[error("{} is not empty; name a folder that is, or that is not there yet", path.display())]
+    ExportFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A version directory cannot be registered.
+    #[error("path {}: {problem}", path.display())]
+    Import {
+        /// As the caller named it.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: String,
     },
     /// The trainer wrote a version for another model or dimension.
     #[error("the trainer wrote a version of {what} {found}, expected {expected}")]

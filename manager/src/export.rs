@@ -10,6 +10,7 @@ use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
 use crate::records::ModelConfig;
+use crate::training::Engine;
 
 /// Items read at a time while given features are collected.
 const PAGE_ITEMS: usize = 1000;
@@ -17,16 +18,51 @@ const PAGE_ITEMS: usize = 1000;
 /// What a trainer learns from.
 pub(crate) struct Export {
     pub(crate) observations: InputFile,
+    /// Observations that are kept from an engine that is not built in, to judge what it brings.
+    pub(crate) held_out: Option<InputFile>,
     pub(crate) pinned_items: Option<InputFile>,
     pub(crate) watermark: Watermark,
 }
 
-/// Writes the stream's observations, in sequence order partition by partition, and the features that callers gave.
+/// One observation in so many is kept from an engine that is not built in, up to [`HELD_OUT_MAX`].
+const HELD_OUT_ONE_IN: u64 = 10;
+
+/// So many tell one prior from another, whatever the size of the log.
+const HELD_OUT_MAX: u64 = 20_000;
+
+/// Fewer records are all given to the engine: nothing could be told from the rest.
+const RECORDS_MIN: u64 = 200;
+
+/// Which records an engine is not given.
+#[derive(Debug, Clone, Copy)]
+struct Split {
+    /// One in so many; `None` where all are given.
+    one_in: Option<u64>,
+}
+
+impl Split {
+    fn of(engine: Engine, records: u64) -> Self {
+        let splits = engine != Engine::Als && records >= RECORDS_MIN;
+        Self { one_in: splits.then(|| HELD_OUT_ONE_IN.max(records.div_ceil(HELD_OUT_MAX))) }
+    }
+
+    /// Whether the record is held out: by its place alone, so that equal logs are split equally.
+    fn holds_out(self, partition: Partition, sequence: Sequence) -> bool {
+        // Fibonacci hashing: places that follow one another are scattered evenly.
+        let place = (u64::from(partition.index()) << 56) ^ sequence.0;
+        let scattered = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.one_in.is_some_and(|one_in| scattered.is_multiple_of(one_in))
+    }
+}
+
+/// Writes the stream's observations, in sequence order partition by partition, and the features that callers gave. For an
+/// engine that is not built in, some observations go to a file of their own.
 ///
 /// `progress` is told the share of records written.
 pub(crate) fn export(
     storage: &Storage,
     config: &ModelConfig,
+    engine: Engine,
     dir: &Path,
     progress: impl Fn(f32),
 ) -> Result<Export, ManagerError> {
@@ -37,6 +73,8 @@ pub(crate) fn export(
     }
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;
     let mut writer = ObservationsWriter::create(&dir.join("observations.parquet"))?;
+    let split = Split::of(engine, records);
+    let mut held_out = split.one_in.map(|_| ObservationsWriter::create(&dir.join("held_out.parquet"))).transpose()?;
     let mut written: u64 = 0;
     for partition in Partition::all() {
         let range =
@@ -44,6 +82,10 @@ pub(crate) fn export(
         let outcome = storage.scan(&range, |sequence, record| {
             written += 1;
             let observation_id = observation_id(sequence, &record);
+            let writer = match &mut held_out {
+                Some(held_out) if split.holds_out(partition, sequence) => held_out,
+                _ => &mut writer,
+            };
             match writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &record }) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(error),
@@ -55,8 +97,9 @@ pub(crate) fn export(
         progress(written as f32 / records as f32);
     }
     let observations = writer.finish()?;
+    let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
     let pinned_items = export_given(storage, &config.stream, &config.name, config.dim, dir)?;
-    Ok(Export { observations, pinned_items, watermark })
+    Ok(Export { observations, held_out, pinned_items, watermark })
 }
 
 fn export_given(

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
 use crate::records::{job_key, jobs_key};
+use crate::training::Engine;
 
 /// How many jobs the catalog remembers.
 pub const JOBS_MAX: usize = 200;
@@ -72,6 +73,9 @@ pub struct Job {
     pub model: ModelName,
     /// Where it stands.
     pub state: JobState,
+    /// Who trains.
+    #[serde(default)]
+    pub engine: Engine,
     /// Why it was started.
     pub why: String,
     /// What it is doing: `export`, a phase of the trainer, `validate`, `activate`.
@@ -121,13 +125,20 @@ impl Jobs {
     }
 
     /// Accepts a job, unless the model has one that has not ended.
-    pub(crate) fn begin(&self, model: &ModelName, why: &str, now: Timestamp) -> Result<Job, ManagerError> {
+    pub(crate) fn begin(
+        &self,
+        model: &ModelName,
+        engine: Engine,
+        why: &str,
+        now: Timestamp,
+    ) -> Result<Job, ManagerError> {
         let mut known = self.known.lock();
         check_idle(&known, model)?;
         let job = Job {
             job: JobId::new(),
             model: model.clone(),
             state: JobState::Queued,
+            engine,
             why: why.to_owned(),
             phase: "queued".to_owned(),
             progress: 0.0,

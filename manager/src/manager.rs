@@ -18,6 +18,7 @@ use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
 use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key, versions_key};
+use crate::training::AllowedTrainers;
 
 /// Loss events that are taken in under one lock.
 const LOSSES_AT_ONCE: usize = 256;
@@ -30,8 +31,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct ManagerOptions {
     /// Models on this node.
     pub models_max: usize,
-    /// The program that trains: called as `PROGRAM train --job FILE`.
+    /// The program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
+    /// [`crate::training::confined`].
     pub trainer: PathBuf,
+    /// What else may train.
+    pub allowed: AllowedTrainers,
+    /// The folder that version directories may be registered from.
+    pub import_dir: Option<PathBuf>,
 }
 
 /// The life cycle of all models of a node.
@@ -172,6 +178,7 @@ impl Manager {
     /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` where the version cannot be written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
         config.check()?;
+        config.trainer.check(config.trainer.engine, &self.options.allowed)?;
         let _changing = self.changing.lock();
         let models = self.models()?;
         if models.iter().any(|record| record.config.name == config.name) {
@@ -312,11 +319,11 @@ impl Manager {
         Ok(serving.finished(manifest.created))
     }
 
-    fn versions_dir(&self, model: &ModelName) -> PathBuf {
+    pub(crate) fn versions_dir(&self, model: &ModelName) -> PathBuf {
         self.storage.dir().join("versions").join(model.as_str())
     }
 
-    fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
+    pub(crate) fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
         self.versions_dir(model).join(version.to_string())
     }
 
@@ -356,7 +363,7 @@ fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, Manager
     Ok(write_version(dir, &contents)?)
 }
 
-fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
+pub(crate) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
     let wrong = |what, expected: String, found: String| ManagerError::WrongVersion { what, expected, found };
     if loaded.manifest.model != config.name {
         return Err(wrong("model", config.name.to_string(), loaded.manifest.model.to_string()));
@@ -374,6 +381,6 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), ManagerError> {
     }
 }
 
-fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
     fs::File::open(dir).and_then(|file| file.sync_all()).map_err(ManagerError::io(dir))
 }

@@ -10,6 +10,7 @@ use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
+use crate::training::TrainerSettings;
 use crate::triggers::Triggers;
 
 /// The smallest dimension: the constant, which is the user's bias.
@@ -40,6 +41,9 @@ pub struct ModelConfig {
     /// When it is retrained by itself.
     #[serde(default)]
     pub triggers: Triggers,
+    /// Who trains it and how.
+    #[serde(default)]
+    pub trainer: TrainerSettings,
 }
 
 impl ModelConfig {

@@ -73,6 +73,20 @@ pub enum RetrainError {
         /// What the file has.
         received: String,
     },
+    /// What an engine wrote is not what the contract asks for.
+    #[error("{}: {problem} (see docs/rfcs/003-trainer-contract.md)", path.display())]
+    Output {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+    /// The job is for another trainer than the built-in one.
+    #[error("this job is for the engine {engine} to read; `celeris train` finishes its output once `raw` names it")]
+    NotOurs {
+        /// The engine.
+        engine: String,
+    },
     /// An input file cannot be read, or the version cannot be written; the message names file, row and column.
     #[error(transparent)]
     Files(#[from] celeris_features::FeaturesError),

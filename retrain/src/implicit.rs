@@ -126,6 +126,37 @@ pub(crate) fn fit(
     factors.finish(recipe.pinned)
 }
 
+/// Features that are not to be learnt any more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given<'a> {
+    /// Row-major `items x dim`, the last entry of a row 1.
+    pub(crate) features: &'a [f32],
+    /// Length `dim`.
+    pub(crate) cold_features: &'a [f32],
+    pub(crate) active: &'a [bool],
+    /// The ridge `lambda`, raised as far as the condition asks for.
+    pub(crate) ridge: f64,
+}
+
+/// What given features leave to find: every user's row, under `Lambda = Y^T Y + lambda I`.
+pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> ImplicitFit {
+    let Given { features, cold_features, active, ridge } = given;
+    let dim = cold_features.len();
+    let mut factors = Factors {
+        dim,
+        lambda: ridge,
+        items: features.to_vec(),
+        users: vec![0.0; users * dim],
+        active,
+        by_user: Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
+        by_item: Rows::grouped(active.len(), taken, |pair| (pair.item, pair.user)),
+    };
+    let precision = ridged(gram(features, dim, |item| active[item]), ridge);
+    factors.solve_users(&precision);
+    let cold_item = ColdItem { offset: 0.0, features: cold_features.to_vec() };
+    ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision }
+}
+
 impl<'a> Factors<'a> {
     fn start((users, items): (usize, usize), taken: &[Rating], active: &'a [bool], recipe: ImplicitRecipe) -> Self {
         let dim = recipe.dim;

@@ -147,6 +147,28 @@ pub(crate) fn read_input(
     Ok(TrainingInput { users: users.ids, items: items.ids, ratings, pinned })
 }
 
+/// Observations that a training was not given, with ids instead of numbers.
+#[derive(Debug)]
+pub(crate) struct HeldOutInput {
+    pub(crate) users: Vec<UserId>,
+    pub(crate) items: Vec<ItemId>,
+    /// By position in `users` and `items`; may be empty.
+    pub(crate) list: Vec<Rating>,
+}
+
+/// Reads an observations file, which may hold no rows.
+///
+/// # Errors
+/// [`RetrainError::Files`], naming the file and the place in it.
+pub(crate) fn read_held_out(observations: &Path) -> Result<HeldOutInput, RetrainError> {
+    let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
+    let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
+    while let Some(batch) = file.next_batch()? {
+        read_observations(&batch, &mut users, &mut items, &mut list)?;
+    }
+    Ok(HeldOutInput { users: users.ids, items: items.ids, list })
+}
+
 fn read_observations(
     batch: &Batch,
     users: &mut Numbering<UserId>,

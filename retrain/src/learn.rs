@@ -76,7 +76,20 @@ pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(
     learnt
 }
 
-fn rated_items(ratings: &Ratings) -> Vec<bool> {
+/// Fits offsets, weights and population to given features, row-major `items x dim` with the last entry of a row 1: with
+/// all features known, that is the same alternation without a latent part. `dim` is the length of `cold_features`.
+pub(crate) fn refit(ratings: &Ratings, features: &[f32], cold_features: Vec<f32>) -> Learnt {
+    let dim = cold_features.len();
+    let known: Vec<f32> = features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
+    let shape = Shape { latent: 0, traits: dim - 1 };
+    let mut als = Als::start(ratings, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
+    for _ in 0..REFIT_SWEEPS {
+        als.sweep();
+    }
+    Learnt::of(ratings, als, cold_features)
+}
+
+pub(crate) fn rated_items(ratings: &Ratings) -> Vec<bool> {
     let mut rated = vec![false; ratings.items()];
     for rating in ratings.list() {
         rated[rating.item as usize] = true;
@@ -149,20 +162,13 @@ impl Learnt {
         }
     }
 
-    /// Replaces the features of pinned items, then fits offsets, weights and population to the features as they now
-    /// are: with all features known, that is the same alternation without a latent part.
+    /// Replaces the features of pinned items, then fits offsets, weights and population to the features as they now are.
     fn with_pinned(mut self, ratings: &Ratings, pinned: &Pinned) -> Self {
         let dim = self.dim;
         for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
             self.features[*item as usize * dim..][..dim].copy_from_slice(row);
         }
-        let known: Vec<f32> = self.features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
-        let shape = Shape { latent: 0, traits: dim - 1 };
-        let mut als = Als::start(ratings, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
-        for _ in 0..REFIT_SWEEPS {
-            als.sweep();
-        }
-        Self::of(ratings, als, self.cold_features)
+        refit(ratings, &self.features, self.cold_features)
     }
 
     /// The expected label, with the trainer's own weights.

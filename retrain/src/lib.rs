@@ -1,4 +1,4 @@
-//! The built-in trainer: from ratings to the features, prior and noise of a model version.
+//! Trainers: from ratings to the features, prior and noise of a model version.
 //!
 //! [`train`] works in memory; [`run_job`] is the same between Parquet files, for a process of its own.
 //!
@@ -10,10 +10,13 @@
 //! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
 //! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
 //! user is, [`trainer`] for the whole,
+//! `engine_output` and `finish` for what other engines bring,
 //! `logistic` for clicks, `implicit`, `implicit_train` and `ranking` for implicit feedback, [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;
+mod engine_output;
 pub mod error;
+mod finish;
 mod implicit;
 mod implicit_train;
 pub mod input;
@@ -32,7 +35,7 @@ mod tuning;
 
 pub use error::RetrainError;
 pub use input::{InputFile, write_pinned_items};
-pub use job::{Algorithm, Job, run_job};
+pub use job::{Algorithm, External, Job, JobLimits, be_nice, run_job, spare_threads};
 pub use learn::Pinned;
 pub use observations::{ObservationRow, ObservationsWriter};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};

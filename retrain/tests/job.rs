@@ -65,6 +65,7 @@ fn job(observations: InputFile) -> Job {
         pinned_items: None,
         parent: Some(VersionId(3)),
         watermark: serde_json::json!({"partition 0": 17}),
+        limits: None,
         output: "version".into(),
     }
 }

@@ -178,6 +178,11 @@ fn encode(decision: &Decision) -> (Vec<u8>, Vec<u8>) {
     (key, value)
 }
 
+fn decode(key: &[u8], value: &[u8]) -> Result<Decision, StorageError> {
+    let body = unseal(Column::Decisions, key, value)?;
+    postcard::from_bytes(body).map_err(|error| corrupt(Column::Decisions, key, &error.to_string()))
+}
+
 impl Storage {
     /// Queues a decision for the background writer and says whether there was room. It survives the end of the process
     /// once written, but not a loss of power. Never blocks.
@@ -212,6 +217,25 @@ impl Storage {
         self.decisions().erase(models, user)
     }
 
+    /// Visits the decisions of a model that have been written, in the order of their ids, until `visit` breaks off.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan_decisions<B>(
+        &self,
+        model: &ModelName,
+        mut visit: impl FnMut(Decision) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, StorageError> {
+        self.flush_decisions();
+        let mut outcome = ControlFlow::Continue(());
+        let range = KeyRange::prefix(keys::of_model(model));
+        self.decisions().database.scan(Column::Decisions, range, Access::Sweep, |key, value| {
+            outcome = visit(decode(key, value)?);
+            Ok(if outcome.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(outcome)
+    }
+
     /// One decision.
     ///
     /// # Errors
@@ -219,9 +243,6 @@ impl Storage {
     pub fn decision(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Decision>, StorageError> {
         let key = keys::decision(model, id);
         let Some(value) = self.decisions().database.get(Column::Decisions, &key)? else { return Ok(None) };
-        let body = unseal(Column::Decisions, &key, &value)?;
-        let decision =
-            postcard::from_bytes(body).map_err(|error| corrupt(Column::Decisions, &key, &error.to_string()))?;
-        Ok(Some(decision))
+        Ok(Some(decode(&key, &value)?))
     }
 }

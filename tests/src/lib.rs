@@ -8,7 +8,7 @@
 //!
 //! Where to look: [`Node`] for a running process, [`binary`] for commands that end by themselves, [`Client`] and
 //! [`ModelClient`] for talking, [`eventually`] for waiting, [`data_dir`] for copying and damaging what lies on disk,
-//! [`sealed`] for reading sealed segments, [`scene`] for items and users that many scenarios share.
+//! [`sealed`] for reading sealed segments, [`trainer`] for trainers that misbehave, [`scene`] for items and users that many scenarios share.
 
 pub mod binary;
 mod client;
@@ -16,6 +16,7 @@ pub mod data_dir;
 mod node;
 pub mod scene;
 pub mod sealed;
+pub mod trainer;
 mod wait;
 
 pub use client::{Client, Lines, ModelClient, Reply};

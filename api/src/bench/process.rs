@@ -26,7 +26,12 @@ pub const MODEL: &str = "bench";
 pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
     let storage = Storage::open(dir, &StorageOptions::default())?;
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
-    let options = ManagerOptions { models_max: 1, trainer: std::env::current_exe().map_err(Failure::other)? };
+    let options = ManagerOptions {
+        models_max: 1,
+        trainer: std::env::current_exe().map_err(Failure::other)?,
+        allowed: Default::default(),
+        import_dir: None,
+    };
     let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
     let name = ModelName::new(MODEL).map_err(Failure::other)?;
     manager.create(ModelConfig {
@@ -38,6 +43,7 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         policy: PolicySpec::named("greedy").map_err(Failure::other)?,
         pool_share: Default::default(),
         triggers: Default::default(),
+        trainer: Default::default(),
     })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let finished = dir.join("invented");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
-use celeris_manager::{JobState, ManagerError, ModelConfig, Triggers};
+use celeris_manager::{JobState, ManagerError, ModelConfig, TrainerSettings, Triggers};
 use celeris_model::{ItemId, Loss, ModelName, Observation, ObservationId, StreamName, VersionId};
 use serde_json::{Map, Value, json};
 
@@ -100,6 +100,7 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         policy: PolicySpec::default(),
         pool_share: PoolShare::default(),
         triggers: Triggers::default(),
+        trainer: TrainerSettings::default(),
     };
     match tokio::task::block_in_place(|| node.manager.create(config)) {
         Ok(_) | Err(ManagerError::ModelExists { .. }) => {}

@@ -1,10 +1,12 @@
 //! The command line: one file for each command.
 
 mod bench;
+mod confined;
 mod datasets;
 mod demo;
 mod estimate_size;
 mod evaluate;
+mod export;
 mod import;
 mod progress;
 pub mod serve;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 
 use celeris_datasets::DatasetError;
 use celeris_manager::ManagerError;
+use celeris_manager::training::confined::{BECOME, SUPERVISE};
 use celeris_retrain::RetrainError;
 use celeris_storage::StorageError;
 use clap::{Parser, Subcommand};
@@ -40,8 +43,16 @@ enum Command {
     Serve(serve::Args),
     /// Trains a version as a process of its own; called by the node.
     Train(train::Args),
+    /// Runs a trainer confined; called by the node.
+    #[command(hide = true, name = SUPERVISE)]
+    Supervise(confined::SuperviseArgs),
+    /// Becomes a trainer; called by its supervisor.
+    #[command(hide = true, name = BECOME)]
+    Become(confined::BecomeArgs),
     /// Streams a data set into a running node as observations.
     Import(import::Args),
+    /// Writes what a stopped node's store holds as Parquet.
+    Export(export::Args),
     /// Evaluates offline how well a data set is predicted.
     Evaluate(evaluate::Args),
     /// Measures how fast this machine is at it, against baselines of the same run.
@@ -99,6 +110,7 @@ impl From<ManagerError> for Failure {
         match error {
             ManagerError::Storage(error) => error.into(),
             ManagerError::Features(error) => Self::bad_input(error),
+            ManagerError::ExportFolder { .. } | ManagerError::TrainerSetting { .. } => Self::bad_input(error),
             other => Self::other(other),
         }
     }
@@ -126,7 +138,10 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Train(args) => train::run(&args),
+        Command::Supervise(args) => confined::run_supervisor(args),
+        Command::Become(args) => confined::run_trainer(&args),
         Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::EstimateSize(args) => estimate_size::run(&args),

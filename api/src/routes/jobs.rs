@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{JobId, JobState};
+use celeris_manager::{Actor, Engine, JobId, JobState};
 use celeris_model::ModelName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -16,21 +16,12 @@ use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, InPath};
 use crate::state::Node;
 
-/// The trainers there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Engine {
-    /// The built-in alternating least squares.
-    Als,
-}
-
 /// How to retrain.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrainBody {
-    /// The trainer; the built-in one by default.
-    #[serde(rename = "engine")]
-    #[expect(dead_code, reason = "checked while it is read; with one engine there is nothing to choose")]
+    /// The trainer, `als`, `spark` or `command`; that of the model's settings by default.
+    #[schema(value_type = Option<String>)]
     engine: Option<Engine>,
     /// Why, for the job's record.
     why: Option<String>,
@@ -53,6 +44,9 @@ pub struct Job {
     /// `queued`, `running`, `succeeded`, `rejected` or `failed`.
     #[schema(value_type = String)]
     state: JobState,
+    /// Who trains: `als`, `spark` or `command`.
+    #[schema(value_type = String)]
+    engine: Engine,
     /// Why it was started.
     why: String,
     /// What it is doing.
@@ -83,7 +77,10 @@ async fn retrain(
     Body(body): Body<RetrainBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
-    let job = tokio::task::block_in_place(|| node.manager.retrain(&model, &why))?;
+    let job = tokio::task::block_in_place(|| match body.engine {
+        Some(engine) => node.manager.retrain_by(Actor::Operator, engine, &model, &why),
+        None => node.manager.retrain(&model, &why),
+    })?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
 }
 
@@ -96,6 +93,7 @@ async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>,
         job: job.job,
         model: job.model,
         state: job.state,
+        engine: job.engine,
         why: job.why,
         phase: job.phase,
         progress: job.progress,

@@ -4,7 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_manager::{DriftSettings, ModelConfig, ModelRecord, Schedule, Threshold, Triggers, Volume};
+use celeris_manager::{
+    DriftSettings, ModelConfig, ModelRecord, Schedule, Threshold, TrainerSettings, Triggers, Volume,
+};
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
@@ -47,6 +49,10 @@ pub struct NewModel {
     /// When it is retrained by itself: `threshold`, `drift`, `schedule`, `volume` and `cool_down`; all off by default.
     #[schema(value_type = Option<Object>)]
     pub triggers: Option<Triggers>,
+    /// Who trains it and how: `{engine: "als" | "spark" | "command", command: [], spark: {}, limits: {memory, seconds,
+    /// heartbeat_seconds}}`; the built-in trainer by default.
+    #[schema(value_type = Option<Object>)]
+    pub trainer: Option<TrainerSettings>,
 }
 
 /// Settings to change. What is missing stays as it is.
@@ -126,6 +132,8 @@ pub struct Model {
     /// When it is retrained by itself.
     #[schema(value_type = Object)]
     triggers: Triggers,
+    #[schema(value_type = Object)]
+    trainer: TrainerSettings,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -166,6 +174,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         policy: config.policy,
         pool_share: config.pool_share,
         triggers: config.triggers,
+        trainer: config.trainer,
         created: created.0,
         active_version: active.0,
     })
@@ -191,6 +200,7 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         policy: new.policy.unwrap_or_default(),
         pool_share: new.pool_share.unwrap_or_default(),
         triggers: new.triggers.unwrap_or_default(),
+        trainer: new.trainer.unwrap_or_default(),
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))

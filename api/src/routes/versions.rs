@@ -1,18 +1,20 @@
 //! Versions of a model: their history, and which one serves.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use celeris_manager::{ErasedSpan, ModelRecord, VersionRecord, erased_users};
 use celeris_model::{StreamName, VersionId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::extract::{InModel, OfVersion};
+use crate::extract::{Body, InModel, OfVersion};
 use crate::state::Node;
 
 /// A version.
@@ -53,8 +55,17 @@ pub struct Activated {
     warning: Option<String>,
 }
 
+/// A version to register.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterBody {
+    /// The version directory, inside the folder that the node's configuration names as `import_dir`.
+    #[schema(value_type = String)]
+    path: PathBuf,
+}
+
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(activate)).routes(routes!(roll_back))
+    OpenApiRouter::new().routes(routes!(list, register)).routes(routes!(activate)).routes(routes!(roll_back))
 }
 
 /// The erasures of a stream that the log remembers.
@@ -101,6 +112,22 @@ async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<
     let versions = node.manager.versions(&model)?;
     let versions = versions.into_iter().map(|record| describe(record, active, &erasures)).collect();
     Ok(Json(Versions { versions }))
+}
+
+/// Registers a version that an external batch job has trained. The directory is checked whole and copied; the version
+/// that serves stays the same until another is activated.
+#[utoipa::path(post, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
+    request_body = RegisterBody,
+    responses((status = 201, body = Version), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn register(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(body): Body<RegisterBody>,
+) -> Result<(StatusCode, Json<Version>), ApiError> {
+    let registered = tokio::task::block_in_place(|| node.manager.register(&model, &body.path))?;
+    let ModelRecord { active, config, .. } = node.manager.model(&model)?;
+    let erasures = erasures(&node, &config.stream)?;
+    Ok((StatusCode::CREATED, Json(describe(registered, active, &erasures))))
 }
 
 /// Makes a version serve. What users have taught since stays with them.

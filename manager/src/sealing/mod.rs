@@ -153,6 +153,21 @@ impl Drop for Sealer {
     }
 }
 
+/// Writes all of a stream's observations below `root`, as they are sealed, and returns how many there are.
+///
+/// # Errors
+/// As sealing: `Io`, `Retrain` or `Storage`, or `NoRoomToSeal`.
+pub(crate) fn seal_into(
+    storage: &Storage,
+    stream: &StreamName,
+    root: &Path,
+    stopping: &AtomicBool,
+) -> Result<u64, ManagerError> {
+    let mut sealer = StreamSealer::new(storage.clone(), stream.clone(), root, Instant::now());
+    sealer.seal(stopping)?;
+    Ok(sealer.progress().status.rows)
+}
+
 fn observations_dir(storage: &Storage) -> PathBuf {
     storage.dir().join("observations")
 }

@@ -1,0 +1,92 @@
+//! Everything that a stopped node's store holds as Parquet: observations, decisions and versions.
+//!
+//! ```text
+//! OUT/
+//!   observations/stream=NAME/   as sealed segments are, with their _watermark.json
+//!   decisions/model=NAME/       decisions-000001.parquet, …
+//!   versions.parquet            a row a version
+//!   versions/MODEL/N/           the version directories as they are
+//!   _SUCCESS                    JSON, written last: what there is of each
+//! ```
+//!
+//! The columns are in `docs/export.md`.
+
+mod decisions;
+mod versions;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use celeris_model::{ModelName, StreamName, Timestamp};
+use celeris_storage::Storage;
+use serde::Serialize;
+
+use crate::error::ManagerError;
+use crate::records::{ModelRecord, models_key};
+use crate::sealing::seal_into;
+
+/// The layout that is written.
+const FORMAT: u32 = 1;
+
+/// The name of the file that is written last.
+const DONE_FILE: &str = "_SUCCESS";
+
+/// What was exported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Exported {
+    /// The layout.
+    pub format: u32,
+    /// When.
+    pub exported: Timestamp,
+    /// Observations by stream.
+    pub observations: BTreeMap<StreamName, u64>,
+    /// Decisions by model.
+    pub decisions: BTreeMap<ModelName, u64>,
+    /// Versions by model.
+    pub versions: BTreeMap<ModelName, u64>,
+}
+
+/// What an export is at, and how far: from 0 to 1.
+pub type Tell<'a> = &'a dyn Fn(&str, f32);
+
+/// Writes everything into the folder `out`, which is made and must be empty.
+///
+/// # Errors
+/// `ExportFolder` where it is not; `Io`, `Features` or `Retrain` where it cannot be written; `Storage`.
+pub fn export_store(storage: &Storage, out: &Path, tell: Tell) -> Result<Exported, ManagerError> {
+    fs::create_dir_all(out).map_err(ManagerError::io(out))?;
+    if fs::read_dir(out).map_err(ManagerError::io(out))?.next().is_some() {
+        return Err(ManagerError::ExportFolder { path: out.to_owned() });
+    }
+    let mut exported = Exported {
+        format: FORMAT,
+        exported: SystemTime::now().into(),
+        observations: BTreeMap::new(),
+        decisions: BTreeMap::new(),
+        versions: BTreeMap::new(),
+    };
+    let streams = storage.streams();
+    let never = AtomicBool::new(false);
+    for (done, stream) in streams.iter().enumerate() {
+        tell("observations", done as f32 / streams.len() as f32);
+        let rows = seal_into(storage, stream, &out.join("observations"), &never)?;
+        exported.observations.insert(stream.clone(), rows);
+    }
+    let models = storage.list_catalog::<ModelRecord>(&models_key()?)?;
+    let models: Vec<ModelRecord> = models.into_iter().map(|(_, record)| record).collect();
+    for (done, record) in models.iter().enumerate() {
+        tell("decisions", done as f32 / models.len() as f32);
+        let model = &record.config.name;
+        exported.decisions.insert(model.clone(), decisions::export(storage, model, &out.join("decisions"))?);
+    }
+    tell("versions", 0.0);
+    exported.versions = versions::export(storage, &models, out)?;
+    tell("versions", 1.0);
+    let done = out.join(DONE_FILE);
+    let text = serde_json::to_vec_pretty(&exported).expect("names and numbers are valid JSON");
+    fs::write(&done, text).and_then(|()| fs::File::open(out)?.sync_all()).map_err(ManagerError::io(&done))?;
+    Ok(exported)
+}

@@ -1,0 +1,132 @@
+//! Versions: a table of all, and their directories as they are.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, ListArray, RecordBatch, StringBuilder,
+    StructArray,
+};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, Fields, Schema};
+use celeris_features::columns::ParquetOut;
+use celeris_model::ModelName;
+use celeris_storage::Storage;
+
+use crate::error::ManagerError;
+use crate::records::{ModelRecord, VersionRecord, versions_key};
+
+/// The columns of the table of versions, filled row by row.
+#[derive(Default)]
+struct Columns {
+    model: StringBuilder,
+    version: Int64Builder,
+    active: BooleanBuilder,
+    parent: Int64Builder,
+    algorithm: StringBuilder,
+    created: Int64Builder,
+    dim: Int64Builder,
+    items: Int64Builder,
+    label_min: Float32Builder,
+    label_max: Float32Builder,
+    records: Int64Builder,
+    metric_counts: Vec<usize>,
+    metric: StringBuilder,
+    value: Float64Builder,
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Columns {
+    fn push(&mut self, model: &ModelRecord, version: &VersionRecord) {
+        self.model.append_value(model.config.name.as_str());
+        self.version.append_value(signed(version.version.0));
+        self.active.append_value(version.version == model.active);
+        self.parent.append_option(version.parent.map(|parent| signed(parent.0)));
+        self.algorithm.append_value(&version.algorithm);
+        self.created.append_value(version.created.0);
+        self.dim.append_value(signed(version.dim as u64));
+        self.items.append_value(signed(version.items));
+        self.label_min.append_option(version.label_range.map(|range| range.0));
+        self.label_max.append_option(version.label_range.map(|range| range.1));
+        self.records.append_option(version.watermark.as_ref().map(|watermark| signed(watermark.records())));
+        self.metric_counts.push(version.metrics.len());
+        for (name, value) in &version.metrics {
+            self.metric.append_value(name);
+            self.value.append_value(*value);
+        }
+    }
+
+    fn finish(mut self) -> RecordBatch {
+        let fields = Fields::from(vec![
+            Field::new("name", DataType::Utf8, false),
+            Field::new("value", DataType::Float64, false),
+        ]);
+        let element = Arc::new(Field::new("element", DataType::Struct(fields.clone()), false));
+        let metrics: Vec<ArrayRef> = vec![Arc::new(self.metric.finish()), Arc::new(self.value.finish())];
+        let metrics = StructArray::new(fields, metrics, None);
+        let metrics = ListArray::new(element, OffsetBuffer::from_lengths(self.metric_counts), Arc::new(metrics), None);
+        let columns: Vec<(&str, bool, ArrayRef)> = vec![
+            ("model", false, Arc::new(self.model.finish())),
+            ("version", false, Arc::new(self.version.finish())),
+            ("active", false, Arc::new(self.active.finish())),
+            ("parent", true, Arc::new(self.parent.finish())),
+            ("algorithm", false, Arc::new(self.algorithm.finish())),
+            ("created", false, Arc::new(self.created.finish())),
+            ("dim", false, Arc::new(self.dim.finish())),
+            ("items", false, Arc::new(self.items.finish())),
+            ("label_min", true, Arc::new(self.label_min.finish())),
+            ("label_max", true, Arc::new(self.label_max.finish())),
+            ("records", true, Arc::new(self.records.finish())),
+            ("metrics", false, Arc::new(metrics)),
+        ];
+        let field = |(name, nullable, column): &(&str, bool, ArrayRef)| {
+            Field::new(*name, column.data_type().clone(), *nullable)
+        };
+        let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+        let columns = columns.into_iter().map(|(_, _, column)| column).collect();
+        RecordBatch::try_new(schema, columns).expect("every row adds one value to every column")
+    }
+}
+
+/// Writes `versions.parquet` and `versions/` into `out`, and returns how many versions each model has.
+///
+/// # Errors
+/// `Io`, `Features` or `Storage`.
+pub(super) fn export(
+    storage: &Storage,
+    models: &[ModelRecord],
+    out: &Path,
+) -> Result<BTreeMap<ModelName, u64>, ManagerError> {
+    let mut columns = Columns::default();
+    let mut counts = BTreeMap::new();
+    for model in models {
+        let name = &model.config.name;
+        let versions = storage.list_catalog::<VersionRecord>(&versions_key(name)?)?;
+        counts.insert(name.clone(), versions.len() as u64);
+        for (_, version) in &versions {
+            columns.push(model, version);
+            let place = Path::new("versions").join(name.as_str()).join(version.version.to_string());
+            copy_directory(&storage.dir().join(&place), &out.join(&place))?;
+        }
+    }
+    let table = columns.finish();
+    let mut file = ParquetOut::create(&out.join("versions.parquet"), table.schema())?;
+    file.write(&table)?;
+    file.finish()?;
+    Ok(counts)
+}
+
+/// Copies the files of a version directory, which has no folders.
+fn copy_directory(from: &Path, to: &Path) -> Result<(), ManagerError> {
+    fs::create_dir_all(to).map_err(ManagerError::io(to))?;
+    for entry in fs::read_dir(from).map_err(ManagerError::io(from))? {
+        let file = entry.map_err(ManagerError::io(from))?;
+        fs::copy(file.path(), to.join(file.file_name())).map_err(ManagerError::io(file.path()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Versions that an external batch job has trained: copied into the store and named in the catalog, not activated.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use celeris_features::manifest::MANIFEST_FILE;
+use celeris_features::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE};
+use celeris_features::{LoadedVersion, read_version};
+use celeris_model::{ModelName, VersionId};
+use celeris_storage::CatalogBatch;
+
+use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind};
+use crate::manager::{Manager, check_fits, remove_dir, sync_dir};
+use crate::records::{VersionRecord, model_key, version_key};
+
+/// Free bytes that a copy leaves to the log.
+const DISK_RESERVE: u64 = 1 << 30;
+
+impl Manager {
+    /// Takes a copy of a version directory (`docs/rfcs/001-version-directory.md`) as the model's newest version, once it
+    /// was checked whole. The version that serves stays the same.
+    ///
+    /// `path` is inside the folder that the node's configuration names for this, taken from there where it is relative.
+    ///
+    /// # Errors
+    /// `UnknownModel`; `Import`, naming the file and what is wrong with it; `Io` or `Storage`.
+    pub fn register(&self, model: &ModelName, path: &Path) -> Result<VersionRecord, ManagerError> {
+        self.model(model)?;
+        let refused = |problem: String| ManagerError::Import { path: path.to_owned(), problem };
+        let source = self.importable(path).map_err(refused)?;
+        let files = version_files(&source).map_err(refused)?;
+        let models_versions = self.versions_dir(model);
+        self.check_room(&files).map_err(refused)?;
+        // A name that no version has: what is left under it after a crash is removed at the next start.
+        let copy = models_versions.join(format!("import-{}", uuid::Uuid::now_v7()));
+        let registered = copy_files(&files, &copy).and_then(|()| self.adopt_copy(model, path, &copy));
+        if registered.is_err() {
+            remove_dir(&copy)?;
+        }
+        registered
+    }
+
+    /// The real place of `path`, which must be inside the import folder.
+    fn importable(&self, path: &Path) -> Result<PathBuf, String> {
+        let Some(import_dir) = &self.options.import_dir else {
+            return Err("this node registers no versions; name a folder for them as import_dir in the section \
+                        [training] of its configuration"
+                .to_owned());
+        };
+        let import_dir = import_dir
+            .canonicalize()
+            .map_err(|error| format!("import_dir of the node's configuration, {}: {error}", import_dir.display()))?;
+        let outside = || format!("is not inside {}; put the version directory there", import_dir.display());
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(outside());
+        }
+        // Whether it exists is not told of a path outside.
+        let wanted = import_dir.join(path);
+        if !wanted.starts_with(&import_dir) {
+            return Err(outside());
+        }
+        let real = wanted.canonicalize().map_err(|error| error.to_string())?;
+        if !real.starts_with(&import_dir) || real == import_dir {
+            return Err(outside());
+        }
+        Ok(real)
+    }
+
+    fn check_room(&self, files: &[(PathBuf, u64)]) -> Result<(), String> {
+        let needed: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+        let disk = rustix::fs::statvfs(self.storage.dir()).map_err(|error| error.to_string())?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < needed.saturating_add(DISK_RESERVE) {
+            return Err(format!(
+                "takes {needed} bytes, and {free} are free, of which {DISK_RESERVE} are the log's; make room first"
+            ));
+        }
+        Ok(())
+    }
+
+    fn adopt_copy(&self, model: &ModelName, path: &Path, copy: &Path) -> Result<VersionRecord, ManagerError> {
+        let refused = |problem: String| {
+            // The copy is the node's own matter; the caller knows the original.
+            let problem = problem.replace(&copy.display().to_string(), &path.display().to_string());
+            ManagerError::Import { path: path.to_owned(), problem }
+        };
+        let loaded: LoadedVersion = read_version(copy).map_err(|error| refused(error.to_string()))?;
+        let _changing = self.changing.lock();
+        let mut record = self.model(model)?;
+        check_fits(&record.config, &loaded).map_err(|error| refused(error.to_string()))?;
+        let version: VersionId = record.newest.next();
+        let dir = self.version_dir(model, version);
+        remove_dir(&dir)?;
+        fs::rename(copy, &dir).map_err(ManagerError::io(&dir))?;
+        sync_dir(&self.versions_dir(model))?;
+        let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
+        let event = Event::now(model, EventKind::Registered, Actor::Operator, "on request")
+            .between(Some(record.active), Some(version))
+            .with("path", path.display().to_string())
+            .with("algorithm", description.algorithm.as_str());
+        record.newest = version;
+        let mut batch = CatalogBatch::new();
+        batch.put(version_key(model, version)?, &description)?;
+        batch.put(model_key(model)?, &record)?;
+        self.commit_noting(batch, &[event])?;
+        Ok(description)
+    }
+}
+
+/// The files of a version directory with their sizes. None may be a link, which could lead anywhere.
+fn version_files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
+    let mut files = Vec::new();
+    for name in [MANIFEST_FILE, ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE] {
+        let file = dir.join(name);
+        match fs::symlink_metadata(&file) {
+            Ok(data) if data.is_file() => files.push((file, data.len())),
+            Ok(_) => return Err(format!("{name} is not a plain file")),
+            // User weights are optional; where the manifest lists them, checking the copy finds them missing.
+            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound && name == USER_WEIGHTS_FILE => {}
+            Err(error) => return Err(format!("{name}: {error}; the directory is not a finished version")),
+        }
+    }
+    Ok(files)
+}
+
+fn copy_files(files: &[(PathBuf, u64)], to: &Path) -> Result<(), ManagerError> {
+    fs::create_dir_all(to).map_err(ManagerError::io(to))?;
+    for (file, _) in files {
+        let copy = to.join(file.file_name().expect("every file was named within its folder"));
+        fs::copy(file, &copy).map_err(ManagerError::io(file))?;
+        fs::File::open(&copy).and_then(|copy| copy.sync_all()).map_err(ManagerError::io(&copy))?;
+    }
+    sync_dir(to)
+}

@@ -1,0 +1,113 @@
+//! What a trainer says: progress lines are told, the rest is kept in part, and all of it shows that it is alive.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use celeris_retrain::Step;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Of what is said, the first bytes are kept, since the first error is often the cause, and the last, since it is as
+/// often the last.
+const HEAD_BYTES: usize = 4 << 10;
+const TAIL_BYTES: usize = 8 << 10;
+
+/// A longer line is no line of progress.
+const LINE_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 8 << 10;
+
+/// When something was last heard of a trainer.
+#[derive(Debug, Clone)]
+pub(super) struct Pulse(Arc<Mutex<Instant>>);
+
+impl Pulse {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    pub(super) fn beat(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.0.lock().elapsed()
+    }
+}
+
+/// The beginning and the end of what was said.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    dropped: bool,
+}
+
+impl Said {
+    fn hear(&mut self, bytes: &[u8]) {
+        let room = HEAD_BYTES - self.head.len();
+        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend(head);
+        self.tail.extend(rest);
+        if self.tail.len() > TAIL_BYTES {
+            self.dropped = true;
+            self.tail.drain(..self.tail.len() - TAIL_BYTES);
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let (front, back) = self.tail.as_slices();
+        let tail = [front, back].concat();
+        let between = if self.dropped { "\n…\n" } else { "" };
+        let text = [String::from_utf8_lossy(&self.head), between.into(), String::from_utf8_lossy(&tail)].concat();
+        text.trim().to_owned()
+    }
+}
+
+/// Reads a stream of the trainer to its end, in bounded memory.
+pub(super) async fn hear(
+    mut stream: impl AsyncRead + Unpin,
+    pulse: Pulse,
+    said: Arc<Mutex<Said>>,
+    tell: impl Fn(Step),
+) {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut line: Vec<u8> = Vec::new();
+    // What cannot be read is not said; how the process ended speaks for itself.
+    while let Ok(count @ 1..) = stream.read(&mut chunk).await {
+        pulse.beat();
+        for part in chunk[..count].split_inclusive(|byte| *byte == b'\n') {
+            if line.len() + part.len() <= LINE_BYTES_MAX {
+                line.extend(part);
+            }
+            if part.ends_with(b"\n") {
+                match serde_json::from_slice::<Step>(&line) {
+                    Ok(step) => tell(Step { fraction: step.fraction.clamp(0.0, 1.0), ..step }),
+                    Err(_) => said.lock().hear(&line),
+                }
+                line.clear();
+            }
+        }
+    }
+    said.lock().hear(&line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_and_the_end_are_kept() {
+        let mut said = Said::default();
+        said.hear(b"first\n");
+        for _ in 0..10_000 {
+            said.hear(b"and so on\n");
+        }
+        said.hear(b"last\n");
+        let text = said.text();
+        assert!(text.starts_with("first") && text.ends_with("last"), "{text}");
+        assert!(text.len() <= HEAD_BYTES + TAIL_BYTES + 16, "{}", text.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! The node's side of a confined trainer: started, listened to, stopped where it takes too long or has gone silent.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use celeris_retrain::{JobLimits, Step};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
+
+use super::confined::{Ending, SUPERVISE, read_ending};
+use super::output::{Pulse, Said, hear};
+use crate::error::ManagerError;
+
+/// Between two looks at time and heartbeat.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a supervisor may take to end everything it supervises, before its group is killed from here.
+const STOP_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the pipes of a trainer that is gone may stay open.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Files of an output folder that are looked at for signs of life.
+const FILES_WATCHED: usize = 100;
+
+/// A trainer to run.
+pub(super) struct Run {
+    /// This binary, which supervises.
+    pub(super) supervisor: PathBuf,
+    /// The program and its arguments.
+    pub(super) command: Vec<String>,
+    /// More of its environment.
+    pub(super) environment: Vec<(String, String)>,
+    /// Where it runs: the folder of the job.
+    pub(super) folder: PathBuf,
+    /// The folder that it writes to; a change in it is a sign of life.
+    pub(super) output: PathBuf,
+    pub(super) limits: JobLimits,
+}
+
+/// Why a trainer is to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overrun {
+    Time,
+    Silence,
+}
+
+impl Run {
+    /// Runs the trainer to its end; `tell` hears of its progress. Nothing that it started is left, and dropping the future
+    /// stops it too.
+    ///
+    /// # Errors
+    /// `Trainer`, saying why and what to do; `Io` where the supervisor cannot be started.
+    pub(super) async fn to_end(self, tell: impl Fn(Step) + Clone + Send + 'static) -> Result<(), ManagerError> {
+        let report = self.folder.join("ending.json");
+        let mut child = self.spawn(&report)?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pulse = Pulse::new();
+        let (said, noted) = (Arc::new(Mutex::new(Said::default())), Arc::new(Mutex::new(Said::default())));
+        // Taken out, since waiting for a child would close it.
+        let leash = child.stdin.take().expect("standard input is piped");
+        let stdout = child.stdout.take().expect("standard output is piped");
+        let stderr = child.stderr.take().expect("standard error is piped");
+        let listeners = [
+            tokio::spawn(hear(stdout, pulse.clone(), noted.clone(), tell)),
+            tokio::spawn(hear(stderr, pulse.clone(), said.clone(), |_| {})),
+        ];
+        let overrun = self.watch(&mut child, leash, &pulse).await?;
+        if let Some(group) = group {
+            // Only the supervisor's own end can have left anything here: it kills all else before it goes.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        drain(listeners).await;
+        let words = [said.lock().text(), noted.lock().text()].into_iter().find(|text| !text.is_empty());
+        self.judge(overrun, read_ending(&report), words.as_deref())
+    }
+
+    fn spawn(&self, report: &Path) -> Result<Child, ManagerError> {
+        // How an earlier trainer of this job ended is not how this one does.
+        let _ = fs::remove_file(report);
+        Command::new(&self.supervisor)
+            .arg(SUPERVISE)
+            .args(["--memory-bytes", &self.limits.memory_bytes.to_string()])
+            .arg("--report")
+            .arg(report)
+            .arg("--")
+            .args(&self.command)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.folder)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(ManagerError::io(&self.supervisor))
+    }
+
+    /// Waits for the end, and sees to it where it does not come by itself.
+    async fn watch(
+        &self,
+        child: &mut Child,
+        leash: ChildStdin,
+        pulse: &Pulse,
+    ) -> Result<Option<Overrun>, ManagerError> {
+        let started = Instant::now();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut seen = fingerprint(&self.output);
+        let overrun = loop {
+            tokio::select! {
+                ended = child.wait() => {
+                    ended.map_err(ManagerError::io(&self.supervisor))?;
+                    return Ok(None);
+                }
+                _ = looks.tick() => {}
+            }
+            if started.elapsed() > Duration::from_secs(self.limits.seconds) {
+                break Overrun::Time;
+            }
+            if pulse.silence() > Duration::from_secs(self.limits.heartbeat_seconds) {
+                let now = fingerprint(&self.output);
+                if now == seen {
+                    break Overrun::Silence;
+                }
+                seen = now;
+                pulse.beat();
+            }
+        };
+        // The supervisor ends everything once nobody holds the other end of its standard input.
+        drop(leash);
+        if tokio::time::timeout(STOP_WITHIN, child.wait()).await.is_err() {
+            tracing::warn!("a trainer's supervisor does not end; it is killed");
+            child.kill().await.map_err(ManagerError::io(&self.supervisor))?;
+        }
+        Ok(Some(overrun))
+    }
+
+    fn judge(&self, overrun: Option<Overrun>, ending: Option<Ending>, words: Option<&str>) -> Result<(), ManagerError> {
+        let limits = &self.limits;
+        let said = words.map_or_else(|| "; it said nothing".to_owned(), |words| format!("; it said: {words}"));
+        let reason = match (overrun, ending) {
+            (Some(Overrun::Time), _) => format!(
+                "it ran for longer than the {} seconds it may and was stopped; raise trainer.limits.seconds{said}",
+                limits.seconds
+            ),
+            (Some(Overrun::Silence), _) => format!(
+                "nothing was heard of it for {} seconds, so it was taken for dead and stopped; have it print a line of \
+                 progress now and then, or raise trainer.limits.heartbeat_seconds{said}",
+                limits.heartbeat_seconds
+            ),
+            (None, Some(Ending::Exited { code: 0, .. })) => return Ok(()),
+            (None, Some(Ending::TooMuchMemory { held })) => format!(
+                "its processes held {} MiB of memory, more than the {} MiB they may, and were stopped; raise \
+                 trainer.limits.memory, or lower the model's dim{said}",
+                held >> 20,
+                limits.memory_bytes >> 20
+            ),
+            (None, Some(Ending::Exited { code, memory_peak })) => {
+                format!("it ended with exit code {code}{}{said}", self.memory_hint(memory_peak, words))
+            }
+            (None, Some(Ending::Signalled { signal, memory_peak })) => {
+                format!("it was ended by signal {signal}{}{said}", self.memory_hint(memory_peak, words))
+            }
+            (None, Some(Ending::Stopped) | None) => {
+                format!("it was stopped from outside, or its supervisor was; start it again{said}")
+            }
+        };
+        Err(ManagerError::Trainer { reason })
+    }
+
+    /// What to try where a program ran into the limit itself, which the kernel tells it as a failed allocation.
+    fn memory_hint(&self, memory_peak: u64, words: Option<&str>) -> String {
+        const SIGNS: [&str; 5] =
+            ["MemoryError", "OutOfMemory", "out of memory", "Cannot allocate memory", "memory allocation of"];
+        let complains = words.is_some_and(|words| SIGNS.iter().any(|sign| words.contains(sign)));
+        if !complains && memory_peak < self.limits.memory_bytes / 10 * 9 {
+            return String::new();
+        }
+        let limit = self.limits.memory_bytes >> 20;
+        format!(
+            ", having run into its limit of {limit} MiB of memory; raise trainer.limits.memory, or lower the model's dim"
+        )
+    }
+}
+
+async fn drain(listeners: [JoinHandle<()>; 2]) {
+    for mut listener in listeners {
+        if tokio::time::timeout(DRAIN_WITHIN, &mut listener).await.is_err() {
+            // Something outside of the trainer holds its pipe; it is not waited for.
+            listener.abort();
+        }
+    }
+}
+
+/// Names, sizes and times of the files in a folder, as far as they are looked at.
+fn fingerprint(folder: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let look = |entry: fs::DirEntry| {
+        let data = entry.metadata().ok()?;
+        Some((entry.path(), data.len(), data.modified().ok()))
+    };
+    let mut files: Vec<_> = entries.flatten().take(FILES_WATCHED).filter_map(look).collect();
+    files.sort();
+    files
+}

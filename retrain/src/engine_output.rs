@@ -1,0 +1,331 @@
+//! What an engine that is not built in has left behind, of which nothing is believed that was not checked.
+//!
+//! | file | columns |
+//! |---|---|
+//! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
+//! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>` |
+//! | `prior.parquet` | optional: `mean: double, precision: list<double>, cold_feature: float`, a row a dimension |
+//! | `metrics.json` | optional: one object of numbers |
+//! | `_SUCCESS` | JSON, written last: `format`, `files` with `rows` and `sha256`, `noise_variance` where there is a prior |
+//!
+//! Why it is so: `docs/rfcs/003-trainer-contract.md`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use arrow::datatypes::{Float32Type, Float64Type};
+use celeris_features::columns::{Batch, ParquetFile};
+use celeris_features::manifest::MANIFEST_FILE;
+use celeris_features::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE, sha256_of};
+use celeris_model::{ItemId, Prior, UserId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::RetrainError;
+use crate::prior_fit::CONDITION_MAX;
+
+/// The layout that is read.
+const FORMAT: u32 = 1;
+
+/// What the engine measured.
+const METRICS_FILE: &str = "metrics.json";
+
+/// The most bytes of a JSON file.
+const JSON_BYTES_MAX: u64 = 1 << 20;
+
+/// The most figures that are kept.
+const FIGURES_MAX: usize = 200;
+
+/// Larger numbers than this are no feature, offset or weight of anything.
+const ENTRY_MAX: f32 = 1e6;
+
+/// An item whose features are this many times as long as the median item's would rule every ranking.
+const NORM_RATIO_MAX: f64 = 1e3;
+
+/// Features of one size keep a user's state exact in `f32`; where an engine brings its own prior it has to see to that.
+const RMS_RANGE: (f64, f64) = (1e-2, 1e2);
+
+/// How many numbers there are in a row of features, and what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Width {
+    /// The length of features in a version, the constant included.
+    pub(crate) dim: usize,
+    /// The engine's factors, to which the constant is added.
+    pub(crate) rank: usize,
+}
+
+/// The features as an engine left them.
+#[derive(Debug)]
+pub(crate) struct EngineOutput {
+    pub(crate) items: Vec<ItemId>,
+    /// Length `items`.
+    pub(crate) offsets: Vec<f32>,
+    /// Row-major `items x width`.
+    pub(crate) features: Vec<f32>,
+    /// `rank` where there is no prior, else `dim`.
+    pub(crate) width: usize,
+    pub(crate) prior: Option<EnginePrior>,
+    /// Those of users, with weights of `width` entries each; empty where there are none.
+    pub(crate) users: Vec<UserId>,
+    pub(crate) user_weights: Vec<f32>,
+    pub(crate) figures: BTreeMap<String, f64>,
+}
+
+/// A prior that an engine has fitted itself.
+#[derive(Debug)]
+pub(crate) struct EnginePrior {
+    pub(crate) prior: Prior,
+    pub(crate) cold_features: Vec<f32>,
+    /// `None`: the mean of the items' offsets.
+    pub(crate) cold_item_offset: Option<f32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputManifest {
+    format: u32,
+    files: BTreeMap<String, OutputFile>,
+    #[serde(default)]
+    noise_variance: Option<f64>,
+    #[serde(default)]
+    cold_item_offset: Option<f32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputFile {
+    rows: u64,
+    sha256: String,
+}
+
+/// Reads an engine's output folder.
+///
+/// # Errors
+/// `Output` or [`RetrainError::Files`], naming the file, the row where there is one, and what to do.
+pub(crate) fn read_engine_output(dir: &Path, width: Width) -> Result<EngineOutput, RetrainError> {
+    let manifest = read_manifest(dir)?;
+    for (name, file) in &manifest.files {
+        let path = dir.join(name);
+        let found = sha256_of(&path)?;
+        if found != file.sha256 {
+            let problem = format!(
+                "its SHA-256 is {found}, {MANIFEST_FILE} says {}; {MANIFEST_FILE} has to be written last, from whole files",
+                file.sha256
+            );
+            return Err(RetrainError::Output { path, problem });
+        }
+    }
+    let prior = manifest.files.contains_key(PRIOR_FILE).then(|| read_prior(dir, &manifest, width.dim)).transpose()?;
+    let width = if prior.is_some() { width.dim } else { width.rank };
+    let mut output = EngineOutput {
+        items: Vec::new(),
+        offsets: Vec::new(),
+        features: Vec::new(),
+        width,
+        prior,
+        users: Vec::new(),
+        user_weights: Vec::new(),
+        figures: read_figures(&dir.join(METRICS_FILE))?,
+    };
+    read_items(dir, &manifest, &mut output)?;
+    if manifest.files.contains_key(USER_WEIGHTS_FILE) {
+        read_users(dir, &manifest, &mut output)?;
+    }
+    Ok(output)
+}
+
+fn read_manifest(dir: &Path) -> Result<OutputManifest, RetrainError> {
+    let path = dir.join(MANIFEST_FILE);
+    let error = |problem: String| RetrainError::Output { path: path.clone(), problem };
+    let Some(manifest) = read_json::<OutputManifest>(&path)? else {
+        let problem =
+            "is missing: the trainer ended without saying that its output is whole; it has to write this file last";
+        return Err(error(problem.to_owned()));
+    };
+    if manifest.format != FORMAT {
+        return Err(error(format!("has format {}, this program reads {FORMAT}", manifest.format)));
+    }
+    if !manifest.files.contains_key(ITEM_FEATURES_FILE) {
+        return Err(error(format!("does not list {ITEM_FEATURES_FILE}, which every trainer has to write")));
+    }
+    let known = [ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE];
+    if let Some(other) = manifest.files.keys().find(|name| !known.contains(&name.as_str())) {
+        return Err(error(format!("lists {other:?}; the files are {}", known.join(", "))));
+    }
+    Ok(manifest)
+}
+
+/// The JSON of a small file; `None` where there is none.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RetrainError> {
+    let io = |source| RetrainError::Io { path: path.to_owned(), source };
+    let file = match File::open(path) {
+        Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(io)?,
+    };
+    let mut text = Vec::new();
+    file.take(JSON_BYTES_MAX + 1).read_to_end(&mut text).map_err(io)?;
+    let error = |problem: String| RetrainError::Output { path: path.to_owned(), problem };
+    if text.len() as u64 > JSON_BYTES_MAX {
+        return Err(error(format!("is longer than {JSON_BYTES_MAX} bytes")));
+    }
+    Ok(Some(serde_json::from_slice(&text).map_err(|problem| error(problem.to_string()))?))
+}
+
+fn read_figures(path: &Path) -> Result<BTreeMap<String, f64>, RetrainError> {
+    let figures: BTreeMap<String, f64> = read_json(path)?.unwrap_or_default();
+    if figures.len() > FIGURES_MAX {
+        let problem = format!("has {} figures, at most {FIGURES_MAX} are kept", figures.len());
+        return Err(RetrainError::Output { path: path.to_owned(), problem });
+    }
+    Ok(figures)
+}
+
+/// Reads a table of the output and checks that it has as many rows as the manifest says.
+fn read_rows(
+    dir: &Path,
+    name: &str,
+    manifest: &OutputManifest,
+    mut take: impl FnMut(&Batch) -> Result<(), RetrainError>,
+) -> Result<PathBuf, RetrainError> {
+    let path = dir.join(name);
+    let mut file = ParquetFile::open(&path)?;
+    let mut rows: u64 = 0;
+    while let Some(batch) = file.next_batch()? {
+        rows += batch.rows() as u64;
+        take(&batch)?;
+    }
+    let expected = manifest.files[name].rows;
+    if rows != expected {
+        let problem = format!("has {rows} rows, {MANIFEST_FILE} says {expected}");
+        return Err(RetrainError::Output { path, problem });
+    }
+    Ok(path)
+}
+
+/// The rows of `column`, checked for length, finiteness and size.
+fn vectors(batch: &Batch, column: &str, width: usize) -> Result<Vec<f32>, RetrainError> {
+    let values = batch.lists::<Float32Type>(column, width)?;
+    for (row, values) in values.chunks_exact(width).enumerate() {
+        if let Some((place, value)) = values.iter().enumerate().find(|(_, value)| !is_sound(**value)) {
+            return Err(batch.value_error(row, column, &unsound(place, *value)).into());
+        }
+    }
+    Ok(values)
+}
+
+fn is_sound(value: f32) -> bool {
+    value.is_finite() && value.abs() <= ENTRY_MAX
+}
+
+fn unsound(place: usize, value: f32) -> String {
+    if value.is_finite() {
+        return format!("entry {place} is {value}, beyond {ENTRY_MAX}; the training has diverged, regularise it more");
+    }
+    format!("entry {place} is {value}, not a finite number; the training has diverged, regularise it more")
+}
+
+fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) -> Result<(), RetrainError> {
+    let mut seen: HashSet<ItemId> = HashSet::new();
+    let path = read_rows(dir, ITEM_FEATURES_FILE, manifest, |batch| {
+        let (texts, offsets) = (batch.text("item")?, batch.numbers::<Float32Type>("offset")?);
+        for row in 0..batch.rows() {
+            let item = ItemId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
+            let offset = offsets.value(row);
+            if !is_sound(offset) {
+                return Err(batch.value_error(row, "offset", &unsound(0, offset)).into());
+            }
+            if !seen.insert(item.clone()) {
+                return Err(batch.value_error(row, "item", &format!("{item} is there twice")).into());
+            }
+            output.items.push(item);
+            output.offsets.push(offset);
+        }
+        output.features.extend(vectors(batch, "features", output.width)?);
+        Ok(())
+    })?;
+    let error = |problem: String| RetrainError::Output { path: path.clone(), problem };
+    if output.items.is_empty() {
+        return Err(error("has no rows: the trainer learnt nothing".to_owned()));
+    }
+    check_norms(output).map_err(error)
+}
+
+fn check_norms(output: &EngineOutput) -> Result<(), String> {
+    let width = output.width;
+    // The constant of whole features is the same for all and says nothing of their size.
+    let free = if output.prior.is_some() { width - 1 } else { width };
+    let norm = |row: &[f32]| row[..free].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    let norms: Vec<f64> = output.features.chunks_exact(width).map(norm).collect();
+    let mut ascending: Vec<f64> = norms.iter().copied().filter(|norm| *norm > 0.0).collect();
+    ascending.sort_by(f64::total_cmp);
+    let Some(median) = ascending.get(ascending.len() / 2) else {
+        return if free == 0 { Ok(()) } else { Err("all features are 0: the trainer learnt nothing".to_owned()) };
+    };
+    if let Some(row) = norms.iter().position(|norm| *norm > median * NORM_RATIO_MAX) {
+        return Err(format!(
+            "row {row}: the features of item {} have norm {:.3e}, the median is {median:.3e}: it would rule every \
+             ranking; the training has diverged, regularise it more",
+            output.items[row], norms[row]
+        ));
+    }
+    if output.prior.is_some() {
+        for column in 0..free {
+            let squares: f64 = output.features.chunks_exact(width).map(|row| f64::from(row[column]).powi(2)).sum();
+            let rms = (squares / norms.len() as f64).sqrt();
+            if rms > 0.0 && !(RMS_RANGE.0..=RMS_RANGE.1).contains(&rms) {
+                return Err(format!(
+                    "column {column} of the features has root mean square {rms:.3e}; scale features to about 1, and \
+                     the prior inversely, or leave the prior to Celeris"
+                ));
+            }
+        }
+        if let Some(row) =
+            output.features.chunks_exact(width).position(|row| row[width - 1].to_bits() != 1.0_f32.to_bits())
+        {
+            return Err(format!(
+                "row {row}: the last feature is not the constant 1, which a file beside a prior ends in"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn read_users(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) -> Result<(), RetrainError> {
+    read_rows(dir, USER_WEIGHTS_FILE, manifest, |batch| {
+        let texts = batch.text("user")?;
+        for row in 0..batch.rows() {
+            let user = UserId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "user", &problem))?;
+            output.users.push(user);
+        }
+        output.user_weights.extend(vectors(batch, "weights", output.width)?);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn read_prior(dir: &Path, manifest: &OutputManifest, dim: usize) -> Result<EnginePrior, RetrainError> {
+    let (mut mean, mut precision, mut cold_features) = (Vec::new(), Vec::new(), Vec::new());
+    let path = read_rows(dir, PRIOR_FILE, manifest, |batch| {
+        mean.extend_from_slice(batch.numbers::<Float64Type>("mean")?.values());
+        precision.extend(batch.lists::<Float64Type>("precision", dim)?);
+        cold_features.extend_from_slice(batch.numbers::<Float32Type>("cold_feature")?.values());
+        Ok(())
+    })?;
+    let error = |problem: String| RetrainError::Output { path: path.clone(), problem };
+    if mean.len() != dim {
+        return Err(error(format!("has {} rows, the model's dim is {dim}", mean.len())));
+    }
+    let Some(noise_variance) = manifest.noise_variance else {
+        return Err(error(format!("{MANIFEST_FILE} names no noise_variance, which belongs to a prior")));
+    };
+    let prior = Prior::new(mean, precision, noise_variance).map_err(|problem| error(problem.to_string()))?;
+    let condition = prior.condition();
+    if condition > CONDITION_MAX {
+        return Err(error(format!(
+            "the precision has condition {condition:.3e}, at most {CONDITION_MAX:e} is exact enough"
+        )));
+    }
+    Ok(EnginePrior { prior, cold_features, cold_item_offset: manifest.cold_item_offset })
+}

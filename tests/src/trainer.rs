@@ -1,0 +1,145 @@
+//! Trainers as programs of their own: shell scripts that leave behind what a scenario has prepared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float32Array, Float32Builder, ListBuilder, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// A trainer that copies a prepared folder to where the job asks for its output.
+const COPYING: &str = r#"
+prepared=$1
+while [ "$1" != --job ]; do shift; done
+folder=$(dirname "$2")
+echo '{"phase": "training", "fraction": 0.5}'
+cp "$prepared"/* "$folder/raw/"
+"#;
+
+/// Features of items, as a trainer writes them.
+#[must_use]
+pub fn item_features(items: &[String], features: &[Vec<f32>]) -> RecordBatch {
+    let mut lists = ListBuilder::new(Float32Builder::new());
+    for row in features {
+        lists.values().append_slice(row);
+        lists.append(true);
+    }
+    table(vec![
+        ("item", Arc::new(StringArray::from(items.to_vec()))),
+        ("offset", Arc::new(Float32Array::from(vec![0.0; items.len()]))),
+        ("features", Arc::new(lists.finish())),
+    ])
+}
+
+/// A table of these columns.
+///
+/// # Panics
+/// Where they differ in length.
+#[must_use]
+pub fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter(columns).expect("columns of one length")
+}
+
+/// Writes a Parquet file.
+///
+/// # Panics
+/// Where that fails.
+pub fn write_parquet(path: &Path, rows: &RecordBatch) {
+    let file = fs::File::create(path).expect("the folder is there");
+    let mut writer = ArrowWriter::try_new(file, rows.schema(), None).expect("a plain schema");
+    writer.write(rows).expect("the disk has room");
+    writer.close().expect("the disk has room");
+}
+
+/// Writes the `_SUCCESS` of an output folder that says of each file how many rows it has.
+///
+/// # Panics
+/// Where a file is not there.
+pub fn write_success(folder: &Path, rows: &[(&str, usize)]) {
+    let files: BTreeMap<&str, Value> = rows
+        .iter()
+        .map(|(name, rows)| {
+            let digest = Sha256::digest(fs::read(folder.join(name)).expect("the file was written"));
+            let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            (*name, json!({"rows": rows, "sha256": sha256}))
+        })
+        .collect();
+    fs::write(folder.join("_SUCCESS"), json!({"format": 1, "files": files}).to_string()).expect("the folder is there");
+}
+
+/// Trainers of a scenario, in a folder of their own.
+pub struct Trainers {
+    folder: PathBuf,
+}
+
+impl Trainers {
+    /// Keeps scripts and prepared outputs in `folder`, which is made.
+    ///
+    /// # Panics
+    /// Where it cannot be made.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        let folder = folder.into();
+        fs::create_dir_all(&folder).expect("the folder can be made");
+        fs::write(folder.join("copy.sh"), COPYING).expect("the folder is there");
+        Self { folder }
+    }
+
+    /// The words of a trainer that leaves what `prepare` writes into a folder.
+    ///
+    /// # Panics
+    /// Where the folder cannot be made.
+    pub fn copying(&self, name: &str, prepare: impl FnOnce(&Path)) -> Vec<String> {
+        let prepared = self.folder.join(name);
+        fs::create_dir_all(&prepared).expect("the folder can be made");
+        prepare(&prepared);
+        vec!["sh".to_owned(), text(&self.folder.join("copy.sh")), text(&prepared)]
+    }
+
+    /// The words of a trainer that is a shell script; `$1` is `--job`, `$2` the job file.
+    ///
+    /// # Panics
+    /// Where the script cannot be written.
+    #[must_use]
+    pub fn script(&self, name: &str, text_of_script: &str) -> Vec<String> {
+        let script = self.folder.join(format!("{name}.sh"));
+        fs::write(&script, text_of_script).expect("the folder is there");
+        vec!["sh".to_owned(), text(&script)]
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("temporary folders have plain names").to_owned()
+}
+
+/// Whether a process runs whose command line holds these words.
+///
+/// # Panics
+/// Where `/proc` cannot be read.
+#[must_use]
+pub fn runs(words: &str) -> bool {
+    fs::read_dir("/proc").expect("Linux tells of its processes").flatten().any(|process| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+    })
+}
+
+/// A Python that has these modules: that of `CELERIS_PYTHON`, that of the peers, or `python3`.
+#[must_use]
+pub fn python(modules: &[&str]) -> Option<String> {
+    let peers = std::env::var("CELERIS_PEERS").ok().or_else(|| {
+        let home = std::env::var("HOME").ok()?;
+        Some(format!("{home}/.cache/celeris/peers"))
+    });
+    let named = std::env::var("CELERIS_PYTHON").ok();
+    let candidates = [named, peers.map(|peers| format!("{peers}/bin/python")), Some("python3".to_owned())];
+    let script = modules.iter().map(|module| format!("import {module}\n")).collect::<String>();
+    candidates
+        .into_iter()
+        .flatten()
+        .find(|python| Command::new(python).args(["-c", &script]).output().is_ok_and(|found| found.status.success()))
+}

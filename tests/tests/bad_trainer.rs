@@ -1,0 +1,358 @@
+//! A trainer that fails, in whatever way, costs a job and nothing else: the job says why, and serving does not notice.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use celeris_tests::trainer::{self, Trainers, item_features, write_parquet, write_success};
+use celeris_tests::{Client, Node, NodeOptions, eventually};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+const ITEMS: usize = 24;
+const DIM: usize = 4;
+const RANK: usize = DIM - 1;
+const FEATURES: &str = "item_features.parquet";
+
+fn node(dir: &Path) -> Node {
+    let config = dir.join("celeris.toml");
+    fs::write(&config, "[training]\nprograms = [\"sh\", \"no-such-program\"]\n").unwrap();
+    NodeOptions::default().config(config).serve(&dir.join("data"))
+}
+
+fn items() -> Vec<String> {
+    (0..ITEMS).map(|item| format!("item-{item}")).collect()
+}
+
+fn factors() -> Vec<Vec<f32>> {
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    (0..ITEMS).map(|_| (0..RANK).map(|_| random.random_range(-1.0..1.0)).collect()).collect()
+}
+
+fn write_sound(folder: &Path) {
+    write_features(folder, &factors());
+}
+
+fn write_features(folder: &Path, features: &[Vec<f32>]) {
+    write_parquet(&folder.join(FEATURES), &item_features(&items(), features));
+    write_success(folder, &[(FEATURES, ITEMS)]);
+}
+
+/// A model on the stream `films` with this trainer.
+fn create(client: &Client, name: &str, trainer: &Value) -> String {
+    let model = json!({"name": name, "stream": "films", "dim": DIM, "trainer": trainer});
+    let created = client.post("/v1/models", &model).expect(201);
+    assert_eq!(created["trainer"]["command"], trainer["command"]);
+    name.to_owned()
+}
+
+fn fill(client: &Client) {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let body: String = (0..600)
+        .map(|_| {
+            let (user, item) = (random.random_range(0..30), random.random_range(0..ITEMS));
+            let label = f32::from(random.random_range(2_u8..=10)) / 2.0;
+            format!("{}\n", json!({"user": user, "item": format!("item-{item}"), "label": label}))
+        })
+        .collect();
+    assert_eq!(client.model("films").observe_lines(&body).unwrap().map(Result::unwrap).count(), 600);
+}
+
+fn retrain(client: &Client, model: &str) -> String {
+    client.model(model).post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned()
+}
+
+fn ended(client: &Client, job: &str) -> Value {
+    eventually("the end of the training", || {
+        let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
+        (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
+    })
+}
+
+struct Case {
+    name: &'static str,
+    command: Vec<String>,
+    limits: Value,
+    words: &'static [&'static str],
+}
+
+fn case(name: &'static str, command: Vec<String>, words: &'static [&'static str]) -> Case {
+    Case { name, command, limits: json!({}), words }
+}
+
+/// Outputs that must not be believed.
+fn wrong_outputs(trainers: &Trainers) -> Vec<Case> {
+    let with = |row: usize, place: usize, value: f32| {
+        move |folder: &Path| {
+            let mut features = factors();
+            features[row][place] = value;
+            write_features(folder, &features);
+        }
+    };
+    vec![
+        case("nan", trainers.copying("nan", with(3, 1, f32::NAN)), &[FEATURES, "row 3", "features", "NaN"]),
+        case("infinite", trainers.copying("infinite", with(0, 0, f32::INFINITY)), &[FEATURES, "row 0", "inf"]),
+        case("huge", trainers.copying("huge", with(9, 2, 1e30)), &[FEATURES, "row 9", "diverged"]),
+        case("ruling", trainers.copying("ruling", with(4, 2, 9e5)), &[FEATURES, "item-4", "norm"]),
+        case(
+            "zeros",
+            trainers.copying("zeros", |folder| write_features(folder, &vec![vec![0.0; RANK]; ITEMS])),
+            &[FEATURES, "all features are 0"],
+        ),
+        case(
+            "long",
+            trainers.copying("long", |folder| write_features(folder, &vec![vec![1.0; RANK + 2]; ITEMS])),
+            &[FEATURES, "expected 3 numbers, got 5"],
+        ),
+        case(
+            "schema",
+            trainers.copying("schema", |folder| {
+                let sound = item_features(&items(), &factors());
+                let renamed = [("item", 0), ("offset", 1), ("vector", 2)];
+                let columns = renamed.map(|(name, column)| (name, sound.column(column).clone()));
+                write_parquet(&folder.join(FEATURES), &trainer::table(columns.to_vec()));
+                write_success(folder, &[(FEATURES, ITEMS)]);
+            }),
+            &[FEATURES, "column features", "missing"],
+        ),
+        case(
+            "types",
+            trainers.copying("types", |folder| {
+                let sound = item_features(&items(), &factors());
+                let column = |column: usize| sound.column(column).clone();
+                let wrong = trainer::table(vec![("item", column(0)), ("offset", column(0)), ("features", column(2))]);
+                write_parquet(&folder.join(FEATURES), &wrong);
+                write_success(folder, &[(FEATURES, ITEMS)]);
+            }),
+            &[FEATURES, "column offset", "Utf8"],
+        ),
+        case(
+            "truncated",
+            trainers.copying("truncated", |folder| {
+                write_parquet(&folder.join(FEATURES), &item_features(&items(), &factors()));
+                let whole = fs::read(folder.join(FEATURES)).unwrap();
+                fs::write(folder.join(FEATURES), &whole[..whole.len() / 2]).unwrap();
+                write_success(folder, &[(FEATURES, ITEMS)]);
+            }),
+            &[FEATURES, "Parquet"],
+        ),
+        case(
+            "changed",
+            trainers.copying("changed", |folder| {
+                write_sound(folder);
+                write_parquet(&folder.join(FEATURES), &item_features(&items(), &vec![vec![1.0; RANK]; ITEMS]));
+            }),
+            &[FEATURES, "SHA-256"],
+        ),
+        case(
+            "rows",
+            trainers.copying("rows", |folder| {
+                write_sound(folder);
+                write_success(folder, &[(FEATURES, ITEMS + 1)]);
+            }),
+            &[FEATURES, "24 rows", "25"],
+        ),
+        case(
+            "twice",
+            trainers.copying("twice", |folder| {
+                let mut items = items();
+                items[7] = items[6].clone();
+                write_parquet(&folder.join(FEATURES), &item_features(&items, &factors()));
+                write_success(folder, &[(FEATURES, ITEMS)]);
+            }),
+            &[FEATURES, "item-6", "twice"],
+        ),
+        case(
+            "strangers",
+            trainers.copying("strangers", |folder| {
+                let items: Vec<String> = (0..ITEMS).map(|item| item.to_string()).collect();
+                write_parquet(&folder.join(FEATURES), &item_features(&items, &factors()));
+                write_success(folder, &[(FEATURES, ITEMS)]);
+            }),
+            &[FEATURES, "0 of the 24 observed items"],
+        ),
+        case(
+            "unfinished",
+            trainers.copying("unfinished", |folder| {
+                write_sound(folder);
+                fs::remove_file(folder.join("_SUCCESS")).unwrap();
+            }),
+            &["_SUCCESS", "is missing"],
+        ),
+        case(
+            "nonsense",
+            trainers.copying("nonsense", |folder| {
+                write_sound(folder);
+                fs::write(folder.join("_SUCCESS"), "done").unwrap();
+            }),
+            &["_SUCCESS", "expected"],
+        ),
+    ]
+}
+
+/// Programs that do not behave.
+fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
+    let limited = |case: Case, limits: Value| Case { limits, ..case };
+    vec![
+        case(
+            "exits",
+            trainers.script("exits", "echo 'no such column: taste' >&2\nexit 3"),
+            &["exit code 3", "no such column: taste"],
+        ),
+        case("kills", trainers.script("kills", "kill -SEGV $$"), &["signal 11"]),
+        case("absent", vec!["no-such-program".to_owned()], &["cannot run no-such-program"]),
+        case("silent", trainers.script("silent", "exit 0"), &["_SUCCESS", "is missing"]),
+        limited(
+            case("hangs", trainers.script("hangs", "sleep 86411"), &["1 seconds", "trainer.limits.heartbeat_seconds"]),
+            json!({"heartbeat_seconds": 1}),
+        ),
+        limited(
+            case(
+                "chatters",
+                trainers.script("chatters", "while true; do echo still here; sleep 0.2; done"),
+                &["2 seconds", "trainer.limits.seconds", "still here"],
+            ),
+            json!({"seconds": 2, "heartbeat_seconds": 1}),
+        ),
+        // `tail` keeps a line that does not end: one process, faster than anyone looks.
+        limited(
+            case("fills", trainers.script("fills", "tail /dev/zero"), &["trainer.limits.memory"]),
+            json!({"memory": 256_u64 << 20}),
+        ),
+        // Many processes, none of which is large.
+        limited(
+            case(
+                "swarms",
+                trainers.script(
+                    "swarms",
+                    "for n in 1 2 3 4 5 6; do { head -c 60000000 /dev/zero; sleep 86412; } | tail & done; wait",
+                ),
+                &["MiB of memory, more than the 256 MiB", "trainer.limits.memory"],
+            ),
+            json!({"memory": 256_u64 << 20}),
+        ),
+        // What runs on in a session of its own is stopped too.
+        case(
+            "leaves",
+            trainers.script("leaves", "setsid sh -c 'setsid sleep 86413 & sleep 86413' & sleep 0.3\nexit 1"),
+            &["exit code 1"],
+        ),
+    ]
+}
+
+#[test]
+fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
+    let dir = tempfile::tempdir().unwrap();
+    let trainers = Trainers::new(dir.path().join("trainers"));
+    let node = node(dir.path());
+    let client = node.client();
+    let sound = trainers.copying("sound", write_sound);
+    create(&client, "films", &json!({"engine": "command", "command": sound}));
+    fill(&client);
+    // One that behaves, so that what follows is refused for what it does and not for what it is.
+    let done = ended(&client, &retrain(&client, "films"));
+    assert_eq!(
+        (&done["state"], &done["engine"], &done["version"]),
+        (&json!("succeeded"), &json!("command"), &json!(2))
+    );
+    assert!(done["metrics"]["validation_rmse"].is_f64(), "{done}");
+
+    let cases: Vec<Case> = wrong_outputs(&trainers).into_iter().chain(wrong_programs(&trainers)).collect();
+    let (finished, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Both the model that was trained and one after the other that fails to be.
+            let mut names = std::iter::once("films").chain(cases.iter().map(|case| case.name)).cycle();
+            while !finished.load(Ordering::Acquire) {
+                let name = names.next().unwrap();
+                let body = json!({"user": "1", "items": ["item-1", "item-2"]});
+                let reply = client.model(name).post("predict", &body);
+                // A model that has not been created yet is the one thing that may be missing.
+                if name == "films" || reply.status != 404 {
+                    let answer = reply.expect(200);
+                    assert_eq!(answer["version"], if name == "films" { 2 } else { 1 }, "{name}: {answer}");
+                    assert!(answer["scores"][0]["score"].is_number(), "{name}: {answer}");
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        // However this ends, the other thread is told to.
+        let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for case in &cases {
+                let trainer = json!({"engine": "command", "command": case.command, "limits": case.limits});
+                let name = create(&client, case.name, &trainer);
+                let before = asked.load(Ordering::Relaxed);
+                let job = ended(&client, &retrain(&client, &name));
+                assert_eq!(job["state"], "failed", "{name}: {job}");
+                let error = job["error"].as_str().unwrap();
+                eprintln!("{name}: {error}");
+                for word in case.words {
+                    assert!(error.contains(word), "{name}: no {word:?} in: {error}");
+                }
+                assert_eq!(client.model(&name).get("").expect(200)["active_version"], 1);
+                assert_eq!(client.model(&name).get("").expect(200)["versions"], 1);
+                eventually("predictions beside the failure", || (asked.load(Ordering::Relaxed) > before).then_some(()));
+                let events = client.model(&name).get("events").expect(200);
+                assert_eq!(events["events"][0]["kind"], "training_failed", "{events}");
+            }
+        }));
+        finished.store(true, Ordering::Release);
+        if let Err(panic) = verdict {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    for left in ["sleep 86411", "sleep 86412", "sleep 86413"] {
+        assert!(!trainer::runs(left), "{left} still runs");
+    }
+    let jobs = dir.path().join("data/jobs");
+    let left: Vec<_> = fs::read_dir(jobs).unwrap().collect();
+    assert!(left.is_empty(), "failed jobs left files: {left:?}");
+    assert_eq!(node.terminate().code, Some(0));
+}
+
+#[test]
+fn no_trainer_outlives_a_killed_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let trainers = Trainers::new(dir.path().join("trainers"));
+    let node = node(dir.path());
+    let client = node.client();
+    let script = "setsid sh -c 'sleep 86421; true' &\nsleep 86421\ntrue";
+    create(&client, "films", &json!({"engine": "command", "command": trainers.script("endless", script)}));
+    fill(&client);
+    let job = retrain(&client, "films");
+    eventually("the trainer to run", || trainer::runs("sleep 86421").then_some(()));
+    node.kill_hard();
+    eventually("the trainer to be gone", || (!trainer::runs("sleep 86421")).then_some(()));
+
+    let node = self::node(dir.path());
+    let state = node.client().get(&format!("/v1/jobs/{job}")).expect(200);
+    assert_eq!(state["state"], "failed", "{state}");
+    assert_eq!(node.model("films").get("").expect(200)["active_version"], 1);
+}
+
+#[test]
+fn a_client_runs_no_program_that_the_node_does_not_allow() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let client = node.client();
+    let refused = |trainer: Value, words: &[&str]| {
+        let reply = client.post("/v1/models", &json!({"name": "films", "trainer": trainer}));
+        assert_eq!(reply.status, 422, "{}", reply.text);
+        for word in words {
+            assert!(reply.text.contains(word), "no {word:?} in {}", reply.text);
+        }
+    };
+    refused(json!({"engine": "command", "command": ["/bin/sh", "-c", "true"]}), &["/bin/sh", "[training]"]);
+    refused(json!({"engine": "command"}), &["trainer.command"]);
+    refused(json!({"engine": "spark"}), &["spark-submit", "[training]"]);
+    refused(json!({"engine": "torch"}), &["torch"]);
+    refused(json!({"limits": {"seconds": 0}}), &["trainer.limits.seconds"]);
+    refused(json!({"limits": {"time": 5}}), &["time"]);
+    client.post("/v1/models", &json!({"name": "films"})).expect(201);
+    let reply = client.model("films").post("retrain", &json!({"engine": "spark"}));
+    assert_eq!(reply.status, 422, "{}", reply.text);
+    assert!(reply.text.contains("spark-submit"), "{}", reply.text);
+}
