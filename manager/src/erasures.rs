@@ -2,7 +2,9 @@
 //!
 //! A user's state forgets at once, but a version's shared parameters were trained on what the log held then. A version
 //! knows of an erased user if its training read the log from behind the user's first event, and before the erasure. A
-//! later training reads what the log holds by then, in which the user never was, so its version does not know of them.
+//! later training from nothing reads what the log holds by then, in which the user never was, so its version does not know
+//! of them. A training that goes on from an earlier version takes over what that one knew: its version knows of everyone
+//! whom any training since the last one from nothing may have read.
 
 use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
 use celeris_storage::{Erasure, Watermark};
@@ -28,18 +30,19 @@ impl From<&Erasure> for ErasedSpan {
     }
 }
 
-/// Whether a training up to this watermark has read what was erased later.
+/// Whether a version that was trained up to `read`, going on from one that was trained from nothing up to `cold`, may have
+/// learnt from what was erased. For a version that was itself trained from nothing the two are the same.
 #[must_use]
-pub fn knows_of(watermark: &Watermark, erased: ErasedSpan) -> bool {
-    let read_up_to = watermark.get(erased.partition);
-    read_up_to >= erased.first && read_up_to < erased.at
+pub fn knows_of(cold: &Watermark, read: &Watermark, erased: ErasedSpan) -> bool {
+    read.get(erased.partition) >= erased.first && cold.get(erased.partition) < erased.at
 }
 
 /// How many of these erased users a version knows of. One that was never trained on the log knows of nobody.
 #[must_use]
 pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
-    let Some(watermark) = &version.watermark else { return 0 };
-    erasures.iter().filter(|erased| knows_of(watermark, **erased)).count()
+    let Some(read) = &version.watermark else { return 0 };
+    let cold = version.warm.as_ref().map_or(read, |warm| &warm.cold_watermark);
+    erasures.iter().filter(|erased| knows_of(cold, read, **erased)).count()
 }
 
 impl Manager {
@@ -89,7 +92,19 @@ mod tests {
         let partition = Partition::from_index(3).unwrap();
         let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
         for (read_up_to, knows) in [(0, false), (9, false), (10, true), (19, true), (20, false), (50, false)] {
-            assert_eq!(knows_of(&watermark(read_up_to), erased), knows, "trained up to {read_up_to}");
+            let read = watermark(read_up_to);
+            assert_eq!(knows_of(&read, &read, erased), knows, "trained up to {read_up_to}");
+        }
+    }
+
+    #[test]
+    fn trainings_that_go_on_from_one_that_knew_the_user_know_them_too() {
+        let partition = Partition::from_index(3).unwrap();
+        let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
+        // From nothing up to the first number, then on up to the second.
+        for (cold, read, knows) in [(15, 16, true), (15, 50, true), (5, 15, true), (5, 9, false), (20, 50, false)] {
+            let found = knows_of(&watermark(cold), &watermark(read), erased);
+            assert_eq!(found, knows, "from nothing up to {cold}, then on up to {read}");
         }
     }
 }

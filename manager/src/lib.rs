@@ -22,5 +22,6 @@ pub use error::ManagerError;
 pub use jobs::{Job, JobId, JobState};
 pub use losses::RecentLoss;
 pub use manager::{Manager, ManagerOptions};
-pub use records::{ModelConfig, ModelRecord, VersionRecord};
+pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
+pub use retraining::TrainFrom;
 pub use sealing::{Sealer, SealingOptions, SealingStatus};

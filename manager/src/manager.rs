@@ -250,7 +250,7 @@ impl Manager {
         self.storage.dir().join("versions").join(model.as_str())
     }
 
-    fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
+    pub(crate) fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
         self.versions_dir(model).join(version.to_string())
     }
 

@@ -64,6 +64,7 @@ fn job(observations: InputFile) -> Job {
         observations,
         pinned_items: None,
         parent: Some(VersionId(3)),
+        warm_start: None,
         watermark: serde_json::json!({"partition 0": 17}),
         output: "version".into(),
     }

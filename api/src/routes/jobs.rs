@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{JobId, JobState};
+use celeris_manager::{JobId, JobState, TrainFrom};
 use celeris_model::ModelName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -34,6 +34,9 @@ pub struct RetrainBody {
     engine: Option<Engine>,
     /// Why, for the job's record.
     why: Option<String>,
+    /// Trains from nothing, choosing all settings anew; otherwise training goes on from the active version where it can.
+    #[serde(default)]
+    cold: bool,
 }
 
 /// The job that was accepted.
@@ -74,6 +77,7 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 /// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole.
+/// Training goes on from the active version, which takes a fraction of a training from nothing, unless `cold` is set.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -83,7 +87,8 @@ async fn retrain(
     Body(body): Body<RetrainBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
-    let job = tokio::task::block_in_place(|| node.manager.retrain(&model, &why))?;
+    let from = if body.cold { TrainFrom::Nothing } else { TrainFrom::Active };
+    let job = tokio::task::block_in_place(|| node.manager.retrain_from(from, &model, &why))?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
 }
 
