@@ -97,19 +97,21 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Reads the jobs of the catalog; those that a stopped node left behind have failed.
-    pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<Arc<Self>, ManagerError> {
+    /// Reads the jobs of the catalog. Those that a stopped node left behind have failed, and are the second value.
+    pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<(Arc<Self>, Vec<Job>), ManagerError> {
         let jobs = Self { storage, known: Mutex::new(HashMap::new()) };
+        let mut interrupted = Vec::new();
         for (_, mut job) in jobs.storage.list_catalog::<Job>(&jobs_key()?)? {
             if !job.state.is_final() {
                 job.state = JobState::Failed;
                 job.error = Some("the node stopped before the job ended; start it again".to_owned());
                 job.finished = Some(now);
                 jobs.keep(&job)?;
+                interrupted.push(job.clone());
             }
             jobs.known.lock().insert(job.job.clone(), job);
         }
-        Ok(Arc::new(jobs))
+        Ok((Arc::new(jobs), interrupted))
     }
 
     fn keep(&self, job: &Job) -> Result<(), StorageError> {
@@ -163,14 +165,16 @@ impl Jobs {
         }
     }
 
-    /// Notes how a job ended. What cannot be kept is logged: the outcome itself is in the catalog's versions.
-    pub(crate) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) {
+    /// Notes how a job ended, and returns it as it is then. What cannot be kept is logged: the outcome itself is in the
+    /// catalog's versions.
+    pub(crate) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut known = self.known.lock();
-        let Some(job) = known.get_mut(id) else { return };
+        let job = known.get_mut(id)?;
         change(job);
         if let Err(error) = self.keep(job) {
             tracing::error!(job = %id, %error, "cannot record how a job ended");
         }
+        Some(job.clone())
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<Job, ManagerError> {

@@ -9,6 +9,7 @@
 
 pub mod erasures;
 pub mod error;
+pub mod events;
 mod export;
 pub mod jobs;
 pub mod losses;
@@ -19,6 +20,7 @@ pub mod sealing;
 
 pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
+pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
 pub use jobs::{Job, JobId, JobState};
 pub use losses::RecentLoss;
 pub use manager::{Manager, ManagerOptions};

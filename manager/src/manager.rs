@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
 use crate::losses::{LossWindows, RecentLoss};
 use crate::records::{
@@ -35,6 +36,7 @@ pub struct Manager {
     pub(crate) predictor: Arc<Predictor>,
     pub(crate) options: ManagerOptions,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) events: Events,
     losses: LossWindows,
     /// Held while the catalog's models or versions change, so that a change is read, decided and written as one.
     changing: Mutex<()>,
@@ -51,9 +53,13 @@ impl Manager {
         predictor: Arc<Predictor>,
         options: ManagerOptions,
     ) -> Result<Arc<Self>, ManagerError> {
-        let jobs = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
+        let (jobs, interrupted) = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
+        let events = Events::open(storage.clone())?;
         let losses = LossWindows::default();
-        let manager = Self { storage, predictor, options, jobs, losses, changing: Mutex::new(()) };
+        let manager = Self { storage, predictor, options, jobs, events, losses, changing: Mutex::new(()) };
+        for job in &interrupted {
+            manager.note_failure(job);
+        }
         for record in manager.models()? {
             let model = &record.config.name;
             manager.remove_unnamed_versions(model)?;
@@ -147,7 +153,10 @@ impl Manager {
         let mut batch = CatalogBatch::new();
         batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
         batch.put(model_key(&record.config.name)?, &record)?;
-        self.storage.commit_catalog(&batch)?;
+        let created = Event::now(&record.config.name, EventKind::Created, Actor::Operator, "on request")
+            .between(None, Some(version))
+            .with("dim", record.config.dim);
+        self.commit_noting(batch, &[created])?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         Ok(record)
     }
@@ -166,7 +175,9 @@ impl Manager {
             batch.delete(version_key(model, version.version)?);
         }
         batch.delete(model_key(model)?);
+        self.events.delete(model, &mut batch)?;
         self.storage.commit_catalog(&batch)?;
+        self.events.forget(model);
         self.predictor.remove(model);
         self.losses.forget(model);
         self.storage.delete_model(model)?;
@@ -181,7 +192,9 @@ impl Manager {
     pub fn activate(&self, model: &ModelName, version: VersionId) -> Result<ModelRecord, ManagerError> {
         let _changing = self.changing.lock();
         let record = self.model(model)?;
-        self.switch(record.activating(version), version)
+        let event = Event::now(model, EventKind::Activated, Actor::Operator, "on request")
+            .between(Some(record.active), Some(version));
+        self.switch(record.activating(version), event)
     }
 
     /// Goes back to the version that served before the active one.
@@ -194,19 +207,22 @@ impl Manager {
         let Some(version) = record.served.pop() else {
             return Err(ManagerError::NothingToRollBackTo { model: model.clone(), version: record.active });
         };
+        let event = Event::now(model, EventKind::RolledBack, Actor::Operator, "on request")
+            .between(Some(record.active), Some(version));
         record.active = version;
-        self.switch(record, version)
+        self.switch(record, event)
     }
 
-    fn switch(&self, record: ModelRecord, version: VersionId) -> Result<ModelRecord, ManagerError> {
-        let model = record.config.name.clone();
+    /// Makes the record's active version serve.
+    fn switch(&self, record: ModelRecord, event: Event) -> Result<ModelRecord, ManagerError> {
+        let (model, version) = (record.config.name.clone(), record.active);
         if self.storage.catalog::<VersionRecord>(&version_key(&model, version)?)?.is_none() {
             return Err(ManagerError::UnknownVersion { model, version });
         }
         let serving = self.load(&record.config, version)?;
         let mut batch = CatalogBatch::new();
         batch.put(model_key(&model)?, &record)?;
-        self.storage.commit_catalog(&batch)?;
+        self.commit_noting(batch, &[event])?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         tracing::info!(%model, %version, "version serves");
         Ok(record)
@@ -230,12 +246,15 @@ impl Manager {
         sync_dir(&self.versions_dir(model))?;
         let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
+        let event = Event::now(model, EventKind::Activated, Actor::Job, format!("version {version} was trained"))
+            .between(Some(record.active), Some(version))
+            .with("algorithm", description.algorithm.as_str());
         record.newest = version;
         let record = record.activating(version);
         let mut batch = CatalogBatch::new();
         batch.put(version_key(model, version)?, &description)?;
         batch.put(model_key(model)?, &record)?;
-        self.storage.commit_catalog(&batch)?;
+        self.commit_noting(batch, &[event])?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         tracing::info!(%model, %version, "version serves");
         Ok(description)

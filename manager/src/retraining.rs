@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind};
 use crate::export::{Export, export};
 use crate::jobs::{Job, JobId, JobState};
 use crate::manager::{Manager, remove_dir};
@@ -28,9 +29,18 @@ impl Manager {
     /// # Errors
     /// `UnknownModel`, `JobRunning` or `Storage`.
     pub fn retrain(self: &Arc<Self>, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
+        self.retrain_for(Actor::Operator, model, why)
+    }
+
+    pub(crate) fn retrain_for(self: &Arc<Self>, by: Actor, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
         let record = self.model(model)?;
         let job = self.jobs.begin(model, why, SystemTime::now().into())?;
         let id = job.job.clone();
+        self.note(
+            Event::now(model, EventKind::TrainingStarted, by, why)
+                .between(Some(record.active), None)
+                .with("job", id.as_str()),
+        );
         let manager = Arc::clone(self);
         tokio::spawn(async move {
             let outcome = manager.run(&record, &id).await;
@@ -97,7 +107,7 @@ impl Manager {
             let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
                 .inspect_err(|error| tracing::warn!(job = %id, %error, "cannot remove the job's files"));
         }
-        self.jobs.finish(id, |job| {
+        let ended = self.jobs.finish(id, |job| {
             job.finished = Some(SystemTime::now().into());
             match outcome {
                 Ok(version) => {
@@ -112,6 +122,15 @@ impl Manager {
                 }
             }
         });
+        if let Some(job) = ended.filter(|job| job.state == JobState::Failed) {
+            self.note_failure(&job);
+        }
+    }
+
+    /// Records that a job made no version.
+    pub(crate) fn note_failure(&self, job: &Job) {
+        let why = job.error.as_deref().unwrap_or("it did not say why");
+        self.note(Event::now(&job.model, EventKind::TrainingFailed, Actor::Job, why).with("job", job.job.as_str()));
     }
 }
 

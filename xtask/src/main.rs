@@ -1,9 +1,11 @@
-//! Developer commands: `cargo xtask NAME`. They check what the compiler cannot, and run in CI.
+//! Developer commands: `cargo xtask NAME`. They check what the compiler cannot, which runs in CI, and install what benches
+//! compare with.
 
 #![expect(clippy::print_stdout, reason = "a command line answers on stdout")]
 
 mod deps;
 mod manifest;
+mod peers;
 mod unused;
 
 use std::process::ExitCode;
@@ -27,6 +29,9 @@ enum Command {
     Deps,
     /// Lists declared dependencies that no source file of their crate names.
     Unused,
+    /// Installs the peers in Python that benches compare with, Spark among them, at `$CELERIS_PEERS` or else
+    /// `~/.cache/celeris/peers`.
+    Peers,
 }
 
 fn main() -> Result<ExitCode> {
@@ -35,6 +40,7 @@ fn main() -> Result<ExitCode> {
     let (findings, clean) = match arguments.command {
         Command::Deps => (deps::check(&crates), "every dependency points the right way"),
         Command::Unused => (unused::check(&crates)?, "every declared dependency is named in the sources"),
+        Command::Peers => return peers::install().map(|()| ExitCode::SUCCESS),
     };
     Ok(report(&findings, &crates, clean))
 }

@@ -1,5 +1,6 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
+pub mod events;
 pub mod health;
 pub mod items;
 pub mod jobs;

@@ -1,0 +1,368 @@
+//! Life-cycle events: an append-only audit of what happened to a model, who or what did it, and why.
+//!
+//! An event is written into the catalog, where possible in the same atomic write as the change that it tells of
+//! ([`Manager::commit_noting`]), so that neither is ever found without the other. A model keeps its newest
+//! [`EVENTS_MAX`] events; how many older ones were dropped is part of every answer. A model's events go with the model.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
+
+use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ManagerError;
+use crate::manager::Manager;
+
+/// How many events of one model are kept.
+pub const EVENTS_MAX: u64 = 10_000;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// The model was created.
+    Created,
+    /// A trigger asked for a retraining.
+    Triggered,
+    /// A retrain job was accepted.
+    TrainingStarted,
+    /// A retrain job made no version.
+    TrainingFailed,
+    /// A candidate was not better than the version that serves, and was kept without being activated.
+    GateRefused,
+    /// A candidate was better than the version that serves.
+    GatePassed,
+    /// Another version serves.
+    Activated,
+    /// The version that served before serves again.
+    RolledBack,
+    /// A version was pinned: it is not pruned, or not replaced.
+    Pinned,
+    /// A version is pinned no more.
+    Unpinned,
+    /// A version was removed.
+    Pruned,
+    /// A version that was trained elsewhere was registered.
+    Registered,
+    /// Settings of the model were changed.
+    Configured,
+}
+
+impl EventKind {
+    /// Its name, as JSON has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Triggered => "triggered",
+            Self::TrainingStarted => "training_started",
+            Self::TrainingFailed => "training_failed",
+            Self::GateRefused => "gate_refused",
+            Self::GatePassed => "gate_passed",
+            Self::Activated => "activated",
+            Self::RolledBack => "rolled_back",
+            Self::Pinned => "pinned",
+            Self::Unpinned => "unpinned",
+            Self::Pruned => "pruned",
+            Self::Registered => "registered",
+            Self::Configured => "configured",
+        }
+    }
+}
+
+/// Who or what made it happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Actor {
+    /// Whoever called the API or the command line.
+    Operator,
+    /// A trigger.
+    Trigger,
+    /// The watch after a switch.
+    Watch,
+    /// A retrain job.
+    Job,
+}
+
+/// One life-cycle event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When it happened.
+    pub at: Timestamp,
+    /// To which model.
+    pub model: ModelName,
+    /// What happened.
+    pub kind: EventKind,
+    /// Who or what made it happen.
+    pub by: Actor,
+    /// Why, in words and figures.
+    pub why: String,
+    /// The version that served before.
+    pub before: Option<VersionId>,
+    /// The version that it led to.
+    pub after: Option<VersionId>,
+    /// What else belongs to it: the job, figures, settings.
+    pub details: BTreeMap<String, serde_json::Value>,
+}
+
+impl Event {
+    /// An event of now, without versions or details.
+    pub fn now(model: &ModelName, kind: EventKind, by: Actor, why: impl Into<String>) -> Self {
+        Self {
+            at: SystemTime::now().into(),
+            model: model.clone(),
+            kind,
+            by,
+            why: why.into(),
+            before: None,
+            after: None,
+            details: BTreeMap::new(),
+        }
+    }
+
+    /// The same, having led from one version to another.
+    #[must_use]
+    pub fn between(mut self, before: Option<VersionId>, after: Option<VersionId>) -> Self {
+        self.before = before;
+        self.after = after;
+        self
+    }
+
+    /// The same with one more detail.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+/// An event with its place in its model's audit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NumberedEvent {
+    /// Counts a model's events from 1.
+    pub number: u64,
+    /// The event.
+    pub event: Event,
+}
+
+/// A page of a model's audit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventPage {
+    /// Newest first.
+    pub events: Vec<NumberedEvent>,
+    /// How many older events the model has had that are kept no more.
+    pub dropped: u64,
+    /// Asked `before` this number, the next page begins; `None` on the last page.
+    pub next: Option<u64>,
+}
+
+/// Which of a model's events are in the catalog: those numbered from `first` up to, without, `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    first: u64,
+    end: u64,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { first: 1, end: 1 }
+    }
+}
+
+/// The audits of all models.
+pub(crate) struct Events {
+    storage: Storage,
+    /// By model; held while an event is numbered and written, so that numbers have no gaps.
+    kept: Mutex<HashMap<ModelName, Kept>>,
+}
+
+impl Events {
+    pub(crate) fn open(storage: Storage) -> Result<Self, StorageError> {
+        let mut kept = HashMap::new();
+        for (key, span) in storage.list_catalog::<Kept>(&all_kept_key()?)? {
+            // A key of another form is none of ours.
+            if let Some(Ok(model)) = key.parts().get(1).map(|name| ModelName::new(name.as_str())) {
+                kept.insert(model, span);
+            }
+        }
+        Ok(Self { storage, kept: Mutex::new(kept) })
+    }
+
+    /// Commits a change together with the events that tell of it.
+    fn commit(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), StorageError> {
+        let mut kept = self.kept.lock();
+        let mut spans: HashMap<ModelName, Kept> = HashMap::new();
+        for event in events {
+            let span =
+                spans.entry(event.model.clone()).or_insert_with(|| kept.get(&event.model).copied().unwrap_or_default());
+            batch.put(event_key(&event.model, span.end)?, event)?;
+            span.end += 1;
+            if span.end - span.first > EVENTS_MAX {
+                batch.delete(event_key(&event.model, span.first)?);
+                span.first += 1;
+            }
+        }
+        for (model, span) in &spans {
+            batch.put(kept_key(model)?, span)?;
+        }
+        self.storage.commit_catalog(&batch)?;
+        kept.extend(spans);
+        Ok(())
+    }
+
+    fn page(&self, model: &ModelName, before: Option<u64>, limit: usize) -> Result<EventPage, StorageError> {
+        let kept = self.kept.lock().get(model).copied().unwrap_or_default();
+        let end = before.unwrap_or(kept.end).clamp(kept.first, kept.end);
+        let first = end.saturating_sub(limit as u64).max(kept.first);
+        let mut events = Vec::with_capacity(usize::try_from(end - first).unwrap_or_default());
+        for number in (first..end).rev() {
+            // One that has been dropped since the span was looked up is dropped.
+            if let Some(event) = self.storage.catalog::<Event>(&event_key(model, number)?)? {
+                events.push(NumberedEvent { number, event });
+            }
+        }
+        Ok(EventPage { events, dropped: kept.first - 1, next: (first > kept.first).then_some(first) })
+    }
+
+    /// Adds the removal of a model's audit to the write that deletes the model.
+    pub(crate) fn delete(&self, model: &ModelName, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+        let Some(kept) = self.kept.lock().get(model).copied() else { return Ok(()) };
+        for number in kept.first..kept.end {
+            batch.delete(event_key(model, number)?);
+        }
+        batch.delete(kept_key(model)?);
+        Ok(())
+    }
+
+    /// Forgets a model whose deletion has been written.
+    pub(crate) fn forget(&self, model: &ModelName) {
+        self.kept.lock().remove(model);
+    }
+}
+
+impl Manager {
+    /// Records an event. One that cannot be written is logged: what it tells of has happened all the same.
+    #[expect(clippy::needless_pass_by_value, reason = "callers are done with an event once it is recorded")]
+    pub fn note(&self, event: Event) {
+        if let Err(error) = self.commit_noting(CatalogBatch::new(), std::slice::from_ref(&event)) {
+            tracing::error!(model = %event.model, kind = event.kind.name(), %error, "cannot record an event");
+        }
+    }
+
+    /// Makes all changes of a batch, and records the events that tell of them, in one atomic write.
+    ///
+    /// # Errors
+    /// `Storage`; nothing is changed or recorded then.
+    pub fn commit_noting(&self, batch: CatalogBatch, events: &[Event]) -> Result<(), ManagerError> {
+        self.events.commit(batch, events)?;
+        for event in events {
+            let (model, kind) = (event.model.to_string(), event.kind.name());
+            tracing::info!(%model, kind, why = %event.why, "life-cycle event");
+            metrics::counter!("celeris_model_events_total", "model" => model, "kind" => kind).increment(1);
+        }
+        Ok(())
+    }
+
+    /// Events of a model, newest first: at most `limit`, and only those numbered below `before`.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn events(&self, model: &ModelName, before: Option<u64>, limit: usize) -> Result<EventPage, ManagerError> {
+        self.model(model)?;
+        Ok(self.events.page(model, before, limit)?)
+    }
+}
+
+fn all_kept_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["events"])
+}
+
+fn kept_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["events", model.as_str()])
+}
+
+/// The number is padded so that the catalog's order is theirs.
+fn event_key(model: &ModelName, number: u64) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["event".to_owned(), model.to_string(), format!("{number:020}")])
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use celeris_storage::StorageOptions;
+
+    use super::*;
+
+    fn event(model: &ModelName, why: u64) -> Event {
+        Event::now(model, EventKind::Configured, Actor::Operator, why.to_string())
+    }
+
+    #[test]
+    fn the_newest_events_are_kept_in_order_and_what_was_dropped_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+        let (films, books) = (ModelName::new("films").unwrap(), ModelName::new("books").unwrap());
+        let events = Events::open(storage.clone()).unwrap();
+        let many: Vec<Event> = (1..=EVENTS_MAX + 3).map(|why| event(&films, why)).collect();
+        for part in many.chunks(500) {
+            events.commit(CatalogBatch::new(), part).unwrap();
+        }
+        events.commit(CatalogBatch::new(), &[event(&books, 1)]).unwrap();
+
+        // What a restart finds is what there was.
+        for events in [events, Events::open(storage.clone()).unwrap()] {
+            let page = events.page(&films, None, 2).unwrap();
+            let whys: Vec<&str> = page.events.iter().map(|numbered| numbered.event.why.as_str()).collect();
+            assert_eq!(whys, ["10003", "10002"]);
+            assert_eq!((page.dropped, page.next), (3, Some(10_002)));
+            let mut seen = Vec::new();
+            let mut before = None;
+            loop {
+                let page = events.page(&films, before, 999).unwrap();
+                seen.extend(page.events.iter().map(|numbered| numbered.number));
+                before = page.next;
+                if before.is_none() {
+                    break;
+                }
+            }
+            let expected: Vec<u64> = (4..=EVENTS_MAX + 3).rev().collect();
+            assert_eq!(seen, expected, "every event that is kept, once");
+            assert_eq!(events.page(&books, None, 10).unwrap().events.len(), 1, "each model has its own");
+        }
+
+        let events = Events::open(storage.clone()).unwrap();
+        let mut batch = CatalogBatch::new();
+        events.delete(&films, &mut batch).unwrap();
+        storage.commit_catalog(&batch).unwrap();
+        events.forget(&films);
+        assert_eq!(events.page(&films, None, 10).unwrap(), EventPage { events: vec![], dropped: 0, next: None });
+        assert_eq!(Events::open(storage).unwrap().page(&books, None, 10).unwrap().events.len(), 1);
+    }
+
+    #[test]
+    fn an_event_is_stored_as_existing_catalogs_hold_it() {
+        let event = Event {
+            at: Timestamp(1_700_000_000_000),
+            model: ModelName::new("films").unwrap(),
+            kind: EventKind::RolledBack,
+            by: Actor::Watch,
+            why: "worse".to_owned(),
+            before: Some(VersionId(3)),
+            after: Some(VersionId(2)),
+            details: BTreeMap::from([("rmse".to_owned(), 1.5.into())]),
+        };
+        let text = r#"{"at":1700000000000,"model":"films","kind":"rolled_back","by":"watch","why":"worse","before":3,"after":2,"details":{"rmse":1.5}}"#;
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Event>(text).unwrap(), event);
+        let kinds: Vec<EventKind> = serde_json::from_str(
+            r#"["created","triggered","training_started","training_failed","gate_refused","gate_passed","activated",
+                "rolled_back","pinned","unpinned","pruned","registered","configured"]"#,
+        )
+        .unwrap();
+        for kind in kinds {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("{:?}", kind.name()));
+        }
+    }
+}

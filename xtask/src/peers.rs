@@ -1,0 +1,73 @@
+//! The peers in Python that benches compare with and engines run on, in a virtual environment of their own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// What is installed, each in the version that the figures in `docs/benchmarks.md` were taken with.
+const PINNED: [&str; 8] = [
+    "duckdb==2.0.0",
+    "implicit==0.7.3",
+    "numpy==2.4.6",
+    "pandas==3.1.1",
+    "pyarrow==26.0.1",
+    "pyspark==4.1.4",
+    "scikit-learn==1.9.1",
+    "scipy==1.17.1",
+];
+
+/// These have no wheels; all others must have one, so that nothing is compiled unasked.
+const BUILT_FROM_SOURCE: &str = "pyspark";
+
+/// Lists what an environment was found to hold, so that a second run need not ask pip.
+const RECORD: &str = "celeris-peers.txt";
+
+/// Installs the peers at `$CELERIS_PEERS`, or else `~/.cache/celeris/peers`, unless they are there, and says so.
+///
+/// # Errors
+/// Where there is no Python 3.11 or later, or pip fails; its output says why.
+pub fn install() -> Result<()> {
+    let place = place()?;
+    let python = place.join("bin/python");
+    let record = place.join(RECORD);
+    let wanted = PINNED.join("\n") + "\n";
+    if fs::read_to_string(&record).is_ok_and(|found| found == wanted) && python.exists() {
+        println!("{}: all {} peers are there", place.display(), PINNED.len());
+        return Ok(());
+    }
+    if !python.exists() {
+        println!("making a virtual environment at {}", place.display());
+        let base = std::env::var_os("CELERIS_PYTHON").unwrap_or_else(|| OsString::from("python3"));
+        run(Command::new(&base).args(["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]))
+            .context("the peers need Python 3.11 or later; CELERIS_PYTHON can name one")?;
+        run(Command::new(&base).args(["-m", "venv"]).arg(&place)).context("cannot make a virtual environment")?;
+    }
+    println!("installing {}", PINNED.join(" "));
+    let only_wheels = ["--only-binary", ":all:", "--no-binary", BUILT_FROM_SOURCE];
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(only_wheels).args(PINNED))
+        .context("pip could not install the peers; run the command again once its complaint is settled")?;
+    fs::write(&record, wanted).with_context(|| format!("cannot write {}", record.display()))?;
+    println!("{}: {} peers installed", place.display(), PINNED.len());
+    if !Command::new("java").arg("-version").output().is_ok_and(|java| java.status.success()) {
+        println!("there is no java on the path: Spark needs Java 17 or later, the others do without");
+    }
+    Ok(())
+}
+
+fn place() -> Result<PathBuf> {
+    if let Some(place) = std::env::var_os("CELERIS_PEERS") {
+        return Ok(std::path::absolute(PathBuf::from(place))?);
+    }
+    let home = std::env::var_os("HOME").context("there is no HOME; name a folder with CELERIS_PEERS")?;
+    Ok(Path::new(&home).join(".cache/celeris/peers"))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_owned();
+    let status = command.status().with_context(|| format!("cannot run {}", program.display()))?;
+    ensure!(status.success(), "{} ended with {status}", program.display());
+    Ok(())
+}
