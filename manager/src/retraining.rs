@@ -23,16 +23,41 @@ const STDERR_BYTES_MAX: u64 = 16 << 10;
 /// Every job trains from the same seed: equal data give an equal version.
 const TRAIN_SEED: u64 = 1;
 
+/// What a training begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TrainFrom {
+    /// The factors and settings of the active version, where the trainer can go on from them.
+    #[default]
+    Active,
+    /// Nothing: all settings are chosen anew, and the version knows only of what the log holds now.
+    Nothing,
+}
+
 impl Manager {
-    /// Starts a retrain job and returns at once; the job runs on the current tokio runtime.
+    /// Starts a retrain job that goes on from the active version and returns at once; the job runs on the current tokio
+    /// runtime.
     ///
     /// # Errors
     /// `UnknownModel`, `JobRunning` or `Storage`.
     pub fn retrain(self: &Arc<Self>, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
-        self.retrain_for(Actor::Operator, model, why)
+        self.retrain_from(TrainFrom::Active, model, why)
     }
 
-    pub(crate) fn retrain_for(self: &Arc<Self>, by: Actor, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
+    /// As [`Manager::retrain`], from where the caller says.
+    ///
+    /// # Errors
+    /// As [`Manager::retrain`].
+    pub fn retrain_from(self: &Arc<Self>, from: TrainFrom, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
+        self.retrain_for(Actor::Operator, from, model, why)
+    }
+
+    pub(crate) fn retrain_for(
+        self: &Arc<Self>,
+        by: Actor,
+        from: TrainFrom,
+        model: &ModelName,
+        why: &str,
+    ) -> Result<Job, ManagerError> {
         let record = self.model(model)?;
         let job = self.jobs.begin(model, why, SystemTime::now().into())?;
         let id = job.job.clone();
@@ -43,13 +68,18 @@ impl Manager {
         );
         let manager = Arc::clone(self);
         tokio::spawn(async move {
-            let outcome = manager.run(&record, &id).await;
+            let outcome = manager.run(&record, from, &id).await;
             manager.conclude(&id, outcome);
         });
         Ok(job)
     }
 
-    async fn run(self: &Arc<Self>, record: &ModelRecord, id: &JobId) -> Result<VersionRecord, ManagerError> {
+    async fn run(
+        self: &Arc<Self>,
+        record: &ModelRecord,
+        from: TrainFrom,
+        id: &JobId,
+    ) -> Result<VersionRecord, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
         let written = {
             let (manager, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.clone());
@@ -57,7 +87,9 @@ impl Manager {
                 let progress = |share| manager.jobs.progress(&id, "export", share);
                 progress(0.0);
                 let export = export(&manager.storage, &record.config, &dir, progress)?;
-                write_job(&record, export, &dir)
+                let warm_start =
+                    (from == TrainFrom::Active).then(|| manager.version_dir(&record.config.name, record.active));
+                write_job(&record, export, warm_start, &dir)
             })
             .await?
         };
@@ -140,7 +172,12 @@ struct Written {
     output: PathBuf,
 }
 
-fn write_job(record: &ModelRecord, export: Export, dir: &Path) -> Result<Written, ManagerError> {
+fn write_job(
+    record: &ModelRecord,
+    export: Export,
+    warm_start: Option<PathBuf>,
+    dir: &Path,
+) -> Result<Written, ManagerError> {
     let output = dir.join("version");
     let job = TrainJob {
         model: record.config.name.clone(),
@@ -153,6 +190,7 @@ fn write_job(record: &ModelRecord, export: Export, dir: &Path) -> Result<Written
         observations: export.observations,
         pinned_items: export.pinned_items,
         parent: Some(record.active),
+        warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
         output: output.clone(),
     };

@@ -190,7 +190,10 @@ pub fn gram(rows: &[f32], sums: &mut [f32], stride: usize) {
 pub fn add_weighted(rows: &[f32], vector: &[f32], constants: &[f32], slopes: &[f32], out: &mut [f32]) {
     let stride = vector.len();
     assert!(stride > 0 && stride.is_multiple_of(ROW_MULTIPLE), "rows are padded to whole registers");
-    assert!(rows.len() == slopes.len() * stride && constants.len() == slopes.len(), "a constant and a slope for each row");
+    assert!(
+        rows.len() == slopes.len() * stride && constants.len() == slopes.len(),
+        "a constant and a slope for each row"
+    );
     assert!(out.len() == stride, "vectors of equal length");
     InstructionSet::chosen().add_weighted(rows, vector, constants, slopes, out);
 }

@@ -98,11 +98,12 @@ impl Als {
             let targets = DVector::from_fn(entries.len(), |k, _| root(k) * self.item_target(&entries[k], traits));
             solve_dual(&columns, &targets, &diagonal)
         } else {
-            normal.begin_diagonal(&diagonal);
-            for entry in entries {
-                normal.add(regressors(entry), self.item_target(entry, traits), entry.weight.sqrt());
-            }
-            let (mean, inverse) = normal.solve();
+            let (mean, inverse) = normal.solve_row(|normal| {
+                normal.begin_diagonal(&diagonal);
+                for entry in entries {
+                    normal.add(regressors(entry), self.item_target(entry, traits), entry.weight.sqrt());
+                }
+            });
             (DVector::from_column_slice(mean), inverse.iter().step_by(latent + 2).copied().collect())
         };
         ItemPosterior { mean, variances: variances.iter().map(|v| v * self.noise_variance).collect() }

@@ -195,8 +195,9 @@ impl Als {
                 }
             }
             let bias = known.biases.get(item).zip(known.bias_variances.get(item));
-            let (bias, variance) =
-                bias.map_or((0.0, *bias_variance as f32), |(bias, variance)| ((f64::from(*bias) + mean - self.mean) as f32, *variance));
+            let (bias, variance) = bias.map_or((0.0, *bias_variance as f32), |(bias, variance)| {
+                ((f64::from(*bias) + mean - self.mean) as f32, *variance)
+            });
             (self.biases[item], self.bias_variances[item]) = (bias, variance);
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct Normal {
     matrix: Vec<f64>,
     moment: Vec<f64>,
     solution: Vec<f64>,
+    /// Whether ratings are multiplied out in `f64` at once.
+    exact: bool,
 }
 
 impl Normal {
@@ -36,7 +38,23 @@ impl Normal {
             matrix: vec![0.0; dim * dim],
             moment: vec![0.0; dim],
             solution: vec![0.0; dim],
+            exact: false,
         }
+    }
+
+    /// Solves the row that `fill` begins and adds ratings to: the solution, and the inverse of the matrix, row-major.
+    ///
+    /// Where weights are so large that `f32` loses the prior beside them, the row is filled again and summed up in `f64`.
+    pub(crate) fn solve_row(&mut self, fill: impl Fn(&mut Self)) -> (&[f64], &[f64]) {
+        self.exact = false;
+        fill(self);
+        if !self.solve() {
+            self.exact = true;
+            fill(self);
+            let definite = self.solve();
+            assert!(definite, "a positive definite matrix plus squares is positive definite");
+        }
+        (&self.solution, &self.matrix)
     }
 
     /// Starts a row from the precision `P`, row-major and symmetric, and the moment `q` of its prior.
@@ -64,6 +82,9 @@ impl Normal {
     /// Adds one rating with the given square root of its weight.
     #[expect(clippy::cast_possible_truncation, reason = "regressors and targets are f32 all along")]
     pub(crate) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f32) {
+        if self.exact {
+            return self.add_exactly(regressors, target, f64::from(root));
+        }
         let row = &mut self.block[self.filled * self.stride..][..self.dim + 1];
         for (slot, x) in row.iter_mut().zip(regressors) {
             *slot = root * x;
@@ -72,6 +93,16 @@ impl Normal {
         self.filled += 1;
         if self.filled == BLOCK_RATINGS {
             self.multiply_out();
+        }
+    }
+
+    fn add_exactly(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f64) {
+        let row: Vec<f64> = regressors.map(|x| root * f64::from(x)).collect();
+        for (i, (entries, moment)) in self.matrix.chunks_exact_mut(self.dim).zip(&mut self.moment).enumerate() {
+            for (entry, x) in entries[i..].iter_mut().zip(&row[i..]) {
+                *entry += row[i] * x;
+            }
+            *moment += row[i] * root * target;
         }
     }
 
@@ -91,8 +122,8 @@ impl Normal {
         self.filled = 0;
     }
 
-    /// The solution, and the inverse of the matrix, row-major.
-    pub(crate) fn solve(&mut self) -> (&[f64], &[f64]) {
+    /// Inverts the matrix in its place and writes the solution; `false` where it has lost its definiteness to rounding.
+    fn solve(&mut self) -> bool {
         let dim = self.dim;
         self.multiply_out();
         for i in 1..dim {
@@ -100,12 +131,13 @@ impl Normal {
                 self.matrix[i * dim + j] = self.matrix[j * dim + i];
             }
         }
-        let definite = kernel::invert(&mut self.matrix, dim);
-        assert!(definite, "a positive definite matrix plus squares is positive definite");
+        if !kernel::invert(&mut self.matrix, dim) {
+            return false;
+        }
         for (sum, row) in self.solution.iter_mut().zip(self.matrix.chunks_exact(dim)) {
             *sum = row.iter().zip(&self.moment).map(|(entry, moment)| entry * moment).sum();
         }
-        (&self.solution, &self.matrix)
+        true
     }
 }
 

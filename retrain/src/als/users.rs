@@ -36,14 +36,14 @@ impl Als {
             .map(|(chunk, (weights, variances))| {
                 let mut sums = UserSums::zero(dim);
                 let mut normal = Normal::new(dim);
-                let mut ridge = vec![0.0; this.shape.latent];
                 let rows = weights.chunks_exact_mut(dim).zip(variances.chunks_exact_mut(dim));
                 for (row, (weights, variances)) in rows.enumerate() {
                     let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
                     if !entries.is_empty() {
-                        normal.begin(&population.precision, &population.moment);
-                        this.add_ratings_of_user(entries, &mut normal, &mut ridge);
-                        let (solution, inverse) = normal.solve();
+                        let (solution, inverse) = normal.solve_row(|normal| {
+                            normal.begin(&population.precision, &population.moment);
+                            this.add_ratings_of_user(entries, normal);
+                        });
                         let variance = |entry: &f64| entry * this.noise_variance;
                         write_row(weights, solution.iter().copied());
                         write_row(variances, inverse.iter().step_by(dim + 1).map(variance));
@@ -67,8 +67,8 @@ impl Als {
     }
 
     /// What one user's ratings add to the regression of the user's weights.
-    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal, ridge: &mut [f64]) {
-        ridge.fill(0.0);
+    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal) {
+        let mut ridge = vec![0.0; self.shape.latent];
         for entry in entries {
             let target = f64::from(entry.label) - self.mean - f64::from(self.biases[entry.other as usize]);
             normal.add(self.item_row(entry.other).iter().copied(), target, entry.weight.sqrt());
@@ -77,7 +77,7 @@ impl Als {
                 *sum += charged * f64::from(*variance);
             }
         }
-        normal.add_ridge(ridge);
+        normal.add_ridge(&ridge);
     }
 
     /// `w0` and `S` as the means over users, `S` shrunk towards its start as by an inverse Wishart prior.
