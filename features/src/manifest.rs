@@ -27,10 +27,10 @@ pub struct FileEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmStart {
-    /// The version whose factors it went on from.
+    /// The version that it went on from.
     pub from: VersionId,
     /// The watermark of the first of its ancestors, which was trained from nothing. What the log held there has shaped the
-    /// version, whatever has been erased since.
+    /// version, whatever has been erased since; what versions between them have read has not.
     pub cold_watermark: serde_json::Value,
     /// How many versions in a row have gone on from one another since then, this one included.
     pub refreshes: u32,

@@ -110,11 +110,13 @@ pub struct VersionRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmRecord {
-    /// The version whose factors it went on from.
+    /// The version that it went on from.
     pub from: VersionId,
-    /// The watermark of the first of its ancestors, which was trained from nothing: what the log held from there on has
-    /// shaped the version.
-    pub cold_watermark: Watermark,
+    /// The watermark of the first of its ancestors, which was trained from nothing: what the log held there has shaped the
+    /// version.
+    ///
+    /// `None` where it cannot be read; the version may then know of whatever its own training did not read as erased.
+    pub cold_watermark: Option<Watermark>,
 }
 
 impl VersionRecord {
@@ -123,9 +125,7 @@ impl VersionRecord {
             watermark: serde_json::from_value(manifest.watermark.clone()).ok(),
             warm: manifest.warm.as_ref().map(|warm| WarmRecord {
                 from: warm.from,
-                // Where the beginning cannot be read, the version may know of anything that was ever in the log.
-                cold_watermark: serde_json::from_value(warm.cold_watermark.clone())
-                    .unwrap_or_else(|_| Watermark::start()),
+                cold_watermark: serde_json::from_value(warm.cold_watermark.clone()).ok(),
             }),
             version,
             parent: manifest.parent,

@@ -168,13 +168,14 @@ fn train_from(
 struct Start {
     dir: PathBuf,
     manifest: Manifest,
-    /// The last sequence of every partition that its training has read, where it says so.
+    /// The last sequence of every partition that the training from nothing has read whose factors it holds, where it says
+    /// so.
     seen: Option<Vec<u64>>,
     warm: WarmStart,
 }
 
-/// How many times in a row versions go on from one another before one is trained from nothing: settings are chosen anew
-/// only there, and what has been erased is forgotten by `theta` only there.
+/// How many versions in a row go on from one another before one is trained from nothing: settings are chosen anew only
+/// there, and what the training before has read is forgotten only there.
 pub const REFRESHES_MAX: u32 = 100;
 
 impl Start {
@@ -194,7 +195,7 @@ impl Start {
                 Some(warm) => warm.cold_watermark.clone(),
                 None => manifest.watermark.clone(),
             };
-            let seen = serde_json::from_value(manifest.watermark.clone()).ok();
+            let seen = serde_json::from_value(cold_watermark.clone()).ok();
             let warm = WarmStart { from, cold_watermark, refreshes };
             Ok(Self { dir: dir.to_owned(), manifest, seen, warm })
         };

@@ -24,7 +24,7 @@ use crate::learn::{Learnt, Pinned, Prepared, Recipe, learn};
 use crate::prior_fit::fit_absolute_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Entry, Rating, Ratings, Rows};
-use crate::refresh::{Fresh, refit};
+use crate::refresh::{Fresh, HeldRows, refit};
 use crate::state::Settled;
 use crate::trainer::{Metrics, TrainSettings, Trained};
 use crate::tuning::{PRIOR_SCALES, RATINGS_MIN, SWEEPS_MIN, folds};
@@ -236,15 +236,20 @@ pub(crate) fn refresh_logistic(
     let regularization = settings.regularization.unwrap_or(settled.regularization);
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let base = BaseRate::of(ratings);
-    let refit = refit(&base.working(ratings)?, recipe, state, (fresh.rows, settings.sweeps_max), progress);
-    let losses = match &refit.judged {
+    let held = HeldRows::of(ratings, fresh.rows, settings.seed);
+    let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;
+    // Sweeps fit working responses, so that these say when to stop; what is served is judged in the end.
+    let error = |learnt: &Learnt| {
+        Ok(asked.as_ref().map_or(0.0, |asked| learnt.own_rmse(asked.list(), (f32::NEG_INFINITY, f32::INFINITY))))
+    };
+    let working = base.working(ratings)?;
+    let refit = refit(&working, recipe, state, (held.as_ref(), settings.sweeps_max), error, progress)?;
+    let losses = match refit.judged.zip(held) {
         None => None,
-        Some(judged) => {
-            let learnt = shrunk(judged.learnt.clone(), base, settled.gain);
+        Some((judged, held)) => {
+            let learnt = shrunk(judged, base, settled.gain);
             let prior = fit_absolute_prior(&learnt, settled.prior_scale)?;
-            // The same rows with the labels that were given, not with working responses.
-            let kept = |wanted: bool| Rows::by_user(&ratings.filtered(|row| judged.held_out[row] == wanted));
-            Some(held_out_loss(&learnt, &prior, &kept(false), &kept(true), base))
+            Some(held_out_loss(&learnt, &prior, &Rows::by_user(&held.known), &Rows::by_user(&held.asked), base))
         }
     };
     let tuned = Tuned { gain: settled.gain, scale: settled.prior_scale, losses };

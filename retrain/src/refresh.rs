@@ -1,9 +1,16 @@
 //! Training that goes on from an earlier one.
 //!
-//! A refresh takes over what the earlier training settled on (regularization, the scale of the prior, the noise) and its
-//! factors, and sweeps on over everything there is now until held-out ratings are no longer predicted better. Only ratings
-//! that the earlier training has not seen can be held out: of the others its factors know. Where the caller cannot say
-//! which those are, or they are few, a fixed number of sweeps is taken.
+//! A refresh takes over what an earlier training from nothing settled on (regularization, the scale of the prior, the
+//! noise) and its factors, and sweeps on over everything there is now until held-out ratings are no longer predicted
+//! better. Only ratings that the earlier training has not seen can be held out: of the others its factors know. Where the
+//! caller cannot say which those are, or they are few, a fixed number of sweeps is taken.
+//!
+//! Every refresh goes on from the factors of the training from nothing, not from those of the refresh before, which are
+//! not kept. One reason is that sweeps beyond the first dozens make the served posteriors worse, though the trainer's own
+//! weights go on improving: these know how unsure each item's features are, and the posteriors do not (on
+//! ml-latest-small, 36 sweeps more raise the served RMSE from 0.837 to 0.844). Twenty refreshes one upon the other would
+//! take as many. The other is that a version then knows only of what two trainings have read, and not of what any refresh
+//! between them has.
 //!
 //! What a refresh does not do: choose settings. When the data have changed as a whole, a training from nothing does; a
 //! refresh of much more data than its start was trained on is refused for that reason.
@@ -22,10 +29,10 @@ use crate::logistic::refresh_logistic;
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::Ratings;
-use crate::served::HeldOut;
+use crate::served::{Errors, HeldOut};
 use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{TrainSettings, Trained, check, finish};
-use crate::tuning::{HeldOutFigures, Tuned, held_out_square};
+use crate::tuning::{HeldOutFigures, Tuned};
 
 /// One fresh rating in so many is held out, from [`HELD_OUT_MIN`] on and up to [`HELD_OUT_MAX`].
 const HELD_OUT_SHARE: usize = 10;
@@ -36,22 +43,22 @@ const HELD_OUT_MAX: usize = 20_000;
 /// trainer's own estimate has changed.
 const NOISE_ENOUGH: usize = 2000;
 
-/// Sweeps where nothing is held out, and before the held-out error is asked whether to go on.
+/// Sweeps where nothing is held out. On ml-latest-small with 70 % more ratings, one to three sweeps serve alike.
 const SWEEPS_UNJUDGED: usize = 3;
-const SWEEPS_MIN: usize = 2;
 
-/// A sweep that lowers the held-out squared error by less than this share is the last but one.
+/// A sweep that lowers the held-out error by less than this share is the last but one.
 const IMPROVEMENT_MIN: f64 = 1e-3;
 
 /// With more ratings than this times those of the earlier training, its settings say little.
-const GROWTH_MAX: f64 = 1.5;
+const GROWTH_MAX: f64 = 2.0;
 
 /// An earlier training, and what is new since.
 #[derive(Debug, Clone, Copy)]
 pub struct Parent<'a> {
     /// What it left; items are numbered as in the ratings, and those beyond its own are new.
     pub state: &'a TrainerState,
-    /// For every rating whether the earlier training has not seen it; `None` where that is not known.
+    /// For every rating whether the earlier training from nothing, whose factors the state holds, has not seen it; `None`
+    /// where that is not known.
     pub fresh: Option<&'a [bool]>,
 }
 
@@ -101,7 +108,7 @@ pub fn refresh(
     }
     let settled = &parent.state.settled;
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
-    pool.install(|| match &parent.state.known {
+    let trained = pool.install(|| match &parent.state.known {
         Known::Implicit(factors) => refresh_implicit(ratings, settings, pinned, (settled, factors), progress),
         Known::Als(state) => {
             let fresh = Fresh { settled, state, rows: parent.fresh };
@@ -110,7 +117,8 @@ pub fn refresh(
                 _ => refresh_squared(ratings, settings, pinned, fresh, progress),
             }
         }
-    })
+    })?;
+    Ok(Trained { state: parent.state.for_items(ratings.items()), ..trained })
 }
 
 fn refresh_squared(
@@ -123,45 +131,61 @@ fn refresh_squared(
     let settled = fresh.settled;
     let regularization = settings.regularization.unwrap_or(settled.regularization);
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
-    let refit = refit(ratings, recipe, fresh.state, (fresh.rows, settings.sweeps_max), progress);
+    let held = HeldRows::of(ratings, fresh.rows, settings.seed);
+    let served = held.as_ref().map(|held| HeldOut::new(&held.known, &held.asked));
+    let judge = |learnt: &Learnt| -> Result<Option<Errors>, RetrainError> {
+        let prior = fit_prior(learnt, settled.prior_scale, learnt.noise_variance)?;
+        Ok(served.as_ref().map(|served| served.errors(learnt, &prior)).transpose()?)
+    };
+    let error = |learnt: &Learnt| Ok(judge(learnt)?.map_or(0.0, |errors| errors.rmse()));
+    let refit = refit(ratings, recipe, fresh.state, (held.as_ref(), settings.sweeps_max), error, progress)?;
     let changed = refit.learnt.noise_variance / fresh.state.population.noise_variance;
-    let mut held_out = HeldOutFigures { rmse: None, noise_variance: settled.noise_variance * changed };
-    if let Some(judged) = &refit.judged {
-        let kept = |wanted: bool| ratings.filtered(|row| judged.held_out[row] == wanted);
-        let asked = kept(true);
-        let prior = fit_prior(&judged.learnt, settled.prior_scale, judged.learnt.noise_variance)?;
-        let errors = HeldOut::new(&kept(false), &asked).errors(&judged.learnt, &prior)?;
-        held_out.rmse = Some(errors.rmse());
-        if asked.list().len() >= NOISE_ENOUGH {
-            held_out.noise_variance = errors.noise_variance();
+    let mut figures = HeldOutFigures { rmse: None, noise_variance: settled.noise_variance * changed };
+    let errors = refit.judged.as_ref().map(judge).transpose()?.flatten();
+    if let (Some(errors), Some(held)) = (errors, &held) {
+        figures.rmse = Some(errors.rmse());
+        if held.asked.list().len() >= NOISE_ENOUGH {
+            figures.noise_variance = errors.noise_variance();
         }
     }
     let Settled { prior_scale, .. } = *settled;
-    finish(ratings, refit.learnt, Tuned { regularization, sweeps: refit.sweeps, prior_scale, held_out: Some(held_out) })
+    finish(ratings, refit.learnt, Tuned { regularization, sweeps: refit.sweeps, prior_scale, held_out: Some(figures) })
 }
 
-/// A fit to everything, and what it can be judged by.
+/// Ratings that are held out of a refresh until its last sweep.
+pub(crate) struct HeldRows {
+    /// For every rating whether it is held out.
+    pub(crate) rows: Vec<bool>,
+    pub(crate) known: Ratings,
+    pub(crate) asked: Ratings,
+}
+
+impl HeldRows {
+    /// A share of the fresh ratings; `None` where those are not known or too few.
+    pub(crate) fn of(ratings: &Ratings, fresh: Option<&[bool]>, seed: u64) -> Option<Self> {
+        let rows = hold_out(fresh?, seed)?;
+        let (known, asked) = (ratings.filtered(|row| !rows[row]), ratings.filtered(|row| rows[row]));
+        Some(Self { rows, known, asked })
+    }
+}
+
+/// A fit to everything, and the same fit before it saw what was held out.
 pub(crate) struct Refit {
     pub(crate) learnt: Learnt,
     pub(crate) sweeps: usize,
-    pub(crate) judged: Option<Judged>,
+    pub(crate) judged: Option<Learnt>,
 }
 
-/// The same fit before it saw what was held out.
-pub(crate) struct Judged {
-    pub(crate) learnt: Learnt,
-    /// For every rating whether it was held out.
-    pub(crate) held_out: Vec<bool>,
-}
-
-/// Sweeps on from `state`: over what is not held out until that no longer helps, then once over everything.
+/// Sweeps on from `state`: over what is not held out until `error`, that of what is held out, no longer falls; then once
+/// over everything. The caller guarantees that `held` is of the same rows as `ratings`, whatever its labels.
 pub(crate) fn refit(
     ratings: &Ratings,
     recipe: Recipe,
     state: &AlsState,
-    (fresh, sweeps_max): (Option<&[bool]>, usize),
+    (held, sweeps_max): (Option<&HeldRows>, usize),
+    error: impl Fn(&Learnt) -> Result<f64, RetrainError>,
     progress: &dyn Progress,
-) -> Refit {
+) -> Result<Refit, RetrainError> {
     let prepared = Prepared::of(ratings, recipe.dim);
     let mut als = prepared.begin(ratings, recipe);
     als.resume(state);
@@ -169,34 +193,32 @@ pub(crate) fn refit(
         let fraction = (sweep as f32 / of as f32).min(1.0);
         progress.report(Step { phase: Phase::Training, fraction });
     };
-    let Some(held_out) = fresh.and_then(|fresh| hold_out(fresh, recipe.seed)) else {
+    let Some(held) = held else {
         let sweeps = SWEEPS_UNJUDGED.min(sweeps_max);
         for sweep in 1..=sweeps {
             als.sweep();
             report(sweep, sweeps);
         }
-        return Refit { learnt: prepared.finish(ratings, recipe, als), sweeps, judged: None };
+        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als), sweeps, judged: None });
     };
-    let (known, asked) = (ratings.filtered(|row| !held_out[row]), ratings.filtered(|row| held_out[row]));
+    let known = ratings.filtered(|row| !held.rows[row]);
     als.learn_from(&Grouped::of(&known));
     let (mut sweeps, mut last) = (0, f64::INFINITY);
-    loop {
+    let judged = loop {
         als.sweep();
         sweeps += 1;
         report(sweeps, sweeps_max + 1);
-        let error = held_out_square(&als, asked.list());
-        let settled = sweeps >= SWEEPS_MIN && error > last * (1.0 - IMPROVEMENT_MIN);
-        last = error;
-        if settled || sweeps >= sweeps_max {
-            break;
+        let learnt = prepared.finish(&known, recipe, als.clone());
+        let now = error(&learnt)?;
+        if now > last * (1.0 - IMPROVEMENT_MIN) || sweeps >= sweeps_max {
+            break learnt;
         }
-    }
-    let judged = Judged { learnt: prepared.finish(&known, recipe, als.clone()), held_out };
+        last = now;
+    };
     als.learn_from(&prepared.grouped);
     als.sweep();
-    sweeps += 1;
     report(1, 1);
-    Refit { learnt: prepared.finish(ratings, recipe, als), sweeps, judged: Some(judged) }
+    Ok(Refit { learnt: prepared.finish(ratings, recipe, als), sweeps: sweeps + 1, judged: Some(judged) })
 }
 
 /// Which ratings are held out: a share of the fresh ones; `None` where those are too few.

@@ -7,7 +7,7 @@
 //!
 //! The version's own `item_features.parquet` does not do for this: features there are standardised, and stand in for
 //! what a caller gave. Without these files a version serves as well as with them; only the next training begins from
-//! nothing. Lists are missing where a model has no latent factors, and everything but factors where feedback is implicit.
+//! nothing. A version that has gone on from another holds what that one held: see [`crate::refresh`]. Lists are missing where a model has no latent factors, and everything but factors where feedback is implicit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -82,6 +82,29 @@ impl Settled {
 }
 
 impl TrainerState {
+    /// The same for so many items, of which those beyond its own are unknown.
+    #[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
+    pub(crate) fn for_items(&self, items: usize) -> Self {
+        let latent = self.settled.latent();
+        let known = match &self.known {
+            Known::Als(state) if state.biases.len() < items => {
+                let mut state = AlsState::clone(state);
+                state.factors.resize(items * latent, 0.0);
+                state.factor_variances.resize(items * latent, 1.0);
+                state.biases.resize(items, 0.0);
+                state.bias_variances.resize(items, state.population.bias_variance as f32);
+                Known::Als(Arc::new(state))
+            }
+            Known::Implicit(factors) if factors.len() < items * latent => {
+                let mut factors = factors.clone();
+                factors.resize(items * latent, 0.0);
+                Known::Implicit(factors)
+            }
+            whole => whole.clone(),
+        };
+        Self { settled: self.settled.clone(), known }
+    }
+
     /// The files' contents; `items` names the rows.
     pub(crate) fn files(&self, items: &[ItemId]) -> (Vec<u8>, Vec<RecordBatch>) {
         let population = match &self.known {

@@ -185,8 +185,7 @@ fn learn_until_worse(
     (learnt, sweeps)
 }
 
-/// The weighted squared error of a fit's own weights on ratings that it has not seen.
-pub(crate) fn held_out_square(als: &Als, asked: &[Rating]) -> f64 {
+fn held_out_square(als: &Als, asked: &[Rating]) -> f64 {
     let square = |r: &Rating| f64::from(r.weight) * (f64::from(r.label) - als.score(r.user, r.item)).powi(2);
     asked.iter().map(square).sum()
 }

@@ -6,7 +6,7 @@
 //!
 //! The second experiment has a fourth, *refreshed*: what was told after the first training arrives as a stream, at random
 //! over users, and whenever a twentieth of it has come a training goes on from the version before
-//! ([`celeris_retrain::refresh`]). No training follows the last twentieth, which is learnt online.
+//! (`celeris_retrain::refresh`). No training follows the last twentieth, which is learnt online.
 
 use std::fmt;
 use std::time::Instant;
@@ -284,7 +284,7 @@ fn refreshed(
     for part in 1..REFRESH_PARTS {
         ratings.extend(&stream[until(part - 1)..until(part)]);
         let started = Instant::now();
-        version = numbered.refresh(&version, &ratings, first + until(part - 1), settings)?;
+        version = numbered.refresh(&version, &ratings, first, settings)?;
         took(started.elapsed().as_secs_f64());
     }
     Ok(version)
