@@ -15,6 +15,9 @@ pub mod table;
 pub mod version_dir;
 
 pub use error::FeaturesError;
-pub use manifest::{FileEntry, Manifest};
+pub use manifest::{FileEntry, Manifest, WarmStart};
 pub use table::{ColdItem, ItemFeatures, Theta};
-pub use version_dir::{LoadedVersion, UserWeights, VersionContents, read_version, write_version};
+pub use version_dir::{
+    LoadedVersion, TrainerPart, UserWeights, VersionContents, checked_file, read_manifest, read_version,
+    write_trained_version, write_version,
+};

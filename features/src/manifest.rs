@@ -23,6 +23,19 @@ pub struct FileEntry {
     pub sha256: String,
 }
 
+/// Where a version began that was not trained from nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmStart {
+    /// The version that it went on from.
+    pub from: VersionId,
+    /// The watermark of the first of its ancestors, which was trained from nothing. What the log held there has shaped the
+    /// version, whatever has been erased since; what versions between them have read has not.
+    pub cold_watermark: serde_json::Value,
+    /// How many versions in a row have gone on from one another since then, this one included.
+    pub refreshes: u32,
+}
+
 /// What a version directory holds, checked before anything in it is believed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +58,9 @@ pub struct Manifest {
     pub parent: Option<VersionId>,
     /// Up to where in the log it was trained, as the one who ordered the training wrote it.
     pub watermark: serde_json::Value,
+    /// Where its training began; absent where it began from nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmStart>,
     /// When it was finished.
     pub created: Timestamp,
     /// What the trainer measured.

@@ -5,6 +5,7 @@
 //! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
 //! | `prior.parquet` | one row a dimension: `mean: double, precision: list<double>` (a row of `Lambda`), `cold_feature: float` |
 //! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>`, the trainer's own |
+//! | any other | optional: what the trainer wants to find again when it trains the next version |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
 //!
 //! Why it is so: `docs/rfcs/001-version-directory.md`.
@@ -12,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array, Float64Array, Float64Builder, ListBuilder, RecordBatch, StringArray};
@@ -22,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use crate::columns::{ParquetFile, ParquetOut, vector_column};
 use crate::error::FeaturesError;
-use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest};
+use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest, WarmStart};
 use crate::table::{ColdItem, Theta, check_features};
 
 /// The table of item features.
@@ -80,11 +81,34 @@ pub struct LoadedVersion {
     pub prior: Prior,
 }
 
+/// What a trainer leaves in a version directory for its own use.
+#[derive(Debug, Default)]
+pub struct TrainerPart<'a> {
+    /// Where the training began; `None` where it began from nothing.
+    pub warm: Option<WarmStart>,
+    /// Tables by file name, each with at least one batch, and all batches of one schema.
+    pub tables: Vec<(&'a str, Vec<RecordBatch>)>,
+    /// Other files by name.
+    pub texts: Vec<(&'a str, Vec<u8>)>,
+}
+
 /// Writes a version into `dir`, which is created and must not hold a version yet; the manifest is written last.
 ///
 /// # Errors
 /// [`FeaturesError`]; without a manifest, what was written is no version.
 pub fn write_version(dir: &Path, contents: &VersionContents) -> Result<Manifest, FeaturesError> {
+    write_trained_version(dir, contents, TrainerPart::default())
+}
+
+/// As [`write_version`], with what the trainer leaves for its own use.
+///
+/// # Errors
+/// As [`write_version`].
+pub fn write_trained_version(
+    dir: &Path,
+    contents: &VersionContents,
+    part: TrainerPart,
+) -> Result<Manifest, FeaturesError> {
     fs::create_dir_all(dir).map_err(|source| FeaturesError::Io { path: dir.to_owned(), source })?;
     let manifest_path = dir.join(MANIFEST_FILE);
     if manifest_path.exists() {
@@ -97,6 +121,17 @@ pub fn write_version(dir: &Path, contents: &VersionContents) -> Result<Manifest,
     if let Some(user_weights) = contents.user_weights {
         files.insert(USER_WEIGHTS_FILE.to_owned(), write_user_weights(dir, user_weights, contents.theta.dim())?);
     }
+    for (name, batches) in part.tables {
+        if let Some(first) = batches.first() {
+            let empty = first.slice(0, 0);
+            files.insert(name.to_owned(), write_table(&dir.join(name), &empty, batches.into_iter())?);
+        }
+    }
+    for (name, bytes) in part.texts {
+        write_durably(dir, name, &bytes).map_err(|source| FeaturesError::Io { path: dir.join(name), source })?;
+        let entry = FileEntry { rows: None, schema: Vec::new(), sha256: sha256_of(&dir.join(name))? };
+        files.insert(name.to_owned(), entry);
+    }
     let manifest = Manifest {
         format: MANIFEST_FORMAT,
         model: contents.model.clone(),
@@ -107,6 +142,7 @@ pub fn write_version(dir: &Path, contents: &VersionContents) -> Result<Manifest,
         algorithm: contents.algorithm.clone(),
         parent: contents.parent,
         watermark: contents.watermark.clone(),
+        warm: part.warm,
         created: contents.created,
         metrics: contents.metrics.clone(),
         files,
@@ -225,19 +261,36 @@ pub fn sha256_of(path: &Path) -> Result<String, FeaturesError> {
 pub fn read_version(dir: &Path) -> Result<LoadedVersion, FeaturesError> {
     let manifest = read_manifest(dir)?;
     for (name, entry) in &manifest.files {
-        let path = dir.join(name);
-        let found = sha256_of(&path)?;
-        if found != entry.sha256 {
-            let expected = entry.sha256.clone();
-            return Err(FeaturesError::Mismatch { path, what: "the SHA-256", expected, found });
-        }
+        check_sha256(dir, name, entry)?;
     }
     let (prior, cold_features) = read_prior(dir, &manifest)?;
     let theta = read_theta(dir, &manifest, cold_features)?;
     Ok(LoadedVersion { manifest, theta, prior })
 }
 
-fn read_manifest(dir: &Path) -> Result<Manifest, FeaturesError> {
+fn check_sha256(dir: &Path, name: &str, entry: &FileEntry) -> Result<PathBuf, FeaturesError> {
+    let path = dir.join(name);
+    let found = sha256_of(&path)?;
+    if found == entry.sha256 {
+        return Ok(path);
+    }
+    Err(FeaturesError::Mismatch { path, what: "the SHA-256", expected: entry.sha256.clone(), found })
+}
+
+/// The path of one file of a version directory, once its bytes are found to be those that were written; `None` where the
+/// version has no such file.
+///
+/// # Errors
+/// [`FeaturesError::Io`] or [`FeaturesError::Mismatch`].
+pub fn checked_file(dir: &Path, manifest: &Manifest, name: &str) -> Result<Option<PathBuf>, FeaturesError> {
+    manifest.files.get(name).map(|entry| check_sha256(dir, name, entry)).transpose()
+}
+
+/// Reads the manifest of a version directory and checks that it is one that this program reads.
+///
+/// # Errors
+/// [`FeaturesError::Manifest`] or [`FeaturesError::Io`].
+pub fn read_manifest(dir: &Path) -> Result<Manifest, FeaturesError> {
     let path = dir.join(MANIFEST_FILE);
     let text = match fs::read(&path) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => {

@@ -2,14 +2,16 @@
 //!
 //! A user's state forgets at once, but a version's shared parameters were trained on what the log held then. A version
 //! knows of an erased user if its training read the log from behind the user's first event, and before the erasure. A
-//! later training reads what the log holds by then, in which the user never was, so its version does not know of them.
+//! later training from nothing reads what the log holds by then, in which the user never was, so its version does not know
+//! of them. A training that goes on from an earlier version takes over the factors of the last training from nothing
+//! before it (`celeris_retrain::refresh`), and its version knows of everyone of whom either of the two does.
 
 use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
 use celeris_storage::{Erasure, Watermark};
 
 use crate::error::ManagerError;
 use crate::manager::Manager;
-use crate::records::VersionRecord;
+use crate::records::{VersionRecord, WarmRecord};
 
 /// One erasure of a stream's log: what the user had said lay from `first` up to `at`, where it was erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,13 @@ pub fn knows_of(watermark: &Watermark, erased: ErasedSpan) -> bool {
 #[must_use]
 pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     let Some(watermark) = &version.watermark else { return 0 };
-    erasures.iter().filter(|erased| knows_of(watermark, **erased)).count()
+    let began_with = |erased: ErasedSpan| match &version.warm {
+        None => false,
+        // What cannot be read may have been anywhere.
+        Some(WarmRecord { cold_watermark: None, .. }) => true,
+        Some(WarmRecord { cold_watermark: Some(cold), .. }) => knows_of(cold, erased),
+    };
+    erasures.iter().filter(|erased| knows_of(watermark, **erased) || began_with(**erased)).count()
 }
 
 impl Manager {
@@ -91,5 +99,31 @@ mod tests {
         for (read_up_to, knows) in [(0, false), (9, false), (10, true), (19, true), (20, false), (50, false)] {
             assert_eq!(knows_of(&watermark(read_up_to), erased), knows, "trained up to {read_up_to}");
         }
+    }
+
+    #[test]
+    fn a_version_knows_whom_the_training_that_it_went_on_from_knew() {
+        let partition = Partition::from_index(3).unwrap();
+        let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
+        // From nothing up to the first number, then on up to the second.
+        let cases = [(15, 16, 1), (15, 50, 1), (5, 15, 1), (5, 9, 0), (5, 50, 0), (20, 50, 0)];
+        for (cold, read, knows) in cases {
+            let warm = WarmRecord { from: VersionId(1), cold_watermark: Some(watermark(cold)) };
+            let mut version = version(watermark(read));
+            version.warm = Some(warm);
+            assert_eq!(erased_users(&version, &[erased]), knows, "from nothing up to {cold}, then on up to {read}");
+            version.warm = Some(WarmRecord { from: VersionId(1), cold_watermark: None });
+            assert_eq!(erased_users(&version, &[erased]), 1, "nobody knows where it began");
+        }
+    }
+
+    fn version(watermark: Watermark) -> VersionRecord {
+        let of = |watermark: &Watermark| {
+            serde_json::json!({
+                "version": 2, "parent": 1, "algorithm": "als", "created": 0, "dim": 2, "items": 0, "label_range": null,
+                "metrics": {}, "watermark": watermark,
+            })
+        };
+        serde_json::from_value(of(&watermark)).unwrap()
     }
 }

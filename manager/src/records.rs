@@ -122,12 +122,32 @@ pub struct VersionRecord {
     pub metrics: BTreeMap<String, f64>,
     /// Up to where it was trained on the log; `None` for one that was not.
     pub watermark: Option<Watermark>,
+    /// Where its training began; `None` where it began from nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmRecord>,
+}
+
+/// Where a version began that was not trained from nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmRecord {
+    /// The version that it went on from.
+    pub from: VersionId,
+    /// The watermark of the first of its ancestors, which was trained from nothing: what the log held there has shaped the
+    /// version.
+    ///
+    /// `None` where it cannot be read; the version may then know of whatever its own training did not read as erased.
+    pub cold_watermark: Option<Watermark>,
 }
 
 impl VersionRecord {
     pub(crate) fn new(version: VersionId, items: usize, manifest: &Manifest) -> Self {
         Self {
             watermark: serde_json::from_value(manifest.watermark.clone()).ok(),
+            warm: manifest.warm.as_ref().map(|warm| WarmRecord {
+                from: warm.from,
+                cold_watermark: serde_json::from_value(warm.cold_watermark.clone()).ok(),
+            }),
             version,
             parent: manifest.parent,
             algorithm: manifest.algorithm.clone(),

@@ -12,32 +12,52 @@ use crate::manager::{Manager, remove_dir};
 use crate::records::{ModelRecord, VersionRecord};
 use crate::training::{Engine, blocking};
 
+/// What a training begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TrainFrom {
+    /// The factors and settings of the active version, where the trainer can go on from them.
+    #[default]
+    Active,
+    /// Nothing: all settings are chosen anew, and the version knows only of what the log holds now.
+    Nothing,
+}
+
+/// How a training differs from what the model's settings say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TrainRequest {
+    /// Another engine than the model's own.
+    pub engine: Option<Engine>,
+    /// What it begins with.
+    pub from: TrainFrom,
+}
+
+/// A training as it will be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TrainPlan {
+    pub(crate) engine: Engine,
+    pub(crate) from: TrainFrom,
+}
+
 impl Manager {
     /// Starts a retrain job and returns at once; the job runs on the current tokio runtime.
     ///
     /// # Errors
-    /// `UnknownModel`, `JobRunning` or `Storage`.
-    pub fn retrain(self: &Arc<Self>, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
-        self.retrain_for(Actor::Operator, model, why)
+    /// `UnknownModel`, `JobRunning`, `TrainerSetting` where the model's settings or the node's do not allow the engine,
+    /// or `Storage`.
+    pub fn retrain(self: &Arc<Self>, model: &ModelName, request: TrainRequest, why: &str) -> Result<Job, ManagerError> {
+        self.retrain_for(Actor::Operator, request, model, why)
     }
 
-    pub(crate) fn retrain_for(self: &Arc<Self>, by: Actor, model: &ModelName, why: &str) -> Result<Job, ManagerError> {
-        let engine = self.model(model)?.config.trainer.engine;
-        self.retrain_by(by, engine, model, why)
-    }
-
-    /// As [`Manager::retrain`], with another engine than the model's own.
-    ///
-    /// # Errors
-    /// The same, and `TrainerSetting` where the model's settings or the node's do not allow the engine.
-    pub fn retrain_by(
+    pub(crate) fn retrain_for(
         self: &Arc<Self>,
         by: Actor,
-        engine: Engine,
+        request: TrainRequest,
         model: &ModelName,
         why: &str,
     ) -> Result<Job, ManagerError> {
         let record = self.model(model)?;
+        let engine = request.engine.unwrap_or(record.config.trainer.engine);
+        let plan = TrainPlan { engine, from: request.from };
         record.config.trainer.check(engine, &self.options.allowed)?;
         let job = self.jobs.begin(model, engine, why, SystemTime::now().into())?;
         let id = job.job.clone();
@@ -49,7 +69,7 @@ impl Manager {
         );
         let manager = Arc::clone(self);
         tokio::spawn(async move {
-            let outcome = manager.run(&record, engine, &id).await;
+            let outcome = manager.run(&record, plan, &id).await;
             manager.conclude(&id, outcome);
         });
         Ok(job)
@@ -58,11 +78,11 @@ impl Manager {
     async fn run(
         self: &Arc<Self>,
         record: &ModelRecord,
-        engine: Engine,
+        plan: TrainPlan,
         id: &JobId,
     ) -> Result<VersionRecord, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
-        let finished = self.make_version(record, engine, id, &dir).await?;
+        let finished = self.make_version(record, plan, id, &dir).await?;
         self.jobs.progress(id, "activate", 0.0);
         let (manager, model) = (Arc::clone(self), record.config.name.clone());
         blocking(move || {

@@ -17,6 +17,7 @@ use crate::jobs::Job;
 use crate::manager::Manager;
 use crate::quality::{Baseline, DriftSettings, MeanLoss, Metric, Rise, WINDOW, WINDOW_MAX};
 use crate::records::{ModelConfig, ModelRecord, model_key};
+use crate::retraining::TrainRequest;
 
 /// Seconds of a year: the longest that a trigger may wait.
 const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
@@ -289,7 +290,7 @@ impl Manager {
         self.note(event);
         metrics::counter!("celeris_triggers_total", "model" => model.to_string(), "trigger" => reason.trigger)
             .increment(1);
-        match self.retrain_for(Actor::Trigger, model, &reason.why) {
+        match self.retrain_for(Actor::Trigger, TrainRequest::default(), model, &reason.why) {
             // Somebody was quicker; what triggered is looked at again when that job has ended.
             Err(ManagerError::JobRunning { .. }) => Ok(()),
             other => other.map(|_job| ()),

@@ -87,6 +87,12 @@ pub enum RetrainError {
         /// The engine.
         engine: String,
     },
+    /// There is an earlier training, but none that this one can go on from.
+    #[error("cannot go on from the earlier training: {reason}; train from nothing instead")]
+    WarmStart {
+        /// What does not fit.
+        reason: String,
+    },
     /// An input file cannot be read, or the version cannot be written; the message names file, row and column.
     #[error(transparent)]
     Files(#[from] celeris_features::FeaturesError),

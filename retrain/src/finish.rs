@@ -16,12 +16,12 @@ use celeris_features::ColdItem;
 use celeris_model::{ItemId, Loss, ModelError, Prior, UserId};
 use rayon::ThreadPoolBuilder;
 
-use crate::als::Shape;
+use crate::als::{Grouped, Shape};
 use crate::engine_output::{EngineOutput, EnginePrior, Width, read_engine_output};
 use crate::error::RetrainError;
 use crate::implicit::{Given, ImplicitFit, fit_users, taken};
 use crate::input::{HeldOutInput, TrainingInput};
-use crate::learn::{Learnt, rated_items, refit};
+use crate::learn::{Learnt, fit_weights, rated_items};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ranking::{Ranks, judge};
@@ -114,7 +114,7 @@ fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> R
     let brought: HashSet<&ItemId> = output.items.iter().collect();
     let rated = rated_items(&input.ratings);
     let wanted = rated.iter().filter(|rated| **rated).count();
-    let found = input.items.iter().zip(&rated).filter(|(item, rated)| **rated && brought.contains(item)).count();
+    let found = input.item_ids().iter().zip(&rated).filter(|(item, rated)| **rated && brought.contains(item)).count();
     if (found as f64) >= COVERAGE_MIN * wanted as f64 {
         return Ok(());
     }
@@ -153,7 +153,7 @@ fn observed(
     held_out: Option<HeldOutInput>,
     output: &EngineOutput,
 ) -> Result<Observed, RetrainError> {
-    let (mut users, mut items) = (Index::of(input.users), Index::of(input.items));
+    let (mut users, mut items) = (Index::of(input.users), Index::of(input.items.into_ids()));
     for item in &output.items {
         items.place(item);
     }
@@ -209,7 +209,8 @@ fn table(observed: &Observed, output: &EngineOutput, dim: usize) -> Table {
 fn finish_squared(observed: &Observed, table: &Table, settings: &TrainSettings) -> Result<Trained, RetrainError> {
     let shape = Shape { latent: settings.dim - 1, traits: 0 };
     let fitted = |ratings: &Ratings| {
-        let mut learnt = refit(ratings, &table.features, table.cold_features.clone());
+        let grouped = Grouped::of(ratings);
+        let mut learnt = fit_weights(ratings, &grouped, &table.features, table.cold_features.clone());
         // To the prior they are factors, however they were found.
         learnt.shape = shape;
         learnt
@@ -235,6 +236,7 @@ fn finish_squared(observed: &Observed, table: &Table, settings: &TrainSettings) 
         cold_item: ColdItem { offset: learnt.cold_offset, features: learnt.cold_features },
         label_range,
         metrics,
+        state: None,
     })
 }
 
@@ -292,6 +294,7 @@ fn finish_implicit(observed: &Observed, table: &Table, settings: &TrainSettings)
         cold_item: fit.cold_item,
         label_range: observed.all.label_range(),
         metrics,
+        state: None,
     })
 }
 
@@ -344,6 +347,7 @@ fn take_whole(
         cold_item,
         label_range: observed.all.label_range(),
         metrics: metrics(observed, settings, &own.prior),
+        state: None,
     })
 }
 

@@ -19,13 +19,14 @@
 use std::collections::HashMap;
 
 use celeris_features::ColdItem;
-use celeris_model::Prior;
-use nalgebra::{DMatrix, SymmetricEigen};
+use celeris_model::{Prior, kernel};
+use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use crate::als::{Normal, write_row};
+use crate::als::write_row;
+use crate::conjugate::{Pair, Shared, Solver};
 use crate::error::RetrainError;
 use crate::learn::Pinned;
 use crate::prior_fit::CONDITION_TARGET;
@@ -37,18 +38,34 @@ const CHUNK_ROWS: usize = 64;
 /// Rows whose products are added together; fixed, so that sums do not depend on the threads.
 const GRAM_ROWS: usize = 4096;
 
+/// Rows multiplied out in `f32` before they are added in `f64`.
+const GRAM_BLOCK: usize = 256;
+
 /// The spread of the factors that a fit starts from: small beside the preferences.
 const START_SPREAD: f32 = 0.1;
 
 /// Factors smaller than this carry nothing and are not blown up.
 const RMS_MIN: f64 = 1e-9;
 
+/// Steps of conjugate gradients a row and sweep, from the row of the sweep before. With two or three steps sweeps
+/// converge as with exact solves (Takács et al. 2011, section 5).
+const STEPS: usize = 3;
+
+/// Steps from nothing, in the first sweep of users and after the last.
+const STEPS_FROM_NOTHING: usize = 10;
+
+/// Rounds of refinement in `f64` that the users' final rows take, each of at most [`STEPS_EXACT`] steps: every round
+/// leaves a thousandth of the error or less where the condition is within its bound.
+const REFINEMENTS: usize = 4;
+const STEPS_EXACT: usize = 64;
+
 /// The pairs that were taken, each once.
 ///
 /// A pair that was observed several times is one preference, held with the confidence of all of them; labels of 0 and
 /// below say nothing beyond what is assumed of every pair.
 pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
-    let mut places: HashMap<(u32, u32), usize> = HashMap::new();
+    let mut places: HashMap<(u32, u32), usize, foldhash::fast::RandomState> = HashMap::default();
+    places.reserve(ratings.list().len());
     let mut pairs: Vec<Rating> = Vec::new();
     for rating in ratings.list().iter().filter(|rating| rating.label > 0.0) {
         let place = *places.entry((rating.user, rating.item)).or_insert_with(|| {
@@ -69,6 +86,8 @@ pub(crate) struct ImplicitRecipe<'a> {
     pub(crate) lambda: f64,
     pub(crate) sweeps: usize,
     pub(crate) pinned: &'a Pinned,
+    /// Row-major `items x (dim - 1)`: factors to go on from, in place of random ones.
+    pub(crate) factors: Option<&'a [f32]>,
 }
 
 /// What a fit has found.
@@ -82,6 +101,8 @@ pub(crate) struct ImplicitFit {
     pub(crate) cold_item: ColdItem,
     /// `Lambda = Y^T Y + lambda I`.
     pub(crate) precision: DMatrix<f64>,
+    /// Row-major `items x (dim - 1)`: the factors as the sweeps left them.
+    pub(crate) factors: Vec<f32>,
 }
 
 impl ImplicitFit {
@@ -108,22 +129,32 @@ struct Factors<'a> {
     by_item: Rows,
 }
 
+/// How exactly the users' rows are solved once the items are settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// As exactly as they can be stored.
+    Exact,
+    /// As exactly as a ranking needs.
+    Near,
+}
+
 /// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every sweep.
 pub(crate) fn fit(
     (users, items): (usize, usize),
     taken: &[Rating],
     active: &[bool],
     recipe: ImplicitRecipe,
+    solved: Users,
     mut swept: impl FnMut(usize),
 ) -> ImplicitFit {
     let mut factors = Factors::start((users, items), taken, active, recipe);
     for sweep in 1..=recipe.sweeps {
         let precision = factors.user_precision();
-        factors.solve_users(&precision);
-        factors.solve_items();
+        factors.solve_users(&precision, if sweep == 1 { STEPS_FROM_NOTHING } else { STEPS });
+        factors.solve_items(STEPS);
         swept(sweep);
     }
-    factors.finish(recipe.pinned)
+    factors.finish(recipe.pinned, solved)
 }
 
 /// Features that are not to be learnt any more.
@@ -151,10 +182,11 @@ pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Implici
         by_user: Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
         by_item: Rows::grouped(active.len(), taken, |pair| (pair.item, pair.user)),
     };
-    let precision = ridged(gram(features, dim, |item| active[item]), ridge);
-    factors.solve_users(&precision);
+    let precision = ridged(gram_exactly(features, dim, |item| active[item]), ridge);
+    factors.solve_users_exactly(&precision);
     let cold_item = ColdItem { offset: 0.0, features: cold_features.to_vec() };
-    ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision }
+    // Nothing goes on from features that were given.
+    ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision, factors: Vec::new() }
 }
 
 impl<'a> Factors<'a> {
@@ -162,20 +194,17 @@ impl<'a> Factors<'a> {
         let dim = recipe.dim;
         let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
         let mut rows = vec![1.0_f32; items * dim];
-        for row in rows.chunks_exact_mut(dim) {
-            for x in &mut row[..dim - 1] {
-                *x = (random.random::<f32>() * 2.0 - 1.0) * START_SPREAD;
+        for (item, row) in rows.chunks_exact_mut(dim).enumerate() {
+            match recipe.factors.and_then(|factors| factors.get(item * (dim - 1)..(item + 1) * (dim - 1))) {
+                Some(known) => row[..dim - 1].copy_from_slice(known),
+                None => row[..dim - 1].fill_with(|| (random.random::<f32>() * 2.0 - 1.0) * START_SPREAD),
             }
         }
-        Self {
-            dim,
-            lambda: recipe.lambda,
-            items: rows,
-            users: vec![0.0; users * dim],
-            active,
-            by_user: Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
-            by_item: Rows::grouped(items, taken, |pair| (pair.item, pair.user)),
-        }
+        let (by_user, by_item) = rayon::join(
+            || Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
+            || Rows::grouped(items, taken, |pair| (pair.item, pair.user)),
+        );
+        Self { dim, lambda: recipe.lambda, items: rows, users: vec![0.0; users * dim], active, by_user, by_item }
     }
 
     /// The root mean square of all latent factors of active items.
@@ -200,63 +229,108 @@ impl<'a> Factors<'a> {
         precision
     }
 
-    fn solve_users(&mut self, precision: &DMatrix<f64>) {
+    fn solve_users(&mut self, precision: &DMatrix<f64>, steps: usize) {
         let dim = self.dim;
+        let shared = Shared::new(precision, &DVector::zeros(dim));
         let mut users = std::mem::take(&mut self.users);
         let this = &*self;
         users.par_chunks_mut(CHUNK_ROWS * dim).enumerate().for_each(|(chunk, rows)| {
+            let (mut solver, mut pairs) = (Solver::new(&shared, &this.items), Vec::new());
             for (row, weights) in rows.chunks_exact_mut(dim).enumerate() {
-                let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
-                if entries.is_empty() {
+                this.pairs_of_user(chunk * CHUNK_ROWS + row, &mut pairs);
+                if pairs.is_empty() {
                     weights.fill(0.0);
-                    continue;
+                } else {
+                    solver.improve(&pairs, weights, steps);
                 }
-                let mut normal = Normal::start(precision.clone(), nalgebra::DVector::zeros(dim), entries.len());
-                for entry in entries {
-                    let features = &this.items[entry.other as usize * dim..][..dim];
-                    normal.add(features.iter().copied(), preference_target(entry), f64::from(entry.label));
-                }
-                write_row(weights, normal.solve().0.iter().copied());
             }
         });
         self.users = users;
     }
 
+    fn pairs_of_user(&self, user: usize, pairs: &mut Vec<Pair>) {
+        pairs.clear();
+        pairs.extend(self.by_user.row(user).iter().map(|entry| Pair {
+            start: entry.other as usize * self.dim,
+            confidence: entry.label,
+            target: preference_target(entry),
+        }));
+    }
+
+    /// The users' rows to the last bit that they are stored with: conjugate gradients in `f32`, refined by residuals in
+    /// `f64` (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 12).
+    fn solve_users_exactly(&mut self, precision: &DMatrix<f64>) {
+        let dim = self.dim;
+        let shared = Shared::new(precision, &DVector::zeros(dim));
+        let mut users = std::mem::take(&mut self.users);
+        let this = &*self;
+        users.par_chunks_mut(CHUNK_ROWS * dim).enumerate().for_each(|(chunk, rows)| {
+            let (mut solver, mut pairs) = (Solver::new(&shared, &this.items), Vec::new());
+            for (row, weights) in rows.chunks_exact_mut(dim).enumerate() {
+                this.pairs_of_user(chunk * CHUNK_ROWS + row, &mut pairs);
+                let mut exact = DVector::zeros(dim);
+                if !pairs.is_empty() {
+                    for _ in 0..REFINEMENTS {
+                        let residual = this.residual(&pairs, precision, &exact);
+                        let correction = solver.correction(&pairs, &residual, STEPS_EXACT);
+                        exact.iter_mut().zip(correction).for_each(|(sum, part)| *sum += f64::from(*part));
+                    }
+                }
+                write_row(weights, exact.iter().copied());
+            }
+        });
+        self.users = users;
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a residual is solved for in f32")]
+    fn residual(&self, pairs: &[Pair], precision: &DMatrix<f64>, x: &DVector<f64>) -> Vec<f32> {
+        let mut residual = -(precision * x);
+        for pair in pairs {
+            let row = &self.items[pair.start..pair.start + self.dim];
+            let score: f64 = row.iter().zip(x).map(|(y, x)| f64::from(*y) * x).sum();
+            let confidence = f64::from(pair.confidence);
+            let missing = 1.0 + confidence * (1.0 - score);
+            residual.iter_mut().zip(row).for_each(|(sum, y)| *sum += missing * f64::from(*y));
+        }
+        residual.iter().map(|value| *value as f32).collect()
+    }
+
     /// The latent factors of active items; what the constant explains of a preference is taken off first.
-    fn solve_items(&mut self) {
+    fn solve_items(&mut self, steps: usize) {
         let (dim, latent) = (self.dim, self.dim - 1);
         if latent == 0 {
             return;
         }
-        let shared = gram(&self.users, dim, |_| true);
-        let mut precision = shared.view((0, 0), (latent, latent)).into_owned();
+        let gram = gram(&self.users, dim, |_| true);
+        let mut precision = gram.view((0, 0), (latent, latent)).into_owned();
         for k in 0..latent {
             precision[(k, k)] += self.lambda;
         }
-        let moment = -shared.view((0, latent), (latent, 1)).column(0).into_owned();
+        let shared = Shared::new(&precision, &-gram.view((0, latent), (latent, 1)).column(0).into_owned());
         let mut items = std::mem::take(&mut self.items);
         let this = &*self;
         items.par_chunks_mut(CHUNK_ROWS * dim).enumerate().for_each(|(chunk, rows)| {
+            let (mut solver, mut pairs) = (Solver::new(&shared, &this.users), Vec::new());
             for (row, features) in rows.chunks_exact_mut(dim).enumerate() {
                 let item = chunk * CHUNK_ROWS + row;
                 if !this.active[item] {
                     continue;
                 }
-                let entries = this.by_item.row(item);
-                let mut normal = Normal::start(precision.clone(), moment.clone(), entries.len().max(1));
-                for entry in entries {
-                    let weights = &this.users[entry.other as usize * dim..][..dim];
-                    let target = preference_target(entry) - f64::from(weights[latent]);
-                    normal.add(weights[..latent].iter().copied(), target, f64::from(entry.label));
-                }
-                write_row(&mut features[..latent], normal.solve().0.iter().copied());
+                pairs.clear();
+                pairs.extend(this.by_item.row(item).iter().map(|entry| {
+                    let start = entry.other as usize * dim;
+                    let target = preference_target(entry) - this.users[start + latent];
+                    Pair { start, confidence: entry.label, target }
+                }));
+                solver.improve(&pairs, &mut features[..latent], steps);
             }
         });
         self.items = items;
     }
 
-    fn finish(mut self, pinned: &Pinned) -> ImplicitFit {
+    fn finish(mut self, pinned: &Pinned, solved: Users) -> ImplicitFit {
         let dim = self.dim;
+        let factors = self.items.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
         let rms = self.rms();
         for row in self.items.chunks_exact_mut(dim) {
             let scaled: Vec<f64> = row[..dim - 1].iter().map(|x| f64::from(*x) / rms).collect();
@@ -269,10 +343,16 @@ impl<'a> Factors<'a> {
         for (item, features) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
             self.items[*item as usize * dim..][..dim].copy_from_slice(features);
         }
-        let gram = gram(&self.items, dim, |item| self.active[item]);
+        let gram = gram_exactly(&self.items, dim, |item| self.active[item]);
         let precision = ridged(gram, self.lambda / rms.powi(2));
-        self.solve_users(&precision);
-        ImplicitFit { features: self.items, weights: self.users, cold_item, precision }
+        match solved {
+            Users::Exact => self.solve_users_exactly(&precision),
+            Users::Near => {
+                self.users.fill(0.0);
+                self.solve_users(&precision, STEPS_FROM_NOTHING);
+            }
+        }
+        ImplicitFit { features: self.items, weights: self.users, cold_item, precision, factors }
     }
 
     /// The mean features of active items: what an item that nobody has seen is scored with.
@@ -294,12 +374,45 @@ impl<'a> Factors<'a> {
 
 /// `c / (c - 1)`: with the weight `c - 1`, beside the `Y^T Y` that every pair is part of, a preference of 1 held with the
 /// confidence `c`.
-fn preference_target(entry: &Entry) -> f64 {
-    (1.0 + f64::from(entry.label)) / f64::from(entry.label)
+fn preference_target(entry: &Entry) -> f32 {
+    (1.0 + entry.label) / entry.label
 }
 
-/// `sum y y^T` over the wanted rows, in an order that does not depend on the threads.
+/// `sum y y^T` over the wanted rows, multiplied out in `f32` block by block and added in `f64`, in an order that does not
+/// depend on the threads.
 fn gram(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync) -> DMatrix<f64> {
+    let stride = kernel::padded(dim);
+    let sums: Vec<DMatrix<f64>> = rows
+        .par_chunks(GRAM_ROWS * dim)
+        .enumerate()
+        .map(|(chunk, rows)| {
+            let (mut block, mut products) = (Vec::new(), vec![0.0_f32; stride * stride]);
+            let mut sum = DMatrix::zeros(dim, dim);
+            for (part, rows) in rows.chunks(GRAM_BLOCK * dim).enumerate() {
+                block.clear();
+                for (row, values) in rows.chunks_exact(dim).enumerate() {
+                    if wanted(chunk * GRAM_ROWS + part * GRAM_BLOCK + row) {
+                        block.extend_from_slice(values);
+                        block.resize(block.len().next_multiple_of(stride), 0.0);
+                    }
+                }
+                kernel::gram(&block, &mut products, stride);
+                for i in 0..dim {
+                    for j in i..dim {
+                        sum[(i, j)] += f64::from(products[i * stride + j]);
+                    }
+                }
+            }
+            sum
+        })
+        .collect();
+    let mut sum = sums.into_iter().fold(DMatrix::zeros(dim, dim), |sum, chunk| sum + chunk);
+    sum.fill_lower_triangle_with_upper_triangle();
+    sum
+}
+
+/// The same in `f64` throughout, for the prior that users are served from.
+fn gram_exactly(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync) -> DMatrix<f64> {
     let sums: Vec<DMatrix<f64>> = rows
         .par_chunks(GRAM_ROWS * dim)
         .enumerate()
@@ -338,6 +451,9 @@ mod tests {
     const ITEMS: usize = 7;
     const DIM: usize = 4;
 
+    /// Steps after which a system of so few unknowns is solved.
+    const ENOUGH: usize = 20;
+
     fn ratings() -> Ratings {
         let list = (0..30_u32)
             .map(|k| Rating { user: k * 7 % 9, item: k * 5 % 6, label: (k % 4) as f32, weight: 1.0 + (k % 2) as f32 })
@@ -349,7 +465,7 @@ mod tests {
     const ACTIVE: [bool; ITEMS] = [true, true, true, true, true, true, false];
 
     fn recipe(pinned: &Pinned) -> ImplicitRecipe<'_> {
-        ImplicitRecipe { dim: DIM, seed: 3, lambda: 0.5, sweeps: 4, pinned }
+        ImplicitRecipe { dim: DIM, seed: 3, lambda: 0.5, sweeps: 4, pinned, factors: None }
     }
 
     /// Preference and confidence of every pair, entry by entry from the ratings.
@@ -380,7 +496,7 @@ mod tests {
         let (p, c) = dense();
         for _ in 0..3 {
             let precision = factors.user_precision();
-            factors.solve_users(&precision);
+            factors.solve_users(&precision, ENOUGH);
             let mut ridge = DMatrix::identity(DIM, DIM) * 0.5;
             ridge[(DIM - 1, DIM - 1)] = 0.5 / factors.rms().powi(2);
             for user in 0..USERS {
@@ -393,7 +509,7 @@ mod tests {
                 let exact = matrix.try_inverse().unwrap() * moment;
                 (0..DIM).for_each(|k| close(factors.users[user * DIM + k], exact[k]));
             }
-            factors.solve_items();
+            factors.solve_items(ENOUGH);
             for item in 0..6 {
                 let latent = DIM - 1;
                 let (mut matrix, mut moment) = (DMatrix::identity(latent, latent) * 0.5, DVector::zeros(latent));
@@ -414,14 +530,14 @@ mod tests {
         let pinned = Pinned::default();
         let pairs = taken(&ratings());
         let mut raw = Factors::start((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned));
-        for _ in 0..4 {
+        for sweep in 0..4 {
             let precision = raw.user_precision();
-            raw.solve_users(&precision);
-            raw.solve_items();
+            raw.solve_users(&precision, if sweep == 0 { STEPS_FROM_NOTHING } else { STEPS });
+            raw.solve_items(STEPS);
         }
         let precision = raw.user_precision();
-        raw.solve_users(&precision);
-        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), |_| {});
+        raw.solve_users_exactly(&precision);
+        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), Users::Exact, |_| {});
         let squares: f32 = fit.features.chunks_exact(DIM).take(6).flat_map(|row| &row[..DIM - 1]).map(|x| x * x).sum();
         assert!((squares / (6.0 * (DIM - 1) as f32) - 1.0).abs() < 1e-5, "{squares}");
         for user in 0..USERS {

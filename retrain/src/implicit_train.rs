@@ -1,15 +1,17 @@
 //! Training on implicit feedback: `lambda` by how held-out pairs rank, then the factors of all.
 
+use celeris_model::Loss;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::error::RetrainError;
-use crate::implicit::{ImplicitFit, ImplicitRecipe, fit, taken};
+use crate::implicit::{ImplicitFit, ImplicitRecipe, Users, fit, taken};
 use crate::learn::Pinned;
 use crate::progress::{Phase, Progress, Step};
 use crate::ranking::{Ranks, judge};
 use crate::ratings::{Rating, Ratings};
+use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{Metrics, TrainSettings, Trained};
 
 /// One pair in so many is held out.
@@ -33,8 +35,13 @@ const INDIFFERENCE: f64 = 5e-3;
 /// The noise where nothing could be held out: that of a preference of which nothing is known.
 const NOISE_UNTUNED: f64 = 0.25;
 
+/// Sweeps from the factors of an earlier training: what is new moves few of them, and a whole matrix settles in about ten
+/// from nothing.
+const REFRESH_SWEEPS: usize = 3;
+
 struct Tuned {
     lambda: f64,
+    noise_variance: f64,
     ranks: Option<Ranks>,
 }
 
@@ -45,24 +52,69 @@ pub(crate) fn train_implicit(
     pinned: &Pinned,
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
+    check_ridge(settings)?;
+    let data = Pairs::of(ratings);
+    let sweeps = SWEEPS.min(settings.sweeps_max);
+    let (dim, seed) = (settings.dim, settings.seed);
+    let recipe = ImplicitRecipe { dim, seed, lambda: 0.0, sweeps, pinned, factors: None };
+    let tuned = tune(data.shape, &data.pairs, &data.active, recipe, settings.regularization, progress);
+    data.train(ratings, ImplicitRecipe { lambda: tuned.lambda, ..recipe }, &tuned, progress)
+}
+
+/// Goes on from the factors of an earlier training with its ridge and noise. The few sweeps need no held-out pairs to say
+/// when to stop: each lowers the same objective.
+pub(crate) fn refresh_implicit(
+    ratings: &Ratings,
+    settings: &TrainSettings,
+    pinned: &Pinned,
+    (settled, factors): (&Settled, &[f32]),
+    progress: &dyn Progress,
+) -> Result<Trained, RetrainError> {
+    check_ridge(settings)?;
+    let lambda = settings.regularization.unwrap_or(settled.regularization);
+    let tuned = Tuned { lambda, noise_variance: settled.noise_variance, ranks: None };
+    let sweeps = REFRESH_SWEEPS.min(settings.sweeps_max);
+    let (dim, seed) = (settings.dim, settings.seed);
+    let recipe = ImplicitRecipe { dim, seed, lambda, sweeps, pinned, factors: Some(factors) };
+    Pairs::of(ratings).train(ratings, recipe, &tuned, progress)
+}
+
+fn check_ridge(settings: &TrainSettings) -> Result<(), RetrainError> {
     if settings.regularization == Some(0.0) {
         let range = "above 0 where feedback is implicit";
         return Err(RetrainError::Setting { what: "regularization", range, value: "0".to_owned() });
     }
-    let pairs = taken(ratings);
-    let mut active = vec![false; ratings.items()];
-    for rating in ratings.list() {
-        active[rating.item as usize] = true;
+    Ok(())
+}
+
+/// What was taken, and what there was to take.
+struct Pairs {
+    shape: (usize, usize),
+    pairs: Vec<Rating>,
+    active: Vec<bool>,
+}
+
+impl Pairs {
+    fn of(ratings: &Ratings) -> Self {
+        let mut active = vec![false; ratings.items()];
+        for rating in ratings.list() {
+            active[rating.item as usize] = true;
+        }
+        Self { shape: (ratings.users(), ratings.items()), pairs: taken(ratings), active }
     }
-    let sweeps = SWEEPS.min(settings.sweeps_max);
-    let recipe = ImplicitRecipe { dim: settings.dim, seed: settings.seed, lambda: 0.0, sweeps, pinned };
-    let shape = (ratings.users(), ratings.items());
-    let tuned = tune(shape, &pairs, &active, recipe, settings.regularization, progress);
-    let recipe = ImplicitRecipe { lambda: tuned.lambda, ..recipe };
-    let fit = fit(shape, &pairs, &active, recipe, |sweep| {
-        progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / sweeps as f32 });
-    });
-    finish(ratings, &pairs, settings, fit, &tuned)
+
+    fn train(
+        &self,
+        ratings: &Ratings,
+        recipe: ImplicitRecipe,
+        tuned: &Tuned,
+        progress: &dyn Progress,
+    ) -> Result<Trained, RetrainError> {
+        let fit = fit(self.shape, &self.pairs, &self.active, recipe, Users::Exact, |sweep| {
+            progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / recipe.sweeps as f32 });
+        });
+        finish(ratings, &self.pairs, recipe, fit, tuned)
+    }
 }
 
 fn tune(
@@ -74,7 +126,7 @@ fn tune(
     progress: &dyn Progress,
 ) -> Tuned {
     if pairs.len() < PAIRS_MIN {
-        return Tuned { lambda: fixed.unwrap_or(LAMBDA_UNTUNED), ranks: None };
+        return Tuned { lambda: fixed.unwrap_or(LAMBDA_UNTUNED), noise_variance: NOISE_UNTUNED, ranks: None };
     }
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(recipe.seed));
@@ -90,7 +142,7 @@ fn tune(
     let candidates = fixed.as_ref().map_or(LAMBDAS.as_slice(), <[f64; 1]>::as_slice);
     let mut best: Option<(f64, Ranks)> = None;
     for (tried, &lambda) in candidates.iter().enumerate() {
-        let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, |sweep| {
+        let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, Users::Near, |sweep| {
             let within = sweep as f32 / recipe.sweeps as f32;
             let fraction = (tried as f32 + within) / candidates.len() as f32;
             progress.report(Step { phase: Phase::Tuning, fraction });
@@ -103,22 +155,24 @@ fn tune(
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
     match best {
-        Some((lambda, ranks)) => Tuned { lambda, ranks: Some(ranks) },
+        Some((lambda, ranks)) => Tuned { lambda, noise_variance: ranks.noise_variance(), ranks: Some(ranks) },
         // Nobody took two things, so that nobody could be judged.
-        None => Tuned { lambda: fixed.map_or(LAMBDA_UNTUNED, |[value]| value), ranks: None },
+        None => {
+            let lambda = fixed.map_or(LAMBDA_UNTUNED, |[value]| value);
+            Tuned { lambda, noise_variance: NOISE_UNTUNED, ranks: None }
+        }
     }
 }
 
 fn finish(
     ratings: &Ratings,
     pairs: &[Rating],
-    settings: &TrainSettings,
+    recipe: ImplicitRecipe,
     fit: ImplicitFit,
     tuned: &Tuned,
 ) -> Result<Trained, RetrainError> {
-    let dim = settings.dim;
-    let noise_variance = tuned.ranks.map_or(NOISE_UNTUNED, |ranks| ranks.noise_variance());
-    let prior = fit.prior(noise_variance.max(f64::from(f32::MIN_POSITIVE)))?;
+    let dim = recipe.dim;
+    let prior = fit.prior(tuned.noise_variance.max(f64::from(f32::MIN_POSITIVE)))?;
     let squares: f64 = pairs
         .iter()
         .map(|pair| {
@@ -132,7 +186,7 @@ fn finish(
         users: ratings.users(),
         items: ratings.items(),
         regularization: tuned.lambda,
-        sweeps: SWEEPS.min(settings.sweeps_max),
+        sweeps: recipe.sweeps,
         prior_scale: 1.0,
         validation_rmse: None,
         validation_percentile_rank: tuned.ranks.map(|ranks| ranks.percentile()),
@@ -143,6 +197,15 @@ fn finish(
         noise_variance: prior.noise_variance(),
         prior_condition: prior.condition(),
     };
+    let settled = Settled {
+        loss: Loss::Implicit,
+        dim,
+        ratings: ratings.list().len(),
+        regularization: tuned.lambda,
+        prior_scale: 1.0,
+        gain: 1.0,
+        noise_variance: tuned.noise_variance,
+    };
     Ok(Trained {
         dim,
         item_offsets: vec![0.0; ratings.items()],
@@ -152,5 +215,6 @@ fn finish(
         cold_item: fit.cold_item,
         label_range: ratings.label_range(),
         metrics,
+        state: Some(TrainerState { settled, known: Known::Implicit(fit.factors) }),
     })
 }

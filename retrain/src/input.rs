@@ -2,14 +2,13 @@
 //!
 //! | file | columns that training reads |
 //! |---|---|
-//! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds) |
+//! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds), and, where a training goes on from an earlier one, `partition: int32, sequence: int64` if they are there |
 //! | pinned items | `item: utf8, features: list<float>` |
 //!
 //! Other columns are not looked at, so sealed segments and exports ([`crate::observations`]) can be trained on as they
 //! are.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +18,9 @@ use celeris_features::columns::{Batch, ParquetFile, ParquetOut, vector_column};
 use celeris_features::table::check_features;
 use celeris_features::version_dir::sha256_of;
 use celeris_model::observation::check_label;
-use celeris_model::{ItemId, UserId};
+use celeris_model::{ItemId, ModelError, UserId};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use crate::error::RetrainError;
@@ -29,8 +30,8 @@ use crate::ratings::{Rating, Ratings, check_weight};
 /// Pinned items written at a time.
 const ROWS_A_BATCH: usize = 16_384;
 
-/// The columns of observations that training reads.
-const OBSERVATION_COLUMNS: [&str; 5] = ["user", "item", "label", "weight", "timestamp"];
+/// The columns of observations that training reads, and those that say where in the log an observation is.
+const OBSERVATION_COLUMNS: [&str; 7] = ["user", "item", "label", "weight", "timestamp", "partition", "sequence"];
 
 /// A file and what its bytes must be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,23 +93,79 @@ fn record_batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
 
 /// Ids in the order of their first appearance.
 #[derive(Debug)]
-struct Numbering<Id> {
+pub(crate) struct Numbering<Id> {
     ids: Vec<Id>,
-    numbers: HashMap<Id, u32>,
+    numbers: HashTable<u32>,
+    hasher: RandomState,
 }
 
-impl<Id: Clone + Eq + Hash> Numbering<Id> {
+/// An id that is checked once, when it is first met.
+pub(crate) trait TextId: Sized {
+    fn checked(text: &str) -> Result<Self, ModelError>;
+    fn text(&self) -> &str;
+}
+
+impl TextId for UserId {
+    fn checked(text: &str) -> Result<Self, ModelError> {
+        Self::new(text)
+    }
+    fn text(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl TextId for ItemId {
+    fn checked(text: &str) -> Result<Self, ModelError> {
+        Self::new(text)
+    }
+    fn text(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl<Id: TextId> Numbering<Id> {
     fn new() -> Self {
-        Self { ids: Vec::new(), numbers: HashMap::new() }
+        Self { ids: Vec::new(), numbers: HashTable::new(), hasher: RandomState::default() }
     }
 
-    fn number(&mut self, id: Id) -> u32 {
+    fn number(&mut self, text: &str) -> Result<u32, ModelError> {
+        let hash = self.hasher.hash_one(text);
+        if let Some(known) = self.find(hash, text) {
+            return Ok(known);
+        }
         let next = u32::try_from(self.ids.len()).expect("distinct ids in memory are fewer than 2^32");
-        let ids = &mut self.ids;
-        *self.numbers.entry(id).or_insert_with_key(|id| {
-            ids.push(id.clone());
-            next
-        })
+        self.ids.push(Id::checked(text)?);
+        let (ids, hasher) = (&self.ids, &self.hasher);
+        self.numbers.insert_unique(hash, next, |number| hasher.hash_one(ids[*number as usize].text()));
+        Ok(next)
+    }
+
+    fn find(&self, hash: u64, text: &str) -> Option<u32> {
+        self.numbers.find(hash, |number| self.ids[*number as usize].text() == text).copied()
+    }
+
+    /// The number of an id that has been met.
+    fn known(&self, text: &str) -> Option<u32> {
+        self.find(self.hasher.hash_one(text), text)
+    }
+
+    /// Numbers a column.
+    fn column(&mut self, batch: &Batch, column: &str) -> Result<Vec<u32>, RetrainError> {
+        let texts = batch.text(column)?;
+        let number = |(row, text)| self.number(text).map_err(|problem| batch.value_error(row, column, &problem).into());
+        texts.iter().flatten().enumerate().map(number).collect()
+    }
+}
+
+impl Numbering<ItemId> {
+    /// The items in the order of their numbers.
+    pub(crate) fn into_ids(self) -> Vec<ItemId> {
+        self.ids
+    }
+
+    /// The number of an item by its id's text.
+    pub(crate) fn item(&self, text: &str) -> Option<u32> {
+        self.known(text)
     }
 }
 
@@ -117,12 +174,23 @@ impl<Id: Clone + Eq + Hash> Numbering<Id> {
 pub(crate) struct TrainingInput {
     pub(crate) users: Vec<UserId>,
     /// Observed items, then pinned ones that nobody has observed yet.
-    pub(crate) items: Vec<ItemId>,
+    pub(crate) items: Numbering<ItemId>,
     pub(crate) ratings: Ratings,
     pub(crate) pinned: Pinned,
+    /// For every rating whether it lies beyond the watermark that was asked about; `None` where none was, or where the
+    /// file does not say where in the log its rows are.
+    pub(crate) fresh: Option<Vec<bool>>,
 }
 
-/// Reads an observations file and, where there is one, a pinned items file of `dim` features each.
+impl TrainingInput {
+    /// The items in the order of their numbers.
+    pub(crate) fn item_ids(&self) -> &[ItemId] {
+        &self.items.ids
+    }
+}
+
+/// Reads an observations file and, where there is one, a pinned items file of `dim` features each. `seen` is a watermark:
+/// the last sequence of every partition that an earlier training has read.
 ///
 /// # Errors
 /// `NoRatings`, or [`RetrainError::Files`] naming the file and the place in it.
@@ -130,11 +198,19 @@ pub(crate) fn read_input(
     observations: &Path,
     pinned_items: Option<&Path>,
     dim: usize,
+    seen: Option<&[u64]>,
 ) -> Result<TrainingInput, RetrainError> {
     let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
+    let mut fresh = seen.map(|_| Vec::new());
     let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
     while let Some(batch) = file.next_batch()? {
         read_observations(&batch, &mut users, &mut items, &mut list)?;
+        if let (Some(rows), Some(seen)) = (&mut fresh, seen) {
+            match read_fresh(&batch, seen) {
+                Some(more) => rows.extend(more),
+                None => fresh = None,
+            }
+        }
     }
     let mut pinned = Pinned::default();
     if let Some(path) = pinned_items {
@@ -144,7 +220,20 @@ pub(crate) fn read_input(
         }
     }
     let ratings = Ratings::new(users.ids.len(), items.ids.len(), list)?;
-    Ok(TrainingInput { users: users.ids, items: items.ids, ratings, pinned })
+    Ok(TrainingInput { users: users.ids, items, ratings, pinned, fresh })
+}
+
+/// Which rows lie beyond a watermark; `None` where the file does not say where its rows are.
+fn read_fresh(batch: &Batch, seen: &[u64]) -> Option<Vec<bool>> {
+    let partitions = batch.numbers::<Int64Type>("partition").ok()?;
+    let sequences = batch.numbers::<Int64Type>("sequence").ok()?;
+    let places = partitions.values().iter().zip(sequences.values());
+    places
+        .map(|(partition, sequence)| {
+            let seen = seen.get(usize::try_from(*partition).ok()?)?;
+            Some(u64::try_from(*sequence).ok()? > *seen)
+        })
+        .collect()
 }
 
 /// Observations that a training was not given, with ids instead of numbers.
@@ -175,17 +264,17 @@ fn read_observations(
     items: &mut Numbering<ItemId>,
     list: &mut Vec<Rating>,
 ) -> Result<(), RetrainError> {
-    let (user_texts, item_texts) = (batch.text("user")?, batch.text("item")?);
+    // The two columns take most of the time of reading, and have nothing to do with one another.
+    let (users, items) = rayon::join(|| users.column(batch, "user"), || items.column(batch, "item"));
+    let (users, items) = (users?, items?);
     let (labels, weights) = (batch.numbers::<Float32Type>("label")?, batch.numbers::<Float32Type>("weight")?);
     // Training does not look at the time, but a file without it is not one of ours.
     batch.numbers::<Int64Type>("timestamp")?;
-    for row in 0..batch.rows() {
-        let user = UserId::new(user_texts.value(row)).map_err(|problem| batch.value_error(row, "user", &problem))?;
-        let item = ItemId::new(item_texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
+    for (row, (user, item)) in users.into_iter().zip(items).enumerate() {
         let (label, weight) = (labels.value(row), weights.value(row));
         check_label(label).map_err(|problem| batch.value_error(row, "label", &problem))?;
         check_weight(weight).map_err(|problem| batch.value_error(row, "weight", &problem))?;
-        list.push(Rating { user: users.number(user), item: items.number(item), label, weight });
+        list.push(Rating { user, item, label, weight });
     }
     Ok(())
 }
@@ -199,9 +288,9 @@ fn read_pinned(
     let texts = batch.text("item")?;
     let features = batch.lists::<Float32Type>("features", dim)?;
     for (row, features) in features.chunks_exact(dim).enumerate() {
-        let item = ItemId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
+        let item = items.number(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
         check_features(features, dim).map_err(|problem| batch.value_error(row, "features", &problem))?;
-        pinned.items.push(items.number(item));
+        pinned.items.push(item);
         pinned.features.extend_from_slice(features);
     }
     Ok(())

@@ -6,15 +6,20 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use celeris_features::{Manifest, Theta, UserWeights, VersionContents, write_version};
+use celeris_features::{
+    Manifest, Theta, TrainerPart, UserWeights, VersionContents, WarmStart, read_manifest, write_trained_version,
+};
 use celeris_model::{Loss, ModelName, VersionId};
+use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
 
 use crate::error::RetrainError;
 use crate::finish::{Finished, finish};
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
 use crate::progress::{Phase, Progress, Step};
-use crate::trainer::{TrainSettings, train};
+use crate::refresh::{Parent, refresh};
+use crate::state::{ITEMS_FILE, STATE_FILE, TrainerState};
+use crate::trainer::{TrainSettings, Trained, train};
 
 /// How much nicer than its parent the job is to other processes: serving goes first.
 const NICENESS: i32 = 10;
@@ -113,6 +118,10 @@ pub struct Job {
     /// The version that this one comes after.
     #[serde(default)]
     pub parent: Option<VersionId>,
+    /// The directory of the version that training goes on from, of the same model: a refresh. Where it is missing, or is
+    /// of no use for this training, training begins from nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_start: Option<PathBuf>,
     /// Up to where in the log the observations go, copied into the manifest.
     pub watermark: serde_json::Value,
     /// What the training may take, where it is bounded.
@@ -166,16 +175,22 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     let pinned_items = job.pinned_items.as_ref().map(|file| file.verified(folder)).transpose()?;
     let settings = job.settings();
     settings.check()?;
-    let input = read_input(&observations, pinned_items.as_deref(), job.dim)?;
+    let start = job.warm_start.as_ref().and_then(|dir| Start::open(&folder.join(dir), &job));
+    let seen = start.as_ref().and_then(|start| start.seen.as_deref());
+    let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
+    let input = pool.install(|| read_input(&observations, pinned_items.as_deref(), job.dim, seen))?;
     progress.report(Step { phase: Phase::Reading, fraction: 1.0 });
-    tracing::info!(model = %job.model, version = %job.version, ratings = input.ratings.list().len(), "training");
-    let trained = match &job.algorithm {
-        Algorithm::Als { .. } => train(&input.ratings, &settings, &input.pinned, progress)?,
-        Algorithm::External(external) => return finish_external(&job, external, folder, input, progress),
+    let (finished, warm) = match &job.algorithm {
+        Algorithm::Als { .. } => {
+            let state = start.as_ref().and_then(|start| start.state(&input));
+            let (trained, warm) = train_from(&job, &settings, &input, start.zip(state), progress)?;
+            let (users, items) = (input.users, input.items.into_ids());
+            (Finished { users, items, trained, figures: BTreeMap::new() }, warm)
+        }
+        Algorithm::External(external) => (finish_external(&job, external, folder, input, progress)?, None),
     };
     progress.report(Step { phase: Phase::Writing, fraction: 0.0 });
-    let finished = Finished { users: input.users, items: input.items, trained, figures: BTreeMap::new() };
-    let manifest = write_trained(&job, folder, finished, started)?;
+    let manifest = write_trained(&job, folder, finished, (warm, started))?;
     progress.report(Step { phase: Phase::Writing, fraction: 1.0 });
     Ok(manifest)
 }
@@ -196,18 +211,95 @@ fn finish_external(
     folder: &Path,
     input: TrainingInput,
     progress: &dyn Progress,
-) -> Result<Manifest, RetrainError> {
-    let started = Instant::now();
+) -> Result<Finished, RetrainError> {
     let held_out = external.held_out.as_ref().map(|file| file.verified(folder)).transpose()?;
     let held_out = held_out.map(|path| read_held_out(&path)).transpose()?;
     let Some(raw) = &external.raw else {
         return Err(RetrainError::NotOurs { engine: external.engine.clone() });
     };
-    let finished = finish(&folder.join(raw), input, held_out, &job.settings(), progress)?;
-    progress.report(Step { phase: Phase::Writing, fraction: 0.0 });
-    let manifest = write_trained(job, folder, finished, started)?;
-    progress.report(Step { phase: Phase::Writing, fraction: 1.0 });
-    Ok(manifest)
+    finish(&folder.join(raw), input, held_out, &job.settings(), progress)
+}
+
+/// Goes on from `start` where that is sound, and trains from nothing elsewhere.
+fn train_from(
+    job: &Job,
+    settings: &TrainSettings,
+    input: &TrainingInput,
+    start: Option<(Start, TrainerState)>,
+    progress: &dyn Progress,
+) -> Result<(Trained, Option<WarmStart>), RetrainError> {
+    let (model, version, ratings) = (&job.model, job.version, input.ratings.list().len());
+    if let Some((start, state)) = start {
+        let parent = Parent { state: &state, fresh: input.fresh.as_deref() };
+        match parent.objection(&input.ratings, settings) {
+            None => {
+                tracing::info!(%model, %version, ratings, from = %start.warm.from, "training on from a version");
+                let trained = refresh(&input.ratings, settings, &input.pinned, parent, progress)?;
+                return Ok((trained, Some(start.warm)));
+            }
+            Some(reason) => tracing::info!(%model, %version, reason, "the version cannot be gone on from"),
+        }
+    }
+    tracing::info!(%model, %version, ratings, "training from nothing");
+    Ok((train(&input.ratings, settings, &input.pinned, progress)?, None))
+}
+
+/// The version that a training goes on from.
+struct Start {
+    dir: PathBuf,
+    manifest: Manifest,
+    /// The last sequence of every partition that the training from nothing has read whose factors it holds, where it says
+    /// so.
+    seen: Option<Vec<u64>>,
+    warm: WarmStart,
+}
+
+/// How many versions in a row go on from one another before one is trained from nothing: settings are chosen anew only
+/// there, and what the training before has read is forgotten only there.
+pub const REFRESHES_MAX: u32 = 100;
+
+impl Start {
+    /// The version in `dir`; `None`, saying why, where there is none that this job can go on from. A start that cannot be
+    /// used costs time, and is no reason to go without a new version.
+    fn open(dir: &Path, job: &Job) -> Option<Self> {
+        let usable = |manifest: Manifest| -> Result<Self, String> {
+            let Some(from) = job.parent else { return Err("the job does not say which version it is".to_owned()) };
+            if manifest.model != job.model {
+                return Err(format!("it is a version of {}", manifest.model));
+            }
+            let refreshes = manifest.warm.as_ref().map_or(0, |warm| warm.refreshes) + 1;
+            if refreshes > REFRESHES_MAX {
+                return Err(format!("{REFRESHES_MAX} versions in a row have gone on from one another"));
+            }
+            let cold_watermark = match &manifest.warm {
+                Some(warm) => warm.cold_watermark.clone(),
+                None => manifest.watermark.clone(),
+            };
+            let seen = serde_json::from_value(cold_watermark.clone()).ok();
+            let warm = WarmStart { from, cold_watermark, refreshes };
+            Ok(Self { dir: dir.to_owned(), manifest, seen, warm })
+        };
+        let opened = read_manifest(dir).map_err(|error| error.to_string()).and_then(usable);
+        opened.inspect_err(|reason| tracing::info!(dir = %dir.display(), reason, "training begins from nothing")).ok()
+    }
+
+    /// What its trainer left, by the numbers of the input.
+    fn state(&self, input: &TrainingInput) -> Option<TrainerState> {
+        let number = |item: &str| input.items.item(item);
+        let read = TrainerState::read(&self.dir, &self.manifest, input.ratings.items(), number);
+        let dir = self.dir.display();
+        match read {
+            Ok(None) => {
+                tracing::info!(%dir, "the version's trainer left nothing to go on from");
+                None
+            }
+            Ok(state) => state,
+            Err(error) => {
+                tracing::warn!(%dir, %error, "training begins from nothing");
+                None
+            }
+        }
+    }
 }
 
 fn algorithm_name(job: &Job) -> String {
@@ -225,11 +317,22 @@ fn als_name(loss: Loss) -> &'static str {
     }
 }
 
-fn write_trained(job: &Job, folder: &Path, finished: Finished, started: Instant) -> Result<Manifest, RetrainError> {
+fn write_trained(
+    job: &Job,
+    folder: &Path,
+    finished: Finished,
+    (warm, started): (Option<WarmStart>, Instant),
+) -> Result<Manifest, RetrainError> {
     let Finished { users, items, trained, figures } = finished;
     let mut metrics = figures;
     metrics.extend(trained.metrics.by_name());
     metrics.insert("train_seconds".to_owned(), started.elapsed().as_secs_f64());
+    let mut part = TrainerPart { warm, ..TrainerPart::default() };
+    if let Some(state) = &trained.state {
+        let (text, tables) = state.files(&items);
+        part.tables.push((ITEMS_FILE, tables));
+        part.texts.push((STATE_FILE, text));
+    }
     let theta = Theta::new(items, trained.item_offsets, trained.item_features, trained.cold_item)?;
     let user_weights = UserWeights { users, weights: trained.user_weights };
     let contents = VersionContents {
@@ -244,5 +347,5 @@ fn write_trained(job: &Job, folder: &Path, finished: Finished, started: Instant)
         created: SystemTime::now().into(),
         metrics,
     };
-    Ok(write_version(&folder.join(&job.output), &contents)?)
+    Ok(write_trained_version(&folder.join(&job.output), &contents, part)?)
 }

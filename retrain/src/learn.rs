@@ -1,9 +1,15 @@
 //! From ratings to features: traits, alternating least squares, standardisation, and the caller's own features.
 
+use std::sync::Arc;
+
+use celeris_features::ColdItem;
+use celeris_model::Prior;
 use nalgebra::{DMatrix, DVector};
 
-use crate::als::{Als, Shape, Start};
+use crate::als::{Als, AlsState, Grouped, Shape, Start};
 use crate::ratings::{Rating, Ratings};
+use crate::state::{Known, Settled, TrainerState};
+use crate::trainer::{Metrics, Trained};
 use crate::traits::{TRAITS, Traits};
 
 /// Sweeps that fit offsets and population to given features; nothing is latent then, so they settle soon.
@@ -47,14 +53,58 @@ pub(crate) struct Learnt {
     pub(crate) weight_mean: DVector<f64>,
     pub(crate) weight_covariance: DMatrix<f64>,
     pub(crate) noise_variance: f64,
+    /// What the next fit can go on from.
+    pub(crate) state: Arc<AlsState>,
+}
+
+/// What every fit to the same ratings begins with.
+pub(crate) struct Prepared {
+    pub(crate) grouped: Grouped,
+    traits: Traits,
+}
+
+impl Prepared {
+    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Self {
+        let grouped = Grouped::of(ratings);
+        let traits = Traits::of(ratings, &grouped, TRAITS.min(dim - 1));
+        Self { grouped, traits }
+    }
+
+    /// A fit before its first sweep.
+    pub(crate) fn begin(&self, ratings: &Ratings, recipe: Recipe) -> Als {
+        let traits = &self.traits;
+        let shape = Shape { latent: recipe.dim - 1 - traits.count, traits: traits.count };
+        let start = Start { shape, traits: &traits.items, regularization: recipe.regularization, seed: recipe.seed };
+        Als::start(ratings, &self.grouped, start)
+    }
+
+    /// What a fit has found, standardised.
+    pub(crate) fn finish(&self, ratings: &Ratings, recipe: Recipe, als: Als) -> Learnt {
+        let shape = als.shape;
+        let mut cold_features = vec![0.0; shape.latent];
+        cold_features.extend(&self.traits.cold);
+        cold_features.push(1.0);
+        let mut learnt = Learnt::of(ratings, als, cold_features);
+        let state = Arc::clone(&learnt.state);
+        learnt.standardise(&rated_items(ratings));
+        if !recipe.pinned.items.is_empty() {
+            learnt = learnt.with_pinned(ratings, &self.grouped, recipe.pinned);
+        }
+        // A refit knows all features, but what they mean has not changed, and the next fit goes on from this one.
+        learnt.shape = shape;
+        learnt.state = state;
+        learnt
+    }
 }
 
 /// Fits features to the ratings, sweep by sweep until `finished` says so, which is asked after each.
-pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(usize, &Als) -> bool) -> Learnt {
-    let traits = Traits::of(ratings, TRAITS.min(recipe.dim - 1));
-    let shape = Shape { latent: recipe.dim - 1 - traits.count, traits: traits.count };
-    let start = Start { shape, traits: &traits.items, regularization: recipe.regularization, seed: recipe.seed };
-    let mut als = Als::start(ratings, start);
+pub(crate) fn learn(
+    ratings: &Ratings,
+    prepared: &Prepared,
+    recipe: Recipe,
+    mut finished: impl FnMut(usize, &Als) -> bool,
+) -> Learnt {
+    let mut als = prepared.begin(ratings, recipe);
     let mut sweeps = 0;
     loop {
         als.sweep();
@@ -63,26 +113,16 @@ pub(crate) fn learn(ratings: &Ratings, recipe: Recipe, mut finished: impl FnMut(
             break;
         }
     }
-    let mut cold_features = vec![0.0; shape.latent];
-    cold_features.extend(&traits.cold);
-    cold_features.push(1.0);
-    let mut learnt = Learnt::of(ratings, als, cold_features);
-    learnt.standardise(&rated_items(ratings));
-    if !recipe.pinned.items.is_empty() {
-        learnt = learnt.with_pinned(ratings, recipe.pinned);
-    }
-    // A refit knows all features, but what they mean has not changed.
-    learnt.shape = shape;
-    learnt
+    prepared.finish(ratings, recipe, als)
 }
 
 /// Fits offsets, weights and population to given features, row-major `items x dim` with the last entry of a row 1: with
 /// all features known, that is the same alternation without a latent part. `dim` is the length of `cold_features`.
-pub(crate) fn refit(ratings: &Ratings, features: &[f32], cold_features: Vec<f32>) -> Learnt {
+pub(crate) fn fit_weights(ratings: &Ratings, grouped: &Grouped, features: &[f32], cold_features: Vec<f32>) -> Learnt {
     let dim = cold_features.len();
     let known: Vec<f32> = features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
     let shape = Shape { latent: 0, traits: dim - 1 };
-    let mut als = Als::start(ratings, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
+    let mut als = Als::start(ratings, grouped, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
     for _ in 0..REFIT_SWEEPS {
         als.sweep();
     }
@@ -100,6 +140,7 @@ pub(crate) fn rated_items(ratings: &Ratings) -> Vec<bool> {
 impl Learnt {
     #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
     fn of(ratings: &Ratings, als: Als, cold_features: Vec<f32>) -> Self {
+        let state = Arc::new(als.state());
         let dim = als.shape.dim();
         let offsets = als.biases.iter().map(|bias| (als.mean + f64::from(*bias)) as f32).collect();
         let mut weights = als.weights;
@@ -123,6 +164,22 @@ impl Learnt {
             weight_mean: als.weight_mean,
             weight_covariance: als.weight_covariance,
             noise_variance: als.noise_variance,
+            state,
+        }
+    }
+
+    /// The version that users are served from under `prior`, with what was `settled` on the way to it.
+    pub(crate) fn trained(self, prior: Prior, label_range: (f32, f32), metrics: Metrics, settled: Settled) -> Trained {
+        Trained {
+            dim: self.dim,
+            item_offsets: self.offsets,
+            item_features: self.features,
+            user_weights: self.weights,
+            prior,
+            cold_item: ColdItem { offset: self.cold_offset, features: self.cold_features },
+            label_range,
+            metrics,
+            state: Some(TrainerState { settled, known: Known::Als(self.state) }),
         }
     }
 
@@ -163,12 +220,12 @@ impl Learnt {
     }
 
     /// Replaces the features of pinned items, then fits offsets, weights and population to the features as they now are.
-    fn with_pinned(mut self, ratings: &Ratings, pinned: &Pinned) -> Self {
+    fn with_pinned(mut self, ratings: &Ratings, grouped: &Grouped, pinned: &Pinned) -> Self {
         let dim = self.dim;
         for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
             self.features[*item as usize * dim..][..dim].copy_from_slice(row);
         }
-        refit(ratings, &self.features, self.cold_features)
+        fit_weights(ratings, grouped, &self.features, self.cold_features)
     }
 
     /// The expected label, with the trainer's own weights.

@@ -10,10 +10,12 @@
 //! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
 //! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
 //! user is, [`trainer`] for the whole,
-//! `engine_output` and `finish` for what other engines bring,
-//! `logistic` for clicks, `implicit`, `implicit_train` and `ranking` for implicit feedback, [`job`] for the child process and [`progress`] for what it says meanwhile.
+//! `engine_output` and `finish` for what other engines bring, `logistic` for clicks, `implicit`, `conjugate`,
+//! `implicit_train` and `ranking` for implicit feedback, [`refresh`] for training that goes on from an earlier one and
+//! `state` for what that needs, [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;
+mod conjugate;
 mod engine_output;
 pub mod error;
 mod finish;
@@ -28,7 +30,9 @@ pub mod prior_fit;
 pub mod progress;
 mod ranking;
 pub mod ratings;
+pub mod refresh;
 mod served;
+mod state;
 pub mod trainer;
 mod traits;
 mod tuning;
@@ -40,4 +44,6 @@ pub use learn::Pinned;
 pub use observations::{ObservationRow, ObservationsWriter};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};
 pub use ratings::{Rating, Ratings};
+pub use refresh::{Parent, refresh};
+pub use state::TrainerState;
 pub use trainer::{Metrics, TrainSettings, Trained, train};

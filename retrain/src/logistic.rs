@@ -15,15 +15,17 @@
 //! the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and the scale of the prior.
 //! Users' own states are solved under the exact logistic loss.
 
-use celeris_model::Prior;
+use celeris_model::{Loss, Prior};
 use nalgebra::{Cholesky, DMatrix, DVector};
 use rayon::prelude::*;
 
 use crate::error::RetrainError;
-use crate::learn::{Learnt, Pinned, Recipe, learn};
+use crate::learn::{Learnt, Pinned, Prepared, Recipe, learn};
 use crate::prior_fit::fit_absolute_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Entry, Rating, Ratings, Rows};
+use crate::refresh::{Fresh, HeldRows, refit};
+use crate::state::Settled;
 use crate::trainer::{Metrics, TrainSettings, Trained};
 use crate::tuning::{PRIOR_SCALES, RATINGS_MIN, SWEEPS_MIN, folds};
 
@@ -214,11 +216,52 @@ pub(crate) fn train_logistic(
     let sweeps = SWEEPS_MIN.min(settings.sweeps_max);
     let tuned = tune(ratings, recipe, sweeps, progress)?;
     let base = BaseRate::of(ratings);
-    let learnt = learn(&base.working(ratings)?, recipe, |sweep, _| {
+    let working = base.working(ratings)?;
+    let learnt = learn(&working, &Prepared::of(&working, settings.dim), recipe, |sweep, _| {
         progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / sweeps as f32 });
         sweep >= sweeps
     });
-    let learnt = shrunk(learnt, base, tuned.gain);
+    finish(ratings, shrunk(learnt, base, tuned.gain), &tuned, (regularization, sweeps))
+}
+
+/// Goes on from an earlier training with its gain and scale: new working responses, a few sweeps.
+pub(crate) fn refresh_logistic(
+    ratings: &Ratings,
+    settings: &TrainSettings,
+    pinned: &Pinned,
+    fresh: Fresh,
+    progress: &dyn Progress,
+) -> Result<Trained, RetrainError> {
+    let (settled, state) = (fresh.settled, fresh.state);
+    let regularization = settings.regularization.unwrap_or(settled.regularization);
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let base = BaseRate::of(ratings);
+    let held = HeldRows::of(ratings, fresh.rows, settings.seed);
+    let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;
+    // Sweeps fit working responses, so that these say when to stop; what is served is judged in the end.
+    let error = |learnt: &Learnt| {
+        Ok(asked.as_ref().map_or(0.0, |asked| learnt.own_rmse(asked.list(), (f32::NEG_INFINITY, f32::INFINITY))))
+    };
+    let working = base.working(ratings)?;
+    let refit = refit(&working, recipe, state, (held.as_ref(), settings.sweeps_max), error, progress)?;
+    let losses = match refit.judged.zip(held) {
+        None => None,
+        Some((judged, held)) => {
+            let learnt = shrunk(judged, base, settled.gain);
+            let prior = fit_absolute_prior(&learnt, settled.prior_scale)?;
+            Some(held_out_loss(&learnt, &prior, &Rows::by_user(&held.known), &Rows::by_user(&held.asked), base))
+        }
+    };
+    let tuned = Tuned { gain: settled.gain, scale: settled.prior_scale, losses };
+    finish(ratings, shrunk(refit.learnt, base, tuned.gain), &tuned, (regularization, refit.sweeps))
+}
+
+fn finish(
+    ratings: &Ratings,
+    learnt: Learnt,
+    tuned: &Tuned,
+    (regularization, sweeps): (f64, usize),
+) -> Result<Trained, RetrainError> {
     let prior = fit_absolute_prior(&learnt, tuned.scale)?;
     let squares = |rating: &Rating| {
         let error = f64::from(rating.label.clamp(0.0, 1.0)) - sigmoid(learnt.score(rating));
@@ -241,16 +284,16 @@ pub(crate) fn train_logistic(
         noise_variance: prior.noise_variance(),
         prior_condition: prior.condition(),
     };
-    Ok(Trained {
+    let settled = Settled {
+        loss: Loss::Logistic,
         dim: learnt.dim,
-        item_offsets: learnt.offsets,
-        item_features: learnt.features,
-        user_weights: learnt.weights,
-        prior,
-        cold_item: celeris_features::ColdItem { offset: learnt.cold_offset, features: learnt.cold_features },
-        label_range: ratings.label_range(),
-        metrics,
-    })
+        ratings: ratings.list().len(),
+        regularization,
+        prior_scale: tuned.scale,
+        gain: tuned.gain,
+        noise_variance: prior.noise_variance(),
+    };
+    Ok(learnt.trained(prior, ratings.label_range(), metrics, settled))
 }
 
 /// Chooses the gain and the scale of the prior by the log loss of held-out labels.
@@ -264,7 +307,8 @@ fn tune(ratings: &Ratings, recipe: Recipe, sweeps: usize, progress: &dyn Progres
     let mut sums = vec![Losses::default(); settings.len()];
     for (fold, (known, asked)) in folds.iter().enumerate() {
         let base = BaseRate::of(known);
-        let learnt = learn(&base.working(known)?, recipe, |sweep, _| {
+        let working = base.working(known)?;
+        let learnt = learn(&working, &Prepared::of(&working, recipe.dim), recipe, |sweep, _| {
             let within = 0.5 * sweep as f32 / sweeps as f32;
             progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
             sweep >= sweeps

@@ -9,6 +9,9 @@ use crate::ratings::{Entry, Rating, Ratings, Rows};
 /// Users whose sums are added together; fixed, so that sums do not depend on the threads.
 const CHUNK_USERS: usize = 64;
 
+/// Ratings whose errors are added together; fixed for the same reason.
+const CHUNK_RATINGS: usize = 1 << 15;
+
 /// Users whose predictions are judged, at most: some thousands tell one setting from another.
 const USERS_MAX: usize = 4096;
 
@@ -115,12 +118,17 @@ impl Learnt {
 
     /// The weighted RMSE of the trainer's own weights, cut to `range`.
     pub(crate) fn own_rmse(&self, ratings: &[Rating], range: (f32, f32)) -> f64 {
-        let (mut squares, mut total) = (0.0, 0.0);
-        for rating in ratings {
-            let error = f64::from(rating.label) - self.score(rating).clamp(f64::from(range.0), f64::from(range.1));
-            squares += f64::from(rating.weight) * error * error;
-            total += f64::from(rating.weight);
-        }
+        let sums: Vec<(f64, f64)> = ratings
+            .par_chunks(CHUNK_RATINGS)
+            .map(|ratings| {
+                ratings.iter().fold((0.0, 0.0), |(squares, total), rating| {
+                    let score = self.score(rating).clamp(f64::from(range.0), f64::from(range.1));
+                    let (weight, error) = (f64::from(rating.weight), f64::from(rating.label) - score);
+                    (squares + weight * error * error, total + weight)
+                })
+            })
+            .collect();
+        let (squares, total) = sums.iter().fold((0.0, 0.0), |sum, chunk| (sum.0 + chunk.0, sum.1 + chunk.1));
         (squares / total).sqrt()
     }
 }

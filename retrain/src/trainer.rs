@@ -10,11 +10,12 @@ use rayon::ThreadPoolBuilder;
 
 use crate::error::RetrainError;
 use crate::implicit_train::train_implicit;
-use crate::learn::{Learnt, Pinned, Recipe, learn};
+use crate::learn::{Learnt, Pinned, Prepared, Recipe, learn};
 use crate::logistic::train_logistic;
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
+use crate::state::{Settled, TrainerState};
 use crate::tuning::{Tuned, tune};
 
 /// The largest `dim`: beyond it a user's state alone is megabytes.
@@ -160,6 +161,8 @@ pub struct Trained {
     pub label_range: (f32, f32),
     /// What the run measured.
     pub metrics: Metrics,
+    /// What a later training can go on from, see [`crate::refresh`]; `None` of what another engine has trained.
+    pub state: Option<TrainerState>,
 }
 
 impl Trained {
@@ -199,14 +202,19 @@ pub fn train(
     pinned: &Pinned,
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
-    settings.check()?;
-    check_pinned(ratings, settings.dim, pinned)?;
+    check(ratings, settings, pinned)?;
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
     pool.install(|| match settings.loss {
         Loss::Squared => train_squared(ratings, settings, pinned, progress),
         Loss::Logistic => train_logistic(ratings, settings, pinned, progress),
         Loss::Implicit => train_implicit(ratings, settings, pinned, progress),
     })
+}
+
+/// Checks what a training is asked for.
+pub(crate) fn check(ratings: &Ratings, settings: &TrainSettings, pinned: &Pinned) -> Result<(), RetrainError> {
+    settings.check()?;
+    check_pinned(ratings, settings.dim, pinned)
 }
 
 fn train_squared(
@@ -219,7 +227,7 @@ fn train_squared(
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
     let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-    let learnt = learn(ratings, recipe, |sweep, _| {
+    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |sweep, _| {
         progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
         sweep >= tuned.sweeps
     });
@@ -240,7 +248,8 @@ fn check_pinned(ratings: &Ratings, dim: usize, pinned: &Pinned) -> Result<(), Re
     Ok(pinned.features.chunks_exact(dim).try_for_each(|row| check_features(row, dim))?)
 }
 
-fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, RetrainError> {
+/// The version of what was learnt with the chosen settings.
+pub(crate) fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, RetrainError> {
     let noise_variance = tuned.held_out.map_or(learnt.noise_variance, |held_out| held_out.noise_variance);
     // Labels that are all predicted exactly would leave no noise, and a prior needs some.
     let noise_variance = noise_variance.max(f64::from(f32::MIN_POSITIVE));
@@ -253,7 +262,7 @@ fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, Re
         regularization: tuned.regularization,
         sweeps: tuned.sweeps,
         prior_scale: tuned.prior_scale,
-        validation_rmse: tuned.held_out.map(|held_out| held_out.rmse),
+        validation_rmse: tuned.held_out.and_then(|held_out| held_out.rmse),
         validation_percentile_rank: None,
         validation_recall_at_10: None,
         validation_log_loss: None,
@@ -262,14 +271,14 @@ fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, Re
         noise_variance,
         prior_condition: prior.condition(),
     };
-    Ok(Trained {
+    let settled = Settled {
+        loss: Loss::Squared,
         dim: learnt.dim,
-        item_offsets: learnt.offsets,
-        item_features: learnt.features,
-        user_weights: learnt.weights,
-        prior,
-        cold_item: ColdItem { offset: learnt.cold_offset, features: learnt.cold_features },
-        label_range,
-        metrics,
-    })
+        ratings: ratings.list().len(),
+        regularization: tuned.regularization,
+        prior_scale: tuned.prior_scale,
+        gain: 1.0,
+        noise_variance,
+    };
+    Ok(learnt.trained(prior, label_range, metrics, settled))
 }

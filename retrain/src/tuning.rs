@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::als::Als;
 use crate::error::RetrainError;
-use crate::learn::{Learnt, Recipe, learn};
+use crate::learn::{Learnt, Prepared, Recipe, learn};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
@@ -54,7 +54,8 @@ pub(crate) struct Tuned {
 /// What the held-out ratings say of the chosen settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HeldOutFigures {
-    pub(crate) rmse: f64,
+    /// Absent where the noise is taken over from an earlier training and too little could be held out to judge by.
+    pub(crate) rmse: Option<f64>,
     pub(crate) noise_variance: f64,
 }
 
@@ -101,20 +102,26 @@ pub(crate) fn tune(
     if ratings.list().len() < RATINGS_MIN {
         return Ok(Tuned::untuned(settings));
     }
-    let folds = folds(ratings, settings.seed);
+    let folds: Vec<(Ratings, Ratings, Prepared)> = folds(ratings, settings.seed)
+        .into_iter()
+        .map(|(known, asked)| {
+            let prepared = Prepared::of(&known, recipe.dim);
+            (known, asked, prepared)
+        })
+        .collect();
     let fixed = settings.regularization.map(|value| [value]);
     let candidates = fixed.as_ref().map_or(REGULARIZATIONS.as_slice(), <[f64; 1]>::as_slice);
     let (mut done, total) = (0, candidates.len() * folds.len());
     let mut best: Option<Trial> = None;
     for &regularization in candidates {
         let mut trial = Trial { regularization, sweeps: 0, errors: vec![Errors::default(); PRIOR_SCALES.len()] };
-        for (known, asked) in &folds {
+        for (known, asked, prepared) in &folds {
             let report = |sweep: usize| {
                 let within = sweep as f32 / settings.sweeps_max as f32;
                 progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
             };
             let (learnt, sweeps) = learn_until_worse(
-                known,
+                (known, prepared),
                 asked.list(),
                 Recipe { regularization, ..recipe },
                 settings.sweeps_max,
@@ -140,7 +147,7 @@ pub(crate) fn tune(
         regularization: best.regularization,
         sweeps: best.sweeps.div_ceil(folds.len()),
         prior_scale: PRIOR_SCALES[scale],
-        held_out: Some(HeldOutFigures { rmse: chosen.rmse(), noise_variance: chosen.noise_variance() }),
+        held_out: Some(HeldOutFigures { rmse: Some(chosen.rmse()), noise_variance: chosen.noise_variance() }),
     })
 }
 
@@ -156,7 +163,7 @@ pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
 
 /// Learns until a sweep, from [`SWEEPS_MIN`] on, no longer lowers the held-out error; returns the number of sweeps too.
 fn learn_until_worse(
-    known: &Ratings,
+    (known, prepared): (&Ratings, &Prepared),
     asked: &[Rating],
     recipe: Recipe,
     sweeps_max: usize,
@@ -164,7 +171,7 @@ fn learn_until_worse(
 ) -> (Learnt, usize) {
     let mut last = f64::INFINITY;
     let mut sweeps = 0;
-    let learnt = learn(known, recipe, |sweep, als| {
+    let learnt = learn(known, prepared, recipe, |sweep, als| {
         report(sweep);
         sweeps = sweep;
         if sweep + 1 < SWEEPS_MIN {

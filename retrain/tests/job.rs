@@ -64,6 +64,7 @@ fn job(observations: InputFile) -> Job {
         observations,
         pinned_items: None,
         parent: Some(VersionId(3)),
+        warm_start: None,
         watermark: serde_json::json!({"partition 0": 17}),
         limits: None,
         output: "version".into(),
@@ -114,6 +115,54 @@ fn a_version_comes_out_whole_and_says_how_it_was_made() {
 
     let again = run_job(&write_job(folder.path(), &job), &Silent).unwrap_err();
     assert!(again.to_string().contains("already holds a version"), "{again}");
+}
+
+#[test]
+fn a_version_that_went_on_from_another_says_so_and_where_the_first_began() {
+    let folder = tempfile::tempdir().unwrap();
+    let observations = write_observations(&folder.path().join("observations.parquet"));
+    let run = |job: &Job| run_job(&write_job(folder.path(), job), &Silent).unwrap();
+    let watermark = |sequence: u64| serde_json::json!(vec![sequence; 64]);
+    let first = Job { watermark: watermark(600), output: "first".into(), ..job(observations) };
+    let cold = run(&first);
+    assert_eq!(cold.warm, None);
+    let on_from = |parent: u64, dir: &str, output: &str| Job {
+        parent: Some(VersionId(parent)),
+        warm_start: Some(dir.into()),
+        watermark: watermark(700 + parent),
+        output: output.into(),
+        ..first.clone()
+    };
+    let second = run(&on_from(4, "first", "second"));
+    let third = run(&on_from(5, "second", "third"));
+    for (manifest, from, refreshes) in [(&second, 4, 1), (&third, 5, 2)] {
+        let warm = manifest.warm.as_ref().unwrap();
+        assert_eq!((warm.from, warm.refreshes), (VersionId(from), refreshes));
+        assert_eq!(warm.cold_watermark, first.watermark, "that of the version trained from nothing");
+        assert!(manifest.metrics["sweeps"] < cold.metrics["sweeps"] / 2.0, "{:?}", manifest.metrics);
+    }
+    // Nothing is new since the first version, so that there is little to change.
+    let scores = |dir: &str| {
+        let version = read_version(&folder.path().join(dir)).unwrap();
+        let mean = version.prior.mean().to_vec();
+        let score = |number| {
+            let row = version.theta.get(&item(number)).unwrap();
+            f64::from(row.offset) + row.features.iter().zip(&mean).map(|(x, w)| f64::from(*x) * w).sum::<f64>()
+        };
+        (0..20).map(score).collect::<Vec<f64>>()
+    };
+    for (a, b) in scores("first").iter().zip(scores("third")) {
+        assert!((a - b).abs() < 0.05, "{a} became {b}");
+    }
+
+    // What cannot be gone on from costs no version.
+    fs::write(folder.path().join("first/trainer_state.json"), "{}").unwrap();
+    for dir in ["first", "nowhere"] {
+        let manifest = run(&on_from(4, dir, &format!("after {dir}")));
+        assert_eq!(manifest.warm, None, "{dir}");
+    }
+    let other_dim = Job { dim: 6, ..on_from(4, "second", "other dim") };
+    assert_eq!(run(&other_dim).warm, None);
 }
 
 #[test]

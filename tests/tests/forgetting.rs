@@ -176,19 +176,28 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let films = node.model("demo");
     check(&films);
 
-    // The next training does not see the user; going back to the version that did is possible, and warned of.
-    let job = films.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
-    let done = eventually("the retraining ends", || {
-        let job = node.client().get(&format!("/v1/jobs/{job}")).expect(200);
-        (job["state"] != "queued" && job["state"] != "running").then_some(job)
-    });
-    assert_eq!(done["state"], "succeeded", "{done}");
+    // A training that goes on from a version that knows the user knows them too; one from nothing does not see them.
+    let retrain = |body: Value| {
+        let job = films.post("retrain", &body).expect(202)["job"].as_str().unwrap().to_owned();
+        let done = eventually("the retraining ends", || {
+            let job = node.client().get(&format!("/v1/jobs/{job}")).expect(200);
+            (job["state"] != "queued" && job["state"] != "running").then_some(job)
+        });
+        assert_eq!(done["state"], "succeeded", "{done}");
+        done["version"].as_u64().unwrap()
+    };
+    let warm = retrain(json!({}));
+    let cold = retrain(json!({"cold": true}));
     let versions = films.get("versions").expect(200);
     for version in versions["versions"].as_array().unwrap() {
-        let knows = version["version"] == trained;
+        let knows = version["version"] == trained || version["version"] == warm;
         assert_eq!(version["erased_users"], u64::from(knows), "{version}");
         assert_eq!(version["warning"].is_string(), knows, "{version}");
+        let from = if version["version"] == warm { json!(trained) } else { Value::Null };
+        assert_eq!(version["warm_from"], from, "{version}");
     }
+    assert!(versions["versions"][0]["version"] == cold && versions["versions"][0]["active"] == true, "{versions}");
+    films.post("rollback", &json!({})).expect(200);
     let back = films.post("rollback", &json!({})).expect(200);
     assert_eq!(back["active_version"], trained);
     assert!(back["warning"].as_str().unwrap().contains("erased"), "{back}");

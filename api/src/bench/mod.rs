@@ -23,6 +23,7 @@ mod serve;
 mod size;
 mod stopwatch;
 mod topk;
+mod train;
 mod update;
 mod warm;
 
@@ -66,11 +67,14 @@ pub enum Bench {
     Size,
     /// A million users on a node whose memory holds few of them. Takes some ten minutes and 5 GB of disk.
     Memory,
+    /// The trainers against Spark, `implicit` and training from nothing. Takes some ten minutes where the peers are there.
+    Train,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 6] = [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size, Self::Memory];
+    pub const ALL: [Self; 7] =
+        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size, Self::Memory, Self::Train];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -82,6 +86,7 @@ impl Bench {
             Self::Serve => "serve",
             Self::Size => "size",
             Self::Memory => "memory",
+            Self::Train => "train",
         }
     }
 
@@ -98,6 +103,7 @@ impl Bench {
             Self::Serve => serve::run(settings),
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
+            Self::Train => train::run(settings),
         }
     }
 }

@@ -50,6 +50,11 @@ impl Report {
         self.push(case.into(), unit, ours, None);
     }
 
+    /// Adds a case whose baseline may be missing on this machine.
+    pub fn measured(&mut self, case: impl Into<String>, unit: &'static str, ours: f64, baseline: Option<f64>) {
+        self.push(case.into(), unit, Some(ours), baseline);
+    }
+
     fn push(&mut self, case: String, unit: &'static str, ours: Option<f64>, baseline: Option<f64>) {
         // JSON has no infinities: what divides by nothing is not known.
         let finite = |value: f64| value.is_finite().then_some(value);

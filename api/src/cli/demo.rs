@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
-use celeris_manager::{JobState, ManagerError, ModelConfig, TrainerSettings, Triggers};
+use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest, TrainerSettings, Triggers};
 use celeris_model::{ItemId, Loss, ModelName, Observation, ObservationId, StreamName, VersionId};
 use serde_json::{Map, Value, json};
 
@@ -161,7 +161,7 @@ async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Rep
 }
 
 async fn train(node: &Node, model: &ModelName, report: &Report) -> Result<(), Failure> {
-    let id = node.manager.retrain(model, "the demo's first training")?.job;
+    let id = node.manager.retrain(model, TrainRequest::default(), "the demo's first training")?.job;
     loop {
         let job = node.manager.job(id.as_str())?;
         if job.state.is_final() {

@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 
 use celeris_datasets::Rating as NamedRating;
 use celeris_model::{Estimate, Example, ItemId, Learning, ModelError, UserId, UserModel};
-use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
+use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, refresh, train};
 
 /// What the caller of an evaluation chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +49,28 @@ impl Numbered {
     /// Trains on some of the ratings; users and items that are not among them are known to be there, and cold.
     fn train(&self, ratings: &[Rating], settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
         let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
-        let train_settings =
-            TrainSettings { threads: settings.threads, ..TrainSettings::new(settings.dim, settings.seed) };
-        train(&ratings, &train_settings, &Pinned::default(), &Silent)
+        train(&ratings, &settings.of_trainer(), &Pinned::default(), &Silent)
+    }
+
+    /// Goes on from a training on the first `seen` of the ratings with all of them.
+    fn refresh(
+        &self,
+        parent: &Trained,
+        ratings: &[Rating],
+        seen: usize,
+        settings: &EvaluateSettings,
+    ) -> Result<Trained, RetrainError> {
+        let fresh: Vec<bool> = (0..ratings.len()).map(|row| row >= seen).collect();
+        let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
+        let state = parent.state.as_ref().expect("the built-in trainer leaves what the next one goes on from");
+        let parent = Parent { state, fresh: Some(&fresh) };
+        refresh(&ratings, &settings.of_trainer(), &Pinned::default(), parent, &Silent)
+    }
+}
+
+impl EvaluateSettings {
+    fn of_trainer(&self) -> TrainSettings {
+        TrainSettings { threads: self.threads, ..TrainSettings::new(self.dim, self.seed) }
     }
 }
 

@@ -3,12 +3,17 @@
 //! Both experiments compare three states on the same unseen ratings: *initial*, features from early ratings and users
 //! who have told no more than these; *online*, the same features, users who have told more since; *retrained*, features
 //! from all that was told. A user's ratings come in random order, so that nothing but their number changes over time.
+//!
+//! The second experiment has a fourth, *refreshed*: what was told after the first training arrives as a stream, at random
+//! over users, and whenever a twentieth of it has come a training goes on from the version before
+//! (`celeris_retrain::refresh`). No training follows the last twentieth, which is learnt online.
 
 use std::fmt;
+use std::time::Instant;
 
 use anyhow::ensure;
 use celeris_datasets::Rating as NamedRating;
-use celeris_retrain::Rating;
+use celeris_retrain::{Rating, Trained};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -24,6 +29,9 @@ const THEN: usize = 7;
 /// of itself from order to order where users are few; that of half of the data hardly varies.
 const ORDERS_TEN_PLUS_SEVEN: usize = 5;
 const ORDERS_HALF: usize = 2;
+
+/// The stream is refreshed after each of so many equal parts but the last.
+const REFRESH_PARTS: usize = 20;
 
 /// What the protocol found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -67,6 +75,24 @@ pub struct Experiment {
     pub rmse_initial_own_weights: f64,
     /// RMSE of the trainer's own weights after the second training.
     pub rmse_retrained_own_weights: f64,
+    /// What refreshes along the way recover; the second experiment only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refreshes: Option<Refreshes>,
+}
+
+/// Trainings that go on from one another while the later ratings come in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Refreshes {
+    /// Refreshes of one order.
+    pub count: usize,
+    /// The share of the later ratings after which each comes.
+    pub every: f64,
+    /// RMSE of what is served after the later ratings.
+    pub rmse: f64,
+    /// `(initial - refreshed) / (initial - retrained)`.
+    pub recovered: f64,
+    /// Time of one refresh as a share of the training of all from nothing, at the median.
+    pub time: f64,
 }
 
 /// Runs both experiments.
@@ -83,13 +109,22 @@ pub fn evaluate_velox(
         dataset: dataset.to_owned(),
         dim: settings.dim,
         seed: settings.seed,
-        ten_plus_seven: Experiment::run(ratings, settings, ORDERS_TEN_PLUS_SEVEN, ten_plus_seven)?,
-        half: Experiment::run(ratings, settings, ORDERS_HALF, half)?,
+        ten_plus_seven: Experiment::run(ratings, settings, ORDERS_TEN_PLUS_SEVEN, TEN_PLUS_SEVEN)?,
+        half: Experiment::run(ratings, settings, ORDERS_HALF, HALF)?,
     })
 }
 
-/// How many of a user's ratings are told before and after the first training; `None` leaves the user out.
-type Schedule = fn(ratings: usize) -> Option<(usize, usize)>;
+/// How an experiment goes.
+#[derive(Clone, Copy)]
+struct Schedule {
+    /// How many of a user's ratings are told before and after the first training; `None` leaves the user out.
+    parts: fn(ratings: usize) -> Option<(usize, usize)>,
+    /// Whether refreshes along the way are tried too.
+    refreshed: bool,
+}
+
+const TEN_PLUS_SEVEN: Schedule = Schedule { parts: ten_plus_seven, refreshed: false };
+const HALF: Schedule = Schedule { parts: half, refreshed: true };
 
 fn ten_plus_seven(ratings: usize) -> Option<(usize, usize)> {
     (ratings > FIRST + THEN).then_some((FIRST, THEN))
@@ -117,7 +152,7 @@ impl Parts {
         for row in rows {
             let mut row = row.clone();
             row.shuffle(&mut random);
-            let (first, then) = schedule(row.len()).unwrap_or((0, 0));
+            let (first, then) = (schedule.parts)(row.len()).unwrap_or((0, 0));
             let asked = if first > 0 { row.split_off(first + then) } else { Vec::new() };
             row.truncate(first + then);
             parts.then.push(row.split_off(first));
@@ -140,6 +175,7 @@ struct Squares {
     retrained: f64,
     initial_own: f64,
     retrained_own: f64,
+    refreshed: f64,
 }
 
 impl Experiment {
@@ -152,19 +188,22 @@ impl Experiment {
         let mut numbered = Numbered::default();
         let listed = numbered.number(ratings);
         let rows = by_user(numbered.users.len(), &listed);
-        let users = rows.iter().filter(|row| schedule(row.len()).is_some()).count();
+        let users = rows.iter().filter(|row| (schedule.parts)(row.len()).is_some()).count();
         ensure!(users > 0, "no user has enough ratings for this experiment; it needs {} of one user", FIRST + THEN + 1);
         let mut sum = Squares::default();
         let mut counts = [0; 3];
+        let mut times = Vec::new();
         for order in 0..orders {
             let parts = Parts::of(&rows, schedule, settings.seed, order as u64);
             counts = [&parts.first, &parts.then, &parts.asked].map(|rows| rows.iter().map(Vec::len).sum());
-            let squares = Self::order(&numbered, &parts, settings)?;
+            let refreshed = schedule.refreshed.then_some(&mut times);
+            let squares = Self::order(&numbered, &parts, settings, refreshed)?;
             sum.initial += squares.initial;
             sum.online += squares.online;
             sum.retrained += squares.retrained;
             sum.initial_own += squares.initial_own;
             sum.retrained_own += squares.retrained_own;
+            sum.refreshed += squares.refreshed;
         }
         let rmse = |sum: f64| (sum / orders as f64).sqrt();
         let [initial, online, retrained] = [sum.initial, sum.online, sum.retrained].map(rmse);
@@ -180,13 +219,28 @@ impl Experiment {
             recovered: (initial - online) / (initial - retrained),
             rmse_initial_own_weights: rmse(sum.initial_own),
             rmse_retrained_own_weights: rmse(sum.retrained_own),
+            refreshes: schedule.refreshed.then(|| Refreshes {
+                count: REFRESH_PARTS - 1,
+                every: 1.0 / REFRESH_PARTS as f64,
+                rmse: rmse(sum.refreshed),
+                recovered: (initial - rmse(sum.refreshed)) / (initial - retrained),
+                time: median(&mut times),
+            }),
         })
     }
 
-    fn order(numbered: &Numbered, parts: &Parts, settings: &EvaluateSettings) -> anyhow::Result<Squares> {
+    /// One order of the ratings. Where refreshes are tried, their times go into `times`, as shares of a training's.
+    fn order(
+        numbered: &Numbered,
+        parts: &Parts,
+        settings: &EvaluateSettings,
+        times: Option<&mut Vec<f64>>,
+    ) -> anyhow::Result<Squares> {
         let told = parts.told();
         let early = numbered.train(&parts.first.concat(), settings)?;
+        let started = Instant::now();
         let late = numbered.train(&told.concat(), settings)?;
+        let of_training = started.elapsed().as_secs_f64();
         let initial = judge(&early, &parts.first, &parts.asked)?;
         let online = judge(&early, &told, &parts.asked)?;
         let retrained = judge(&late, &told, &parts.asked)?;
@@ -194,7 +248,16 @@ impl Experiment {
             mean_square(range, judged.iter().map(|one| (one.label, one.served.score)))
         };
         let own = |range, judged: &[super::Judged]| mean_square(range, judged.iter().map(|one| (one.label, one.own)));
+        let refreshed = match times {
+            None => 0.0,
+            Some(times) => {
+                let version =
+                    refreshed(numbered, parts, &early, settings, |seconds| times.push(seconds / of_training))?;
+                served(version.label_range, &judge(&version, &told, &parts.asked)?)
+            }
+        };
         Ok(Squares {
+            refreshed,
             initial: served(early.label_range, &initial),
             online: served(early.label_range, &online),
             retrained: served(late.label_range, &retrained),
@@ -202,6 +265,34 @@ impl Experiment {
             retrained_own: own(late.label_range, &retrained),
         })
     }
+}
+
+/// The version that refreshes along the stream of later ratings lead to; `took` is told the seconds of each.
+fn refreshed(
+    numbered: &Numbered,
+    parts: &Parts,
+    early: &Trained,
+    settings: &EvaluateSettings,
+    mut took: impl FnMut(f64),
+) -> anyhow::Result<Trained> {
+    let mut ratings = parts.first.concat();
+    let mut stream = parts.then.concat();
+    stream.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.seed));
+    let first = ratings.len();
+    let until = |part: usize| stream.len() * part / REFRESH_PARTS;
+    let mut version = early.clone();
+    for part in 1..REFRESH_PARTS {
+        ratings.extend(&stream[until(part - 1)..until(part)]);
+        let started = Instant::now();
+        version = numbered.refresh(&version, &ratings, first, settings)?;
+        took(started.elapsed().as_secs_f64());
+    }
+    Ok(version)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl fmt::Display for VeloxReport {
@@ -225,6 +316,14 @@ impl fmt::Display for Experiment {
         )?;
         let (initial, retrained) = (self.rmse_initial_own_weights, self.rmse_retrained_own_weights);
         writeln!(out, "    own weights         {initial:.4}            {retrained:.4}")?;
+        if let Some(Refreshes { count, every, rmse, recovered, time }) = &self.refreshes {
+            writeln!(
+                out,
+                "    {count} refreshes        {rmse:.4} after each {:.0} % of the later ratings; recovered {recovered:.2}; \
+                 one takes {time:.2} of a training",
+                100.0 * every
+            )?;
+        }
         let [first, then, asked] = self.ratings;
         let Self { users, users_left_out, orders, .. } = self;
         write!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{Actor, Engine, JobId, JobState};
+use celeris_manager::{Engine, JobId, JobState, TrainFrom, TrainRequest};
 use celeris_model::ModelName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,6 +25,9 @@ pub struct RetrainBody {
     engine: Option<Engine>,
     /// Why, for the job's record.
     why: Option<String>,
+    /// Trains from nothing, choosing all settings anew; otherwise training goes on from the active version where it can.
+    #[serde(default)]
+    cold: bool,
 }
 
 /// The job that was accepted.
@@ -68,6 +71,7 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 /// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole.
+/// Training goes on from the active version, which takes a fraction of a training from nothing, unless `cold` is set.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -77,10 +81,9 @@ async fn retrain(
     Body(body): Body<RetrainBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
-    let job = tokio::task::block_in_place(|| match body.engine {
-        Some(engine) => node.manager.retrain_by(Actor::Operator, engine, &model, &why),
-        None => node.manager.retrain(&model, &why),
-    })?;
+    let from = if body.cold { TrainFrom::Nothing } else { TrainFrom::Active };
+    let request = TrainRequest { engine: body.engine, from };
+    let job = tokio::task::block_in_place(|| node.manager.retrain(&model, request, &why))?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
 }
 

@@ -25,6 +25,8 @@ pub struct Version {
     active: bool,
     /// The version it was trained after.
     parent: Option<u64>,
+    /// The version whose factors its training went on from; null where it was trained from nothing.
+    warm_from: Option<u64>,
     algorithm: String,
     /// In Unix milliseconds.
     created: i64,
@@ -76,7 +78,10 @@ fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiErro
 
 fn warning(erased_users: usize) -> Option<String> {
     (erased_users > 0).then(|| {
-        format!("this version was trained on what {erased_users} since erased users had said; retrain to be rid of it")
+        format!(
+            "this version was trained on what {erased_users} since erased users had said; \
+             retrain with \"cold\": true to be rid of it"
+        )
     })
 }
 
@@ -86,6 +91,7 @@ fn describe(record: VersionRecord, active: VersionId, erasures: &[ErasedSpan]) -
         version: record.version.0,
         active: record.version == active,
         parent: record.parent.map(|parent| parent.0),
+        warm_from: record.warm.map(|warm| warm.from.0),
         algorithm: record.algorithm,
         created: record.created.0,
         dim: record.dim,

@@ -24,6 +24,7 @@ use crate::export::{Export, export};
 use crate::jobs::JobId;
 use crate::manager::Manager;
 use crate::records::ModelRecord;
+use crate::retraining::{TrainFrom, TrainPlan};
 
 /// Every job trains from the same seed: equal data give an equal version.
 const TRAIN_SEED: u64 = 1;
@@ -41,7 +42,7 @@ impl Manager {
     pub(crate) async fn make_version(
         self: &Arc<Self>,
         record: &ModelRecord,
-        engine: Engine,
+        TrainPlan { engine, from }: TrainPlan,
         id: &JobId,
         dir: &Path,
     ) -> Result<PathBuf, ManagerError> {
@@ -59,7 +60,9 @@ impl Manager {
                 let progress = |share| manager.jobs.progress(&id, "export", share);
                 progress(0.0);
                 let export = export(&manager.storage, &record.config, engine, &dir, progress)?;
-                write_jobs(&record, engine, limits, export, &dir)
+                let active = || manager.version_dir(&record.config.name, record.active);
+                let warm_start = (from == TrainFrom::Active).then(active);
+                write_jobs(&record, Training { engine, limits, warm_start, export }, &dir)
             })
             .await?
         };
@@ -127,13 +130,16 @@ struct JobFiles {
     own: PathBuf,
 }
 
-fn write_jobs(
-    record: &ModelRecord,
+/// What the job files say beside the model.
+struct Training {
     engine: Engine,
     limits: JobLimits,
+    warm_start: Option<PathBuf>,
     export: Export,
-    dir: &Path,
-) -> Result<JobFiles, ManagerError> {
+}
+
+fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<JobFiles, ManagerError> {
+    let Training { engine, limits, warm_start, export } = training;
     let own = TrainJob {
         model: record.config.name.clone(),
         version: record.newest.next(),
@@ -145,6 +151,7 @@ fn write_jobs(
         observations: export.observations,
         pinned_items: export.pinned_items,
         parent: Some(record.active),
+        warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
         limits: Some(limits),
         output: VERSION.into(),

@@ -16,6 +16,7 @@ mod routines;
 mod simd;
 #[cfg(test)]
 mod tests;
+mod training;
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -74,6 +75,10 @@ impl InstructionSet {
 /// Compiles a routine once per instruction set and makes a method that calls the right one.
 macro_rules! per_instruction_set {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $output:ty, $routine:ident $(, $rows:literal)?) => {
+        per_instruction_set!($(#[$doc])* $name($($argument: $type),*) -> $output, routines $routine $(, $rows)?);
+    };
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $output:ty,
+        $module:ident $routine:ident $(, $rows:literal)?) => {
         $(#[$doc])*
         #[inline]
         fn $name(self, $($argument: $type),*) -> $output {
@@ -81,19 +86,19 @@ macro_rules! per_instruction_set {
             #[target_feature(enable = "avx2,fma")]
             fn avx2($($argument: $type),*) -> $output {
                 // SAFETY: the features of this function are those of the routine; shapes by the contract of the method.
-                unsafe { routines::$routine::<simd::Avx2 $(, $rows)?>($($argument),*) }
+                unsafe { $module::$routine::<simd::Avx2 $(, $rows)?>($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f")]
             fn avx512($($argument: $type),*) -> $output {
                 // SAFETY: as above.
-                unsafe { routines::$routine::<simd::Avx512 $(, $rows)?>($($argument),*) }
+                unsafe { $module::$routine::<simd::Avx512 $(, $rows)?>($($argument),*) }
             }
             // SAFETY: the portable routine needs no features, and the value of an instruction set is only made where
             // the processor has it.
             unsafe {
                 match self {
-                    Self::Portable => routines::$routine::<simd::Portable $(, $rows)?>($($argument),*),
+                    Self::Portable => $module::$routine::<simd::Portable $(, $rows)?>($($argument),*),
                     #[cfg(target_arch = "x86_64")]
                     Self::Avx2 => avx2($($argument),*),
                     #[cfg(target_arch = "x86_64")]
@@ -117,6 +122,9 @@ impl InstructionSet {
     per_instruction_set!(add_outer(triangle: &mut [f64], rows: &[&[f64]; 1], scales: &[f64; 1]) -> (), add_outer, 1);
     per_instruction_set!(add_outers(triangle: &mut [f64], rows: &[&[f64]; 4], scales: &[f64; 4]) -> (), add_outer, 4);
     per_instruction_set!(pass(entries: &mut [f32], value: f32) -> (), pass);
+    per_instruction_set!(gram(rows: &[f32], sums: &mut [f32], stride: usize) -> (), training gram);
+    per_instruction_set!(add_weighted(rows: &[f32], vector: &[f32], constants: &[f32], slopes: &[f32], out: &mut [f32])
+        -> (), training add_weighted);
 }
 
 /// The instruction set in use: `avx512`, `avx2` or `portable`.
@@ -154,8 +162,48 @@ pub fn pass(entries: &mut [f32]) {
     InstructionSet::chosen().pass(entries, black_box(0.0));
 }
 
+/// What the padded length of a row is a multiple of, for [`gram`] and [`add_weighted`]: whole registers of every
+/// instruction set.
+pub const ROW_MULTIPLE: usize = 16;
+
+/// The smallest padded length that `dim` values fit in.
+#[must_use]
+pub fn padded(dim: usize) -> usize {
+    dim.next_multiple_of(ROW_MULTIPLE)
+}
+
+/// `sums = rows^T rows` for row-major `rows x stride`, in `f32`: `sums` is row-major `stride x stride`, and of it only what
+/// lies on and above the diagonal is to be used.
+///
+/// # Panics
+/// Where `stride` is not a multiple of [`ROW_MULTIPLE`] above 0, or the shapes do not fit together.
+pub fn gram(rows: &[f32], sums: &mut [f32], stride: usize) {
+    assert!(stride > 0 && stride.is_multiple_of(ROW_MULTIPLE), "rows are padded to whole registers");
+    assert!(rows.len().is_multiple_of(stride) && sums.len() == stride * stride, "whole rows, and a matrix of theirs");
+    InstructionSet::chosen().gram(rows, sums, stride);
+}
+
+/// `out += sum over k of (constants[k] + slopes[k] * rows[k]·vector) rows[k]`, for row-major rows as long as the vector:
+/// one product of a weighted `rows^T rows` with the vector, without forming the matrix.
+///
+/// # Panics
+/// As [`gram`].
+pub fn add_weighted(rows: &[f32], vector: &[f32], constants: &[f32], slopes: &[f32], out: &mut [f32]) {
+    let stride = vector.len();
+    assert!(stride > 0 && stride.is_multiple_of(ROW_MULTIPLE), "rows are padded to whole registers");
+    assert!(
+        rows.len() == slopes.len() * stride && constants.len() == slopes.len(),
+        "a constant and a slope for each row"
+    );
+    assert!(out.len() == stride, "vectors of equal length");
+    InstructionSet::chosen().add_weighted(rows, vector, constants, slopes, out);
+}
+
 /// `out = matrix * vector` for a symmetric row-major `dim x dim` matrix; returns `vector·out` and `weights·vector`.
-pub(crate) fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
+///
+/// # Panics
+/// Where the shapes do not fit together.
+pub fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
     let dim = vector.len();
     assert!(matrix.len() == dim * dim && weights.len() == dim && out.len() == dim, "shapes of one user's state");
     InstructionSet::chosen().for_rows(dim).multiply(matrix, weights, vector, out)
@@ -196,7 +244,11 @@ pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
 
 /// Replaces a symmetric positive definite row-major matrix of `dim x dim` by its inverse, exactly symmetric again; `false`
 /// where it is not positive definite, and then of no use.
-pub(crate) fn invert(matrix: &mut [f64], dim: usize) -> bool {
+///
+/// # Panics
+/// Where the matrix has another size.
+#[must_use]
+pub fn invert(matrix: &mut [f64], dim: usize) -> bool {
     assert!(matrix.len() == dim * dim, "a square matrix");
     InstructionSet::chosen().invert(matrix, &mut vec![0.0; dim])
 }

@@ -136,3 +136,39 @@ fn every_instruction_set_inverts_and_sums_the_same_way() {
         }
     }
 }
+
+#[test]
+fn every_instruction_set_sums_up_the_same_normal_equations() {
+    for set in InstructionSet::available() {
+        let mut rng = ChaCha8Rng::seed_from_u64(4);
+        for stride in [16, 32, 48, 64, 144] {
+            for count in [0, 1, 7, 8, 9, 40] {
+                let rows = uniform(&mut rng, count * stride);
+                let row = |k: usize| &rows[k * stride..(k + 1) * stride];
+                let mut sums = vec![f32::NAN; stride * stride];
+                set.gram(&rows, &mut sums, stride);
+                let allowed = f64::from(tolerance(count.max(1)));
+                for i in 0..stride {
+                    for j in i..stride {
+                        let exact: f64 = (0..count).map(|k| f64::from(row(k)[i]) * f64::from(row(k)[j])).sum();
+                        let sum = f64::from(sums[i * stride + j]);
+                        assert!((sum - exact).abs() <= allowed, "{set:?}, {count} rows of {stride}: {sum} {exact}");
+                    }
+                }
+                let vector = uniform(&mut rng, stride);
+                let (constants, slopes) = (uniform(&mut rng, count), uniform(&mut rng, count));
+                let mut out = uniform(&mut rng, stride);
+                let mut exact: Vec<f64> = out.iter().map(|x| f64::from(*x)).collect();
+                for k in 0..count {
+                    let weight = f64::from(constants[k]) + f64::from(slopes[k]) * in_f64(row(k), &vector)[0];
+                    exact.iter_mut().zip(row(k)).for_each(|(sum, x)| *sum += weight * f64::from(*x));
+                }
+                set.add_weighted(&rows, &vector, &constants, &slopes, &mut out);
+                let allowed = f64::from(tolerance(stride) * stride as f32 * (count + 1) as f32);
+                for (ours, exact) in out.iter().zip(&exact) {
+                    assert!((f64::from(*ours) - exact).abs() <= allowed, "{set:?}, {count} rows of {stride}");
+                }
+            }
+        }
+    }
+}

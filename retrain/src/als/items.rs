@@ -3,7 +3,7 @@
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
-use super::ridge::{Normal, inverse_diagonal, solve_dual};
+use super::ridge::{Normal, solve_dual};
 use super::{Als, BIAS_SHARE, CHUNK_ROWS, START_EVIDENCE, write_row};
 use crate::ratings::Entry;
 
@@ -45,10 +45,11 @@ impl Als {
             .par_chunks_mut(CHUNK_ROWS)
             .enumerate()
             .map(|(chunk, rows)| {
+                let mut normal = Normal::new(latent + 1);
                 let items = rows.iter_mut().enumerate();
                 items.fold((0.0, 0.0), |(count, square), (row, item)| {
                     let entries = this.by_item.row(chunk * CHUNK_ROWS + row);
-                    this.solve_item(entries, item).map_or((count, square), |b| (count + 1.0, square + b))
+                    this.solve_item(entries, item, &mut normal).map_or((count, square), |b| (count + 1.0, square + b))
                 })
             })
             .collect();
@@ -59,13 +60,13 @@ impl Als {
     }
 
     /// Writes one item's posterior and returns the expected square of its bias; an item without ratings is zero.
-    fn solve_item(&self, entries: &[Entry], item: &mut ItemRow) -> Option<f64> {
+    fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, normal: &mut Normal) -> Option<f64> {
         let latent = self.shape.latent;
         if entries.is_empty() {
             item.features[..latent].fill(0.0);
             return None;
         }
-        let posterior = self.item_posterior(entries, &item.features[latent..self.shape.dim() - 1]);
+        let posterior = self.item_posterior(entries, &item.features[latent..self.shape.dim() - 1], normal);
         let (bias, variance) = (posterior.mean[latent], posterior.variances[latent]);
         write_row(&mut item.features[..latent], posterior.mean.iter().copied());
         write_row(item.factor_variances, posterior.variances);
@@ -74,7 +75,7 @@ impl Als {
         Some(bias * bias + variance)
     }
 
-    fn item_posterior(&self, entries: &[Entry], traits: &[f32]) -> ItemPosterior {
+    fn item_posterior(&self, entries: &[Entry], traits: &[f32], normal: &mut Normal) -> ItemPosterior {
         let latent = self.shape.latent;
         let mut diagonal = vec![self.noise_variance; latent + 1];
         diagonal[latent] = self.noise_variance / self.bias_variance;
@@ -97,13 +98,13 @@ impl Als {
             let targets = DVector::from_fn(entries.len(), |k, _| root(k) * self.item_target(&entries[k], traits));
             solve_dual(&columns, &targets, &diagonal)
         } else {
-            let precision = DMatrix::from_diagonal(&DVector::from_vec(diagonal));
-            let mut normal = Normal::start(precision, DVector::zeros(latent + 1), entries.len());
-            for entry in entries {
-                normal.add(regressors(entry), self.item_target(entry, traits), f64::from(entry.weight));
-            }
-            let (mean, factor) = normal.solve();
-            (mean, inverse_diagonal(&factor))
+            let (mean, inverse) = normal.solve_row(|normal| {
+                normal.begin_diagonal(&diagonal);
+                for entry in entries {
+                    normal.add(regressors(entry), self.item_target(entry, traits), entry.weight.sqrt());
+                }
+            });
+            (DVector::from_column_slice(mean), inverse.iter().step_by(latent + 2).copied().collect())
         };
         ItemPosterior { mean, variances: variances.iter().map(|v| v * self.noise_variance).collect() }
     }

@@ -15,16 +15,17 @@ mod items;
 mod ridge;
 mod users;
 
+use std::sync::Arc;
+
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-pub(crate) use self::ridge::Normal;
-
 use celeris_model::linear::dot;
+use serde::{Deserialize, Serialize};
 
-use crate::ratings::{Entry, Ratings, Rows};
+use crate::ratings::{Ratings, Rows};
 
 /// Rows solved, and their sums added, together.
 const CHUNK_ROWS: usize = 64;
@@ -54,6 +55,20 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn dim(self) -> usize {
         self.latent + self.traits + 1
+    }
+}
+
+/// Ratings grouped from both sides.
+#[derive(Debug, Clone)]
+pub(crate) struct Grouped {
+    by_user: Arc<Rows>,
+    by_item: Arc<Rows>,
+}
+
+impl Grouped {
+    pub(crate) fn of(ratings: &Ratings) -> Self {
+        let (by_user, by_item) = rayon::join(|| Rows::by_user(ratings), || Rows::by_item(ratings));
+        Self { by_user: Arc::new(by_user), by_item: Arc::new(by_item) }
     }
 }
 
@@ -95,13 +110,42 @@ pub(crate) struct Als {
     weight_variances: Vec<f32>,
     regularization: f64,
     label_variance: f64,
-    by_user: Rows,
-    by_item: Rows,
+    by_user: Arc<Rows>,
+    by_item: Arc<Rows>,
+}
+
+/// What a fit knows of items and of the population of users: with it and the ratings, the next sweep is the one that the
+/// fit would have gone on with.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AlsState {
+    /// Row-major `items x latent`.
+    pub(crate) factors: Vec<f32>,
+    /// Row-major `items x latent`: posterior variances of the factors.
+    pub(crate) factor_variances: Vec<f32>,
+    /// Length `items`, around `population.mean`.
+    pub(crate) biases: Vec<f32>,
+    /// Length `items`: posterior variances of the biases.
+    pub(crate) bias_variances: Vec<f32>,
+    pub(crate) population: Population,
+}
+
+/// The numbers of an [`AlsState`] that do not grow with the data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Population {
+    /// The mean label.
+    pub(crate) mean: f64,
+    pub(crate) noise_variance: f64,
+    pub(crate) bias_variance: f64,
+    /// `w0`, length `dim`.
+    pub(crate) weight_mean: Vec<f64>,
+    /// `S`, row-major `dim x dim`.
+    pub(crate) weight_covariance: Vec<f64>,
 }
 
 impl Als {
     /// Random factors, and weights that nothing is known of yet.
-    pub(crate) fn start(ratings: &Ratings, start: Start) -> Self {
+    pub(crate) fn start(ratings: &Ratings, grouped: &Grouped, start: Start) -> Self {
         let shape = start.shape;
         let (users, items, dim) = (ratings.users(), ratings.items(), shape.dim());
         let (mean, variance) = ratings.label_moments();
@@ -121,11 +165,65 @@ impl Als {
             weight_variances: vec![0.0; users * dim],
             regularization: start.regularization,
             label_variance,
-            by_user: Rows::by_user(ratings),
-            by_item: Rows::by_item(ratings),
+            by_user: Arc::clone(&grouped.by_user),
+            by_item: Arc::clone(&grouped.by_item),
         };
         als.weight_covariance = als.start_covariance();
         als
+    }
+
+    /// Goes on from what an earlier fit of the same shape knew. Items beyond its own, and those of which it knew nothing,
+    /// are as unsure as the model holds an item of which nothing is known.
+    #[expect(clippy::cast_possible_truncation, reason = "factors are held in f32; rounding to the nearest is meant")]
+    pub(crate) fn resume(&mut self, known: &AlsState) {
+        let (dim, latent) = (self.shape.dim(), self.shape.latent);
+        let Population { mean, noise_variance, bias_variance, weight_mean, weight_covariance } = &known.population;
+        self.noise_variance = *noise_variance;
+        self.bias_variance = *bias_variance;
+        self.weight_mean = DVector::from_column_slice(weight_mean);
+        self.weight_covariance = DMatrix::from_row_slice(dim, dim, weight_covariance);
+        for (item, row) in self.features.chunks_exact_mut(dim).enumerate() {
+            let variances = &mut self.factor_variances[item * latent..][..latent];
+            match known.factors.get(item * latent..(item + 1) * latent) {
+                Some(factors) if factors.iter().any(|factor| *factor != 0.0) => {
+                    row[..latent].copy_from_slice(factors);
+                    variances.copy_from_slice(&known.factor_variances[item * latent..][..latent]);
+                }
+                _ => {
+                    row[..latent].fill(0.0);
+                    variances.fill(1.0);
+                }
+            }
+            let bias = known.biases.get(item).zip(known.bias_variances.get(item));
+            let (bias, variance) = bias.map_or((0.0, *bias_variance as f32), |(bias, variance)| {
+                ((f64::from(*bias) + mean - self.mean) as f32, *variance)
+            });
+            (self.biases[item], self.bias_variances[item]) = (bias, variance);
+        }
+    }
+
+    /// Learns from other ratings of the same users and items from now on.
+    pub(crate) fn learn_from(&mut self, grouped: &Grouped) {
+        self.by_user = Arc::clone(&grouped.by_user);
+        self.by_item = Arc::clone(&grouped.by_item);
+    }
+
+    /// What another fit can go on from.
+    pub(crate) fn state(&self) -> AlsState {
+        let (dim, latent) = (self.shape.dim(), self.shape.latent);
+        AlsState {
+            factors: self.features.chunks_exact(dim).flat_map(|row| &row[..latent]).copied().collect(),
+            factor_variances: self.factor_variances.clone(),
+            biases: self.biases.clone(),
+            bias_variances: self.bias_variances.clone(),
+            population: Population {
+                mean: self.mean,
+                noise_variance: self.noise_variance,
+                bias_variance: self.bias_variance,
+                weight_mean: self.weight_mean.as_slice().to_vec(),
+                weight_covariance: self.weight_covariance.as_slice().to_vec(),
+            },
+        }
     }
 
     /// One sweep: all users, then all items, then the noise.
@@ -166,37 +264,38 @@ impl Als {
     }
 
     /// The expected squared residual under both sides' posteriors.
+    ///
+    /// Of `w·x + b` the variance is `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`: two products of what is known of the item
+    /// with what is known of the user, each of which is squared once.
     fn estimate_noise(&mut self) {
         let this = &*self;
+        let (dim, latent) = (this.shape.dim(), this.shape.latent);
+        let squares: Vec<f32> = this.features.iter().map(|x| x * x).collect();
         let users: Vec<u32> = (0_u32..).take(this.by_user.count()).collect();
         let sums: Vec<(f64, f64)> = users
             .par_chunks(CHUNK_ROWS)
             .map(|users| {
+                let mut spread = vec![0.0; latent];
                 users.iter().fold((0.0, 0.0), |sum, user| {
+                    let weights = this.user_row(&this.weights, *user);
+                    let variances = this.user_row(&this.weight_variances, *user);
+                    for ((spread, weight), variance) in spread.iter_mut().zip(weights).zip(variances) {
+                        *spread = weight * weight + variance;
+                    }
                     this.by_user.row(*user as usize).iter().fold(sum, |(total, square), entry| {
+                        let item = entry.other as usize;
+                        let variance = this.bias_variances[item]
+                            + dot(variances, &squares[item * dim..][..dim])
+                            + dot(&spread, this.factor_variances_of(entry.other));
+                        let residual = f64::from(entry.label) - this.score(*user, entry.other);
                         let weight = f64::from(entry.weight);
-                        (total + weight, square + weight * this.expected_square(*user, entry))
+                        (total + weight, square + weight * (residual * residual + f64::from(variance)))
                     })
                 })
             })
             .collect();
         let (total, square) = sums.iter().fold((0.0, 0.0), |sum, chunk| (sum.0 + chunk.0, sum.1 + chunk.1));
         self.noise_variance = (square / total).max(NOISE_SHARE_MIN * self.label_variance);
-    }
-
-    fn expected_square(&self, user: u32, entry: &Entry) -> f64 {
-        let weights = self.user_row(&self.weights, user);
-        let weight_variances = self.user_row(&self.weight_variances, user);
-        let features = self.item_row(entry.other);
-        let mut variance = self.bias_variances[entry.other as usize];
-        for (v, x) in weight_variances.iter().zip(features) {
-            variance += v * x * x;
-        }
-        for ((v, w), w_variance) in self.factor_variances_of(entry.other).iter().zip(weights).zip(weight_variances) {
-            variance += v * (w * w + w_variance);
-        }
-        let residual = f64::from(entry.label) - self.score(user, entry.other);
-        residual * residual + f64::from(variance)
     }
 }
 

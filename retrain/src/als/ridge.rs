@@ -1,72 +1,144 @@
 //! The ridge regression of one row: `(P + R^T R) z = q + R^T t`, where each rating is one row of `R`.
 
+use celeris_model::kernel;
 use nalgebra::{Cholesky, DMatrix, DVector};
 
-/// Ratings gathered before they are multiplied out: enough for the matrix product to pay, few enough for the cache.
+/// Ratings gathered before they are multiplied out in `f32` and added in `f64`: enough for the product to pay, few enough
+/// for the cache and for sums that `f32` holds well.
 const BLOCK_RATINGS: usize = 128;
 
-/// The matrix and right-hand side of one row, taking in ratings block by block.
+/// The matrix and right-hand side of one row after another; the buffers are kept from row to row.
 pub(crate) struct Normal {
-    matrix: DMatrix<f64>,
-    moment: DVector<f64>,
-    /// One column per rating.
-    block: DMatrix<f64>,
-    targets: DVector<f64>,
+    dim: usize,
+    /// The padded length of a rating's regressors with its target after them.
+    stride: usize,
+    /// Row-major `BLOCK_RATINGS x stride`.
+    block: Vec<f32>,
     filled: usize,
+    /// Row-major `stride x stride`.
+    products: Vec<f32>,
+    /// Row-major `dim x dim`; only what lies on and above the diagonal is kept up to date.
+    matrix: Vec<f64>,
+    moment: Vec<f64>,
+    solution: Vec<f64>,
+    /// Whether ratings are multiplied out in `f64` at once.
+    exact: bool,
 }
 
 impl Normal {
-    /// Starts from the precision `P` and moment `q` of the row's prior; `ratings` is how many there will be.
-    pub(crate) fn start(precision: DMatrix<f64>, moment: DVector<f64>, ratings: usize) -> Self {
-        let block = ratings.min(BLOCK_RATINGS);
+    /// Room for rows of `dim` unknowns.
+    pub(crate) fn new(dim: usize) -> Self {
+        let stride = kernel::padded(dim + 1);
         Self {
-            block: DMatrix::zeros(precision.nrows(), block),
-            targets: DVector::zeros(block),
-            matrix: precision,
-            moment,
+            dim,
+            stride,
+            block: vec![0.0; BLOCK_RATINGS * stride],
             filled: 0,
+            products: vec![0.0; stride * stride],
+            matrix: vec![0.0; dim * dim],
+            moment: vec![0.0; dim],
+            solution: vec![0.0; dim],
+            exact: false,
         }
     }
 
-    /// Adds to the diagonal.
-    pub(super) fn add_ridge(&mut self, coordinate: usize, ridge: f64) {
-        self.matrix[(coordinate, coordinate)] += ridge;
+    /// Solves the row that `fill` begins and adds ratings to: the solution, and the inverse of the matrix, row-major.
+    ///
+    /// Where weights are so large that `f32` loses the prior beside them, the row is filled again and summed up in `f64`.
+    pub(crate) fn solve_row(&mut self, fill: impl Fn(&mut Self)) -> (&[f64], &[f64]) {
+        self.exact = false;
+        fill(self);
+        if !self.solve() {
+            self.exact = true;
+            fill(self);
+            let definite = self.solve();
+            assert!(definite, "a positive definite matrix plus squares is positive definite");
+        }
+        (&self.solution, &self.matrix)
     }
 
-    /// Adds one rating of the given weight.
-    pub(crate) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, weight: f64) {
-        let root = weight.sqrt();
-        for (slot, x) in self.block.column_mut(self.filled).iter_mut().zip(regressors) {
-            *slot = root * f64::from(x);
+    /// Starts a row from the precision `P`, row-major and symmetric, and the moment `q` of its prior.
+    pub(crate) fn begin(&mut self, precision: &[f64], moment: &[f64]) {
+        self.matrix.copy_from_slice(precision);
+        self.moment.copy_from_slice(moment);
+        self.filled = 0;
+    }
+
+    /// Starts a row from a precision with nothing beside its diagonal, and the moment 0.
+    pub(crate) fn begin_diagonal(&mut self, diagonal: &[f64]) {
+        self.matrix.fill(0.0);
+        self.moment.fill(0.0);
+        self.filled = 0;
+        self.add_ridge(diagonal);
+    }
+
+    /// Adds to the first entries of the diagonal.
+    pub(crate) fn add_ridge(&mut self, ridge: &[f64]) {
+        for (entry, ridge) in self.matrix.iter_mut().step_by(self.dim + 1).zip(ridge) {
+            *entry += ridge;
         }
-        self.targets[self.filled] = root * target;
+    }
+
+    /// Adds one rating with the given square root of its weight.
+    #[expect(clippy::cast_possible_truncation, reason = "regressors and targets are f32 all along")]
+    pub(crate) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f32) {
+        if self.exact {
+            return self.add_exactly(regressors, target, f64::from(root));
+        }
+        let row = &mut self.block[self.filled * self.stride..][..self.dim + 1];
+        for (slot, x) in row.iter_mut().zip(regressors) {
+            *slot = root * x;
+        }
+        row[self.dim] = root * target as f32;
         self.filled += 1;
-        if self.filled == self.block.ncols() {
+        if self.filled == BLOCK_RATINGS {
             self.multiply_out();
         }
     }
 
+    fn add_exactly(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f64) {
+        let row: Vec<f64> = regressors.map(|x| root * f64::from(x)).collect();
+        for (i, (entries, moment)) in self.matrix.chunks_exact_mut(self.dim).zip(&mut self.moment).enumerate() {
+            for (entry, x) in entries[i..].iter_mut().zip(&row[i..]) {
+                *entry += row[i] * x;
+            }
+            *moment += row[i] * root * target;
+        }
+    }
+
     fn multiply_out(&mut self) {
-        let block = self.block.columns(0, self.filled);
-        self.matrix.gemm(1.0, &block, &block.transpose(), 1.0);
-        self.moment.gemv(1.0, &block, &self.targets.rows(0, self.filled), 1.0);
+        let (dim, stride) = (self.dim, self.stride);
+        if self.filled == 0 {
+            return;
+        }
+        kernel::gram(&self.block[..self.filled * stride], &mut self.products, stride);
+        let rows = self.matrix.chunks_exact_mut(dim).zip(self.products.chunks_exact(stride));
+        for (i, ((row, products), moment)) in rows.zip(&mut self.moment).enumerate() {
+            for (entry, product) in row[i..].iter_mut().zip(&products[i..dim]) {
+                *entry += f64::from(*product);
+            }
+            *moment += f64::from(products[dim]);
+        }
         self.filled = 0;
     }
 
-    /// The solution, and the Cholesky factor of the matrix.
-    pub(crate) fn solve(mut self) -> (DVector<f64>, Cholesky<f64, nalgebra::Dyn>) {
+    /// Inverts the matrix in its place and writes the solution; `false` where it has lost its definiteness to rounding.
+    fn solve(&mut self) -> bool {
+        let dim = self.dim;
         self.multiply_out();
-        let factor = Cholesky::new(self.matrix).expect("a positive definite matrix plus squares is positive definite");
-        (factor.solve(&self.moment), factor)
+        for i in 1..dim {
+            for j in 0..i {
+                self.matrix[i * dim + j] = self.matrix[j * dim + i];
+            }
+        }
+        if !kernel::invert(&mut self.matrix, dim) {
+            return false;
+        }
+        for (sum, row) in self.solution.iter_mut().zip(self.matrix.chunks_exact(dim)) {
+            *sum = row.iter().zip(&self.moment).map(|(entry, moment)| entry * moment).sum();
+        }
+        true
     }
-}
-
-/// The diagonal of the inverse of the factored matrix.
-pub(super) fn inverse_diagonal(factor: &Cholesky<f64, nalgebra::Dyn>) -> Vec<f64> {
-    let dim = factor.l_dirty().nrows();
-    let mut inverse = DMatrix::identity(dim, dim);
-    factor.l_dirty().solve_lower_triangular_mut(&mut inverse);
-    inverse.column_iter().map(|column| column.norm_squared()).collect()
 }
 
 /// The same regression for fewer ratings than coordinates and a diagonal prior of mean zero: by Woodbury's identity the

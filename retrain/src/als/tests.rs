@@ -2,7 +2,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
-use super::{Als, Shape, Start};
+use super::{Als, Grouped, Shape, Start};
 use crate::ratings::{Rating, Ratings, Rows};
 
 const SHAPE: Shape = Shape { latent: 2, traits: 1 };
@@ -19,7 +19,7 @@ fn ratings() -> Ratings {
 const TRAITS: [f32; 5] = [0.5, -1.0, 0.25, 1.5, -2.0];
 
 fn start(regularization: f64) -> Als {
-    Als::start(&ratings(), Start { shape: SHAPE, traits: &TRAITS, regularization, seed: 3 })
+    Als::start(&ratings(), &Grouped::of(&ratings()), Start { shape: SHAPE, traits: &TRAITS, regularization, seed: 3 })
 }
 
 /// The minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal matrix entry by
@@ -44,9 +44,9 @@ fn reference(
     (&inverse * right, inverse)
 }
 
-/// Factors are rounded to `f32` when stored, so a stored value is within its rounding of the exact one.
+/// Products are summed up in `f32`, and the systems here amplify their rounding by less than a hundred.
 fn close(stored: f32, exact: f64) {
-    assert!((f64::from(stored) - exact).abs() <= 1e-6 * exact.abs().max(1.0), "{stored} is not {exact}");
+    assert!((f64::from(stored) - exact).abs() <= 1e-5 * exact.abs().max(1.0), "{stored} is not {exact}");
 }
 
 #[test]
@@ -113,4 +113,21 @@ fn without_variances_it_is_textbook_als() {
     assert_eq!(plain.weights, charged.weights);
     let size = |als: &Als| als.features.chunks_exact(4).map(|row| row[0].powi(2) + row[1].powi(2)).sum::<f32>();
     assert!(size(&charged) < size(&plain));
+}
+
+#[test]
+fn a_fit_that_goes_on_from_a_state_takes_the_same_next_sweep() {
+    let mut through = start(1.0);
+    through.sweep();
+    through.sweep();
+    let state = through.state();
+    let mut resumed = start(1.0);
+    resumed.resume(&state);
+    through.sweep();
+    resumed.sweep();
+    // Biases go through a mean that is the same here, so that all is equal but for the rounding of a sum.
+    for (a, b) in through.features.iter().zip(&resumed.features).chain(through.weights.iter().zip(&resumed.weights)) {
+        assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} is not {b}");
+    }
+    assert!((through.noise_variance / resumed.noise_variance - 1.0).abs() < 1e-6);
 }

@@ -16,10 +16,10 @@ struct UserSums {
     squares: DMatrix<f64>,
 }
 
-/// The population's part of every user's regression.
+/// The population's part of every user's regression: a row-major precision, and its product with the mean.
 struct Population {
-    precision: DMatrix<f64>,
-    moment: DVector<f64>,
+    precision: Vec<f64>,
+    moment: Vec<f64>,
 }
 
 impl Als {
@@ -35,14 +35,19 @@ impl Als {
             .enumerate()
             .map(|(chunk, (weights, variances))| {
                 let mut sums = UserSums::zero(dim);
+                let mut normal = Normal::new(dim);
                 let rows = weights.chunks_exact_mut(dim).zip(variances.chunks_exact_mut(dim));
                 for (row, (weights, variances)) in rows.enumerate() {
                     let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
                     if !entries.is_empty() {
-                        let (solution, covariance) = this.user_posterior(entries, &population);
+                        let (solution, inverse) = normal.solve_row(|normal| {
+                            normal.begin(&population.precision, &population.moment);
+                            this.add_ratings_of_user(entries, normal);
+                        });
+                        let variance = |entry: &f64| entry * this.noise_variance;
                         write_row(weights, solution.iter().copied());
-                        write_row(variances, covariance.diagonal().iter().copied());
-                        sums.add_user(&solution, &covariance);
+                        write_row(variances, inverse.iter().step_by(dim + 1).map(variance));
+                        sums.add_user(solution, inverse, this.noise_variance);
                     }
                 }
                 sums
@@ -56,23 +61,23 @@ impl Als {
         let covariance = cholesky(self.weight_covariance.as_slice(), self.shape.dim())
             .expect("a covariance that holds a share of its positive start is positive definite");
         let precision = covariance.inverse() * self.noise_variance;
+        let precision = (&precision + precision.transpose()) * 0.5;
         let moment = &precision * &self.weight_mean;
-        Population { precision, moment }
+        Population { precision: precision.as_slice().to_vec(), moment: moment.as_slice().to_vec() }
     }
 
-    /// One user's weights and their posterior covariance.
-    fn user_posterior(&self, entries: &[Entry], population: &Population) -> (DVector<f64>, DMatrix<f64>) {
-        let mut normal = Normal::start(population.precision.clone(), population.moment.clone(), entries.len());
+    /// What one user's ratings add to the regression of the user's weights.
+    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal) {
+        let mut ridge = vec![0.0; self.shape.latent];
         for entry in entries {
-            let weight = f64::from(entry.weight);
             let target = f64::from(entry.label) - self.mean - f64::from(self.biases[entry.other as usize]);
-            normal.add(self.item_row(entry.other).iter().copied(), target, weight);
-            for (j, variance) in self.factor_variances_of(entry.other).iter().enumerate() {
-                normal.add_ridge(j, self.regularization * weight * f64::from(*variance));
+            normal.add(self.item_row(entry.other).iter().copied(), target, entry.weight.sqrt());
+            let charged = self.regularization * f64::from(entry.weight);
+            for (sum, variance) in ridge.iter_mut().zip(self.factor_variances_of(entry.other)) {
+                *sum += charged * f64::from(*variance);
             }
         }
-        let (solution, factor) = normal.solve();
-        (solution, factor.inverse() * self.noise_variance)
+        normal.add_ridge(&ridge);
     }
 
     /// `w0` and `S` as the means over users, `S` shrunk towards its start as by an inverse Wishart prior.
@@ -96,10 +101,17 @@ impl UserSums {
         Self { users: 0.0, weights: DVector::zeros(dim), squares: DMatrix::zeros(dim, dim) }
     }
 
-    fn add_user(&mut self, weights: &DVector<f64>, covariance: &DMatrix<f64>) {
+    /// Takes in a user's weights and, as a row-major inverse and the noise that scales it, their posterior covariance.
+    fn add_user(&mut self, weights: &[f64], inverse: &[f64], noise_variance: f64) {
         self.users += 1.0;
-        self.weights += weights;
-        self.squares.ger(1.0, weights, weights, 1.0);
-        self.squares += covariance;
+        // Both are symmetric, so that rows are columns.
+        let columns = self.squares.as_mut_slice().chunks_exact_mut(weights.len());
+        let inverse = inverse.chunks_exact(weights.len());
+        for (((sum, column), inverse), weight) in self.weights.iter_mut().zip(columns).zip(inverse).zip(weights) {
+            *sum += weight;
+            for ((square, other), entry) in column.iter_mut().zip(weights).zip(inverse) {
+                *square += weight * other + noise_variance * entry;
+            }
+        }
     }
 }

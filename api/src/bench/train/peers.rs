@@ -1,0 +1,115 @@
+//! The trainers that ours are compared with, each a process: Spark's MLlib and the library `implicit`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use celeris_retrain::Job;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cli::Failure;
+
+/// The trainer of the engine `spark`.
+const SPARK_SCRIPT: &str = include_str!("../../../../retrain/engines/spark_als.py");
+const IMPLICIT_SCRIPT: &str = include_str!("implicit_als.py");
+
+/// The virtual environment that `cargo xtask peers` makes.
+pub struct Peers {
+    bin: PathBuf,
+}
+
+/// What both sides of a comparison are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    pub factors: usize,
+    pub iterations: usize,
+    pub regularization: f64,
+}
+
+impl Peers {
+    /// The environment at `$CELERIS_PEERS` or in its usual place; `None`, saying so, where there is none.
+    pub fn find() -> Option<Self> {
+        let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/celeris/peers"));
+        let place = std::env::var_os("CELERIS_PEERS").map(PathBuf::from).or_else(usual)?;
+        if place.join("bin/python").exists() {
+            return Some(Self { bin: place.join("bin") });
+        }
+        eprintln!(
+            "  no Python peers at {}: their columns stay empty; `cargo xtask peers` installs them",
+            place.display()
+        );
+        None
+    }
+
+    /// Trains by Spark on all cores that ours has; answers the seconds from start to end of the process.
+    ///
+    /// # Errors
+    /// Where it fails, with what it said last.
+    pub fn spark(&self, job: &Job, asked: Asked, folder: &Path) -> Result<f64, Failure> {
+        let script = folder.join("spark_als.py");
+        std::fs::write(&script, SPARK_SCRIPT).map_err(Failure::other)?;
+        let mut job = serde_json::to_value(job).map_err(Failure::other)?;
+        job["algorithm"] = json!({
+            "name": "spark",
+            "rank": asked.factors,
+            "iterations": asked.iterations,
+            "regularization": asked.regularization,
+        });
+        job["output"] = json!(folder.join("spark"));
+        let file = folder.join("spark.json");
+        std::fs::write(&file, job.to_string()).map_err(Failure::other)?;
+        let mut command = Command::new(self.bin.join("spark-submit"));
+        command
+            .arg("--master")
+            .arg(format!("local[{}]", super::THREADS))
+            // Memory enough, no page, and no more partitions than so few cores can use: kind to Spark.
+            .args(["--driver-memory", "4g", "--conf", "spark.ui.enabled=false"])
+            .args(["--conf", "spark.sql.shuffle.partitions=8", "--conf", "spark.default.parallelism=8"])
+            .arg(&script)
+            .arg("--job")
+            .arg(&file)
+            .env("PYSPARK_PYTHON", self.bin.join("python"))
+            .env("PYSPARK_DRIVER_PYTHON", self.bin.join("python"))
+            .env("SPARK_LOCAL_IP", "127.0.0.1");
+        let started = Instant::now();
+        run(&mut command)?;
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Trains by `implicit`; answers the seconds of every iteration.
+    ///
+    /// # Errors
+    /// As [`Peers::spark`].
+    pub fn implicit(&self, job_file: &Path, asked: Asked, folder: &Path) -> Result<Vec<f64>, Failure> {
+        #[derive(Deserialize)]
+        struct Said {
+            iteration_seconds: Vec<f64>,
+        }
+        let script = folder.join("implicit_als.py");
+        std::fs::write(&script, IMPLICIT_SCRIPT).map_err(Failure::other)?;
+        let mut command = Command::new(self.bin.join("python"));
+        command
+            .arg(&script)
+            .arg("--job")
+            .arg(job_file)
+            .args(["--factors", &asked.factors.to_string(), "--iterations", &asked.iterations.to_string()])
+            .args(["--regularization", &asked.regularization.to_string()])
+            .args(["--threads", &super::THREADS.to_string()]);
+        let said: Said = serde_json::from_slice(&run(&mut command)?).map_err(Failure::other)?;
+        Ok(said.iteration_seconds)
+    }
+}
+
+/// Runs to the end and answers what was printed.
+pub fn run(command: &mut Command) -> Result<Vec<u8>, Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| Failure::other(format!("{program}: {error}")))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last: Vec<&str> = said.lines().rev().take(8).collect();
+    let last: Vec<&str> = last.into_iter().rev().collect();
+    Err(Failure::other(format!("{program} ended with {}: {}", output.status, last.join("\n"))))
+}

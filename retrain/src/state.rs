@@ -1,0 +1,235 @@
+//! What a trainer leaves in a version directory, so that the next training can go on from it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `trainer_state.json` | the settings that were settled on, and the numbers of the fit that do not grow with the data |
+//! | `trainer_items.parquet` | `item: utf8, bias: float, bias_variance: float, factors: list<float>, factor_variances: list<float>` |
+//!
+//! The version's own `item_features.parquet` does not do for this: features there are standardised, and stand in for
+//! what a caller gave. Without these files a version serves as well as with them; only the next training begins from
+//! nothing. A version that has gone on from another holds what that one held: see [`crate::refresh`]. Lists are missing where a model has no latent factors, and everything but factors where feedback is implicit.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
+use arrow::datatypes::Float32Type;
+use celeris_features::columns::{ParquetFile, vector_column};
+use celeris_features::{FeaturesError, Manifest, checked_file};
+use celeris_model::{ItemId, Loss};
+use serde::{Deserialize, Serialize};
+
+use crate::als::{AlsState, Population};
+use crate::error::RetrainError;
+use crate::traits::TRAITS;
+
+/// The file of settings.
+pub(crate) const STATE_FILE: &str = "trainer_state.json";
+
+/// The file of items.
+pub(crate) const ITEMS_FILE: &str = "trainer_items.parquet";
+
+/// Items written at a time.
+const ROWS_A_BATCH: usize = 16_384;
+
+/// What a training has settled on, which the next one takes over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settled {
+    pub(crate) loss: Loss,
+    pub(crate) dim: usize,
+    /// Ratings trained on.
+    pub(crate) ratings: usize,
+    pub(crate) regularization: f64,
+    pub(crate) prior_scale: f64,
+    /// By how much clicks' log-odds are shrunk; 1 for other losses.
+    pub(crate) gain: f64,
+    /// `sigma^2` of the version.
+    pub(crate) noise_variance: f64,
+}
+
+/// Factors by the numbers of items.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Known {
+    Als(Arc<AlsState>),
+    /// Row-major `items x (dim - 1)`.
+    Implicit(Vec<f32>),
+}
+
+/// What a later training can go on from, instead of from nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainerState {
+    pub(crate) settled: Settled,
+    pub(crate) known: Known,
+}
+
+/// The JSON file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StateFile {
+    settled: Settled,
+    population: Option<Population>,
+}
+
+impl Settled {
+    /// Latent factors of an item.
+    fn latent(&self) -> usize {
+        match self.loss {
+            Loss::Squared | Loss::Logistic => self.dim - 1 - TRAITS.min(self.dim - 1),
+            Loss::Implicit => self.dim - 1,
+        }
+    }
+}
+
+impl TrainerState {
+    /// The same for so many items, of which those beyond its own are unknown.
+    #[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
+    pub(crate) fn for_items(&self, items: usize) -> Self {
+        let latent = self.settled.latent();
+        let known = match &self.known {
+            Known::Als(state) if state.biases.len() < items => {
+                let mut state = AlsState::clone(state);
+                state.factors.resize(items * latent, 0.0);
+                state.factor_variances.resize(items * latent, 1.0);
+                state.biases.resize(items, 0.0);
+                state.bias_variances.resize(items, state.population.bias_variance as f32);
+                Known::Als(Arc::new(state))
+            }
+            Known::Implicit(factors) if factors.len() < items * latent => {
+                let mut factors = factors.clone();
+                factors.resize(items * latent, 0.0);
+                Known::Implicit(factors)
+            }
+            whole => whole.clone(),
+        };
+        Self { settled: self.settled.clone(), known }
+    }
+
+    /// The files' contents; `items` names the rows.
+    pub(crate) fn files(&self, items: &[ItemId]) -> (Vec<u8>, Vec<RecordBatch>) {
+        let population = match &self.known {
+            Known::Als(state) => Some(state.population.clone()),
+            Known::Implicit(_) => None,
+        };
+        let file = StateFile { settled: self.settled.clone(), population };
+        let text = serde_json::to_vec_pretty(&file).expect("numbers and names always serialise");
+        let starts: Vec<usize> = (0..items.len().max(1)).step_by(ROWS_A_BATCH).collect();
+        let batch = |start: &usize| self.batch(items, *start..(start + ROWS_A_BATCH).min(items.len()));
+        (text, starts.iter().map(batch).collect())
+    }
+
+    fn batch(&self, items: &[ItemId], rows: std::ops::Range<usize>) -> RecordBatch {
+        let latent = self.settled.latent();
+        let of_factors = |values: &[f32]| vector_column(&values[rows.start * latent..rows.end * latent], latent);
+        let of_numbers = |values: &[f32]| -> ArrayRef { Arc::new(Float32Array::from(values[rows.clone()].to_vec())) };
+        let names = items[rows.clone()].iter().map(|item| Some(item.as_str())).collect::<StringArray>();
+        let mut columns: Vec<(&str, ArrayRef)> = vec![("item", Arc::new(names))];
+        match &self.known {
+            Known::Als(state) => {
+                columns.push(("bias", of_numbers(&state.biases)));
+                columns.push(("bias_variance", of_numbers(&state.bias_variances)));
+                if latent > 0 {
+                    columns.push(("factors", of_factors(&state.factors)));
+                    columns.push(("factor_variances", of_factors(&state.factor_variances)));
+                }
+            }
+            Known::Implicit(factors) if latent > 0 => columns.push(("factors", of_factors(factors))),
+            Known::Implicit(_) => {}
+        }
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, false)))
+            .expect("columns of one table have one length")
+    }
+
+    /// What the trainer of a version left in its directory, for items numbered by `number` below `count`; `None` where it
+    /// left nothing.
+    ///
+    /// # Errors
+    /// [`RetrainError::Files`] or `JobFile`, naming the file.
+    pub(crate) fn read(
+        dir: &Path,
+        manifest: &Manifest,
+        count: usize,
+        number: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Option<Self>, RetrainError> {
+        let (Some(text), Some(items)) =
+            (checked_file(dir, manifest, STATE_FILE)?, checked_file(dir, manifest, ITEMS_FILE)?)
+        else {
+            return Ok(None);
+        };
+        let bytes = std::fs::read(&text).map_err(|source| RetrainError::Io { path: text.clone(), source })?;
+        let StateFile { settled, population } =
+            serde_json::from_slice(&bytes).map_err(|source| RetrainError::JobFile { path: text.clone(), source })?;
+        if settled.dim != manifest.dim {
+            let problem = format!("has dim {}, the manifest says {}", settled.dim, manifest.dim);
+            return Err(FeaturesError::Manifest { path: text, problem }.into());
+        }
+        let known = match population {
+            Some(population) => Known::Als(Arc::new(read_als(&items, &settled, population, count, number)?)),
+            None => Known::Implicit(read_factors(&items, &settled, count, number)?),
+        };
+        Ok(Some(Self { settled, known }))
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
+fn read_als(
+    path: &Path,
+    settled: &Settled,
+    population: Population,
+    count: usize,
+    number: impl Fn(&str) -> Option<u32>,
+) -> Result<AlsState, RetrainError> {
+    let (latent, dim) = (settled.latent(), settled.dim);
+    let (means, covariances) = (population.weight_mean.len(), population.weight_covariance.len());
+    if means != dim || covariances != dim * dim {
+        let problem = format!("holds {means} mean weights and {covariances} covariances of dim {dim}");
+        return Err(FeaturesError::Manifest { path: path.with_file_name(STATE_FILE), problem }.into());
+    }
+    let mut state = AlsState {
+        factors: vec![0.0; count * latent],
+        factor_variances: vec![1.0; count * latent],
+        biases: vec![0.0; count],
+        bias_variances: vec![population.bias_variance as f32; count],
+        population,
+    };
+    let mut file = ParquetFile::open(path)?;
+    while let Some(batch) = file.next_batch()? {
+        let names = batch.text("item")?;
+        let biases = batch.numbers::<Float32Type>("bias")?;
+        let variances = batch.numbers::<Float32Type>("bias_variance")?;
+        let list = |column| if latent > 0 { batch.lists::<Float32Type>(column, latent) } else { Ok(Vec::new()) };
+        let (factors, factor_variances) = (list("factors")?, list("factor_variances")?);
+        for (row, item) in names.iter().flatten().enumerate() {
+            let Some(item) = number(item).map(|item| item as usize) else { continue };
+            (state.biases[item], state.bias_variances[item]) = (biases.value(row), variances.value(row));
+            state.factors[item * latent..][..latent].copy_from_slice(&factors[row * latent..][..latent]);
+            state.factor_variances[item * latent..][..latent]
+                .copy_from_slice(&factor_variances[row * latent..][..latent]);
+        }
+    }
+    Ok(state)
+}
+
+fn read_factors(
+    path: &Path,
+    settled: &Settled,
+    count: usize,
+    number: impl Fn(&str) -> Option<u32>,
+) -> Result<Vec<f32>, RetrainError> {
+    let latent = settled.latent();
+    let mut known = vec![0.0; count * latent];
+    let mut file = ParquetFile::open(path)?;
+    while let Some(batch) = file.next_batch()? {
+        if latent == 0 {
+            break;
+        }
+        let names = batch.text("item")?;
+        let factors = batch.lists::<Float32Type>("factors", latent)?;
+        for (item, factors) in names.iter().flatten().zip(factors.chunks_exact(latent)) {
+            if let Some(item) = number(item) {
+                known[item as usize * latent..][..latent].copy_from_slice(factors);
+            }
+        }
+    }
+    Ok(known)
+}
