@@ -8,6 +8,7 @@ use celeris_model::{
 };
 use celeris_storage::{Append, Appended, Existing, Ticket};
 
+use crate::beside::Witnessed;
 use crate::error::PredictorError;
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
@@ -183,6 +184,13 @@ impl Predictor {
         if !pending.duplicate {
             for Prediction { model, version, predicted } in pending.predictions {
                 let (user, label) = (pending.user.clone(), pending.label);
+                self.witness(&model, || Witnessed {
+                    user: user.clone(),
+                    sequence: committed.sequence,
+                    version,
+                    predicted,
+                    label,
+                });
                 self.report(LossEvent { model, version, user, predicted, label });
             }
         }

@@ -16,6 +16,10 @@ use crate::error::PredictorError;
 use crate::features::{FeatureSource, Resolved};
 use crate::version::ServingVersion;
 
+mod prepared;
+
+pub(crate) use prepared::Preparation;
+
 /// Which user of which stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct UserKey {
@@ -54,15 +58,26 @@ pub(crate) struct UserState {
     item_bytes: usize,
     /// When the last event is durable; `None` where it was read from the log.
     pub(crate) pending: Option<Ticket>,
-    /// States by model; one of another version than the active one is replaced when next asked for.
+    /// At most [`STATES_A_MODEL`] of each model. Events advance those of the active versions only; another one catches
+    /// up when it is asked for.
     states: Vec<HeldState>,
 }
+
+/// States of one model that are held at a time: the active version's, and the one that is about to serve, served before,
+/// or is compared with it.
+const STATES_A_MODEL: usize = 2;
 
 /// A user's state under one version of a model.
 struct HeldState {
     model: ModelName,
     version: VersionId,
     state: Arc<UserModel>,
+}
+
+impl HeldState {
+    fn is_of(&self, version: &ServingVersion) -> bool {
+        self.version == version.id && self.model == version.model
+    }
 }
 
 /// What an allocation costs beside its bytes: reference counts, or the allocator's header and rounding.
@@ -128,6 +143,20 @@ impl UserEntry {
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
         guard.as_ref().is_some_and(|state| state.events.is_empty() || state.held(version).is_some())
+    }
+
+    /// Whether it is known, without waiting, that the user has said something.
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.state.try_lock().is_none_or(|guard| guard.as_ref().is_some_and(|state| !state.events.is_empty()))
+    }
+
+    /// Drops the user's states of `model` under other versions than `kept`.
+    pub(crate) fn release(&self, model: &ModelName, kept: &[VersionId]) {
+        let mut guard = self.state.lock();
+        if let Some(state) = guard.as_mut() {
+            state.release(model, kept);
+            self.bytes.store(size_of::<Self>() + state.bytes(), Ordering::Relaxed);
+        }
     }
 
     /// Forgets everything that is in memory: what comes next is read from the log.
@@ -201,16 +230,27 @@ impl UserState {
         }
     }
 
+    /// The state under `version`, where it is held and has learnt from every event.
     fn held(&self, version: &ServingVersion) -> Option<&HeldState> {
-        self.states.iter().find(|held| held.version == version.id && held.model == version.model)
+        let observations = self.events.len() as u64;
+        let is_current = |held: &&HeldState| held.is_of(version) && held.state.observations() == observations;
+        self.states.iter().find(is_current)
     }
 
-    fn take(&mut self, model: &ModelName) -> Option<HeldState> {
-        let index = self.states.iter().position(|held| held.model == *model)?;
+    fn take(&mut self, version: &ServingVersion) -> Option<HeldState> {
+        let index = self.states.iter().position(|held| held.is_of(version))?;
         Some(self.states.swap_remove(index))
     }
 
     fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>) {
+        let others = self.states.iter().filter(|held| held.model == version.model);
+        if others.count() >= STATES_A_MODEL {
+            // The one that lags furthest is the one that nobody asks for.
+            let lagging = self.states.iter().enumerate().filter(|(_, held)| held.model == version.model);
+            if let Some((index, _)) = lagging.min_by_key(|(_, held)| held.state.observations()) {
+                self.states.swap_remove(index);
+            }
+        }
         self.states.push(HeldState { model: version.model.clone(), version: version.id, state });
     }
 
@@ -263,11 +303,37 @@ impl UserState {
         if let Some(held) = self.held(version) {
             return Ok(held.state.clone());
         }
-        let history = self.resolve(0, version, stream, features)?;
-        let model = Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?);
-        self.take(&version.model);
+        let model = match self.take(version) {
+            Some(lagging) => self.caught_up(lagging.state, self.events.len(), version, stream, features)?,
+            None => {
+                let history = self.resolve(0, version, stream, features)?;
+                Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?)
+            }
+        };
         self.keep(version, model.clone());
         Ok(model)
+    }
+
+    /// A state that has learnt from the first events only, once it has learnt from the first `end`.
+    fn caught_up(
+        &self,
+        mut state: Arc<UserModel>,
+        end: usize,
+        version: &ServingVersion,
+        stream: &StreamName,
+        features: &FeatureSource,
+    ) -> Result<Arc<UserModel>, PredictorError> {
+        let held = usize::try_from(state.observations()).expect("a count of what is in memory");
+        for newest in held..end {
+            let mut history = self.resolve_between(newest, newest + 1, version, stream, features)?;
+            let first = state.reads_from(&version.learning, &history.example(newest as u64));
+            let first = usize::try_from(first).expect("an index into memory");
+            if first < newest {
+                history = self.resolve_between(first, newest + 1, version, stream, features)?;
+            }
+            Arc::make_mut(&mut state).absorb(&version.learning, &history)?;
+        }
+        Ok(state)
     }
 
     fn resolve<'a>(
@@ -277,7 +343,18 @@ impl UserState {
         stream: &StreamName,
         features: &FeatureSource,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
-        let events = &self.events[first..];
+        self.resolve_between(first, self.events.len(), version, stream, features)
+    }
+
+    fn resolve_between<'a>(
+        &'a self,
+        first: usize,
+        end: usize,
+        version: &'a ServingVersion,
+        stream: &StreamName,
+        features: &FeatureSource,
+    ) -> Result<ResolvedEvents<'a>, PredictorError> {
+        let events = &self.events[first..end];
         let resolved: Result<_, _> =
             events.iter().map(|event| features.resolve(version, stream, &event.item)).collect();
         Ok(ResolvedEvents { first, events, resolved: resolved? })
@@ -298,9 +375,9 @@ impl UserState {
         self.pending = Some(ticket);
         self.remember(event);
         for learner in learners {
-            let model = &learner.version.model;
+            let version = learner.version;
             if self.advance_one(learner, features).is_err() {
-                self.take(model);
+                self.take(version);
             }
         }
     }
@@ -309,9 +386,10 @@ impl UserState {
         let Learner { version, stream, newest: resolved } = learner;
         let newest = self.events.len() - 1;
         // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
-        let mut model = match self.take(&version.model) {
-            Some(held) if held.version == version.id => held.state,
+        let mut model = match self.take(version) {
+            Some(held) if held.state.observations() == newest as u64 => held.state,
             _ if newest == 0 => version.newcomer.clone(),
+            // A state that lags is built anew when next asked for.
             _ => return Ok(()),
         };
         let mut history = ResolvedEvents { first: newest, events: &self.events[newest..], resolved: vec![resolved] };

@@ -1,0 +1,101 @@
+//! States under versions that do not serve: prepared before a switch, kept for the way back, or compared with.
+
+use std::sync::Arc;
+
+use celeris_model::{History as _, ModelName, Sequence, StreamName, UserEpoch, UserModel, VersionId};
+
+use super::{Event, HeldState, ResolvedEvents, UserState};
+use crate::error::PredictorError;
+use crate::features::FeatureSource;
+use crate::version::ServingVersion;
+
+/// Histories up to this length are copied and rebuilt outside the user's lock; a longer one costs too much to copy.
+const COPIED_EVENTS_MAX: usize = 4096;
+
+/// What a state is built from, as it was at one moment.
+pub(crate) struct Excerpt {
+    epoch: UserEpoch,
+    events: Vec<Event>,
+}
+
+impl Excerpt {
+    /// The state under `version` that these events amount to.
+    pub(crate) fn rebuild(
+        &self,
+        version: &ServingVersion,
+        stream: &StreamName,
+        features: &FeatureSource,
+    ) -> Result<Arc<UserModel>, PredictorError> {
+        let resolved: Result<_, _> =
+            self.events.iter().map(|event| features.resolve(version, stream, &event.item)).collect();
+        let history = ResolvedEvents { first: 0, events: &self.events, resolved: resolved? };
+        Ok(Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?))
+    }
+}
+
+/// What preparing a user's state takes.
+pub(crate) enum Preparation {
+    /// Nothing: it is there, or the user has said nothing.
+    Done,
+    /// Computing outside the lock, and [`UserState::put_prepared`].
+    Copied(Excerpt),
+    /// [`UserState::model`], under the lock.
+    UnderLock,
+}
+
+impl UserState {
+    pub(crate) fn preparation(&self, version: &ServingVersion) -> Preparation {
+        if self.events.is_empty() || self.held(version).is_some() {
+            Preparation::Done
+        } else if self.states.iter().any(|held| held.is_of(version)) || self.events.len() > COPIED_EVENTS_MAX {
+            // Catching up is quick.
+            Preparation::UnderLock
+        } else {
+            Preparation::Copied(Excerpt { epoch: self.epoch, events: self.events.clone() })
+        }
+    }
+
+    /// Keeps a state that was built outside the lock, unless the past has changed meanwhile. Events that were only added
+    /// leave it lagging.
+    pub(crate) fn put_prepared(&mut self, version: &ServingVersion, excerpt: &Excerpt, state: Arc<UserModel>) {
+        let events_since = self.epoch.0.checked_sub(excerpt.epoch.0);
+        let observations_since = self.events.len().checked_sub(excerpt.events.len());
+        let only_added = events_since == observations_since.map(|added| added as u64);
+        if only_added && !self.states.iter().any(|held| held.is_of(version)) {
+            self.keep(version, state);
+        }
+    }
+
+    /// Drops the states of `model` under other versions than `kept`.
+    pub(crate) fn release(&mut self, model: &ModelName, kept: &[VersionId]) {
+        self.states.retain(|held| held.model != *model || kept.contains(&held.version));
+    }
+
+    /// What `version` expected of the event of this sequence, had it predicted it before learning from it; learns from
+    /// it afterwards. `None` where the event is gone, or the state has learnt from it already.
+    pub(crate) fn predict_event(
+        &mut self,
+        sequence: Sequence,
+        version: &ServingVersion,
+        stream: &StreamName,
+        features: &FeatureSource,
+    ) -> Result<Option<f32>, PredictorError> {
+        let Ok(index) = self.events.binary_search_by_key(&sequence, |event| event.sequence) else { return Ok(None) };
+        let state = match self.take(version) {
+            Some(ahead) if ahead.state.observations() > index as u64 => {
+                self.states.push(ahead);
+                return Ok(None);
+            }
+            Some(HeldState { state, .. }) => state,
+            None => version.newcomer.clone(),
+        };
+        let before = self.caught_up(state, index, version, stream, features)?;
+        let history = self.resolve_between(index, index + 1, version, stream, features)?;
+        let example = history.example(index as u64);
+        let score = example.offset + before.response(example.features);
+        drop(history);
+        let after = self.caught_up(before, index + 1, version, stream, features)?;
+        self.keep(version, after);
+        Ok(Some(version.learning.loss().expected_label(score)))
+    }
+}
