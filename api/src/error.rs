@@ -170,7 +170,9 @@ impl From<ManagerError> for ApiError {
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
-            ManagerError::Dim { .. } | ManagerError::TooManyModels { .. } => Self::invalid(error),
+            ManagerError::Dim { .. } | ManagerError::TooManyModels { .. } | ManagerError::Setting { .. } => {
+                Self::invalid(error)
+            }
             ManagerError::Predictor(error) => error.into(),
             ManagerError::Storage(error) => error.into(),
             ManagerError::Model(error) => error.into(),

@@ -42,6 +42,14 @@ pub enum ManagerError {
         /// As received.
         received: usize,
     },
+    /// A setting of the life cycle is out of range.
+    #[error("{name} {problem}")]
+    Setting {
+        /// The field.
+        name: &'static str,
+        /// What its values are.
+        problem: String,
+    },
     /// The model has no such version.
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
     UnknownVersion {

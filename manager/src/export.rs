@@ -9,6 +9,8 @@ use celeris_retrain::{InputFile, ObservationRow, ObservationsWriter, write_pinne
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
+use crate::gate::Tail;
+use crate::pause::{self, Step};
 use crate::records::ModelConfig;
 
 /// Items read at a time while given features are collected.
@@ -18,10 +20,13 @@ const PAGE_ITEMS: usize = 1000;
 pub(crate) struct Export {
     pub(crate) observations: InputFile,
     pub(crate) pinned_items: Option<InputFile>,
+    /// Up to where they go.
     pub(crate) watermark: Watermark,
+    /// What was left out, to judge by.
+    pub(crate) tail: Tail,
 }
 
-/// Writes the stream's observations, in sequence order partition by partition, and the features that callers gave.
+/// Writes the stream's observations but those held out for the gate, in sequence order partition by partition, and the features that callers gave.
 ///
 /// `progress` is told the share of records written.
 pub(crate) fn export(
@@ -30,11 +35,13 @@ pub(crate) fn export(
     dir: &Path,
     progress: impl Fn(f32),
 ) -> Result<Export, ManagerError> {
-    let watermark = storage.watermark(&config.stream);
-    let records = watermark.records();
-    if records == 0 {
+    let log = storage.watermark(&config.stream);
+    if log.records() == 0 {
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
     }
+    let tail = Tail::of(log, config.gate.tail_share);
+    let watermark = tail.from.clone();
+    let records = watermark.records();
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;
     let mut writer = ObservationsWriter::create(&dir.join("observations.parquet"))?;
     let mut written: u64 = 0;
@@ -53,10 +60,11 @@ pub(crate) fn export(
             return Err(error.into());
         }
         progress(written as f32 / records as f32);
+        pause::at(Step::Export);
     }
     let observations = writer.finish()?;
     let pinned_items = export_given(storage, &config.stream, &config.name, config.dim, dir)?;
-    Ok(Export { observations, pinned_items, watermark })
+    Ok(Export { observations, pinned_items, watermark, tail })
 }
 
 fn export_given(

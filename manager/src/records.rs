@@ -9,6 +9,11 @@ use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
+use crate::error::ManagerError;
+use crate::gate::{GateConfig, GateReport};
+use crate::versions::{KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX};
+use crate::watch::{WatchConfig, Watching};
+
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
 
@@ -34,9 +39,36 @@ pub struct ModelConfig {
     pub policy: PolicySpec,
     /// The share of such rankings that are drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
+    /// How its candidates are judged.
+    #[serde(default)]
+    pub gate: GateConfig,
+    /// How long a new version is watched.
+    #[serde(default)]
+    pub watch: WatchConfig,
+    /// How many versions are kept beside those that must be.
+    #[serde(default = "keep_versions_default")]
+    pub keep_versions: u32,
+}
+
+fn keep_versions_default() -> u32 {
+    KEEP_VERSIONS_DEFAULT
 }
 
 impl ModelConfig {
+    /// Whether the settings of its life cycle are in their ranges.
+    ///
+    /// # Errors
+    /// `Setting`, naming the field.
+    pub fn check_life(&self) -> Result<(), ManagerError> {
+        self.gate.check()?;
+        self.watch.check()?;
+        if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
+            let problem = format!("must be from 1 to {KEEP_VERSIONS_MAX}");
+            return Err(ManagerError::Setting { name: "keep_versions", problem });
+        }
+        Ok(())
+    }
+
     /// The learning rule of the version with this prior.
     pub(crate) fn learning(&self, prior: Prior) -> Learning {
         Learning::new(prior, self.loss, self.half_life)
@@ -61,6 +93,9 @@ pub struct ModelRecord {
     pub newest: VersionId,
     /// The versions that served before, oldest first, at most [`SERVED_MAX`]: the way back.
     pub served: Vec<VersionId>,
+    /// The watch of the active version, while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watching: Option<Watching>,
 }
 
 /// How many earlier versions a rollback can go back through.
@@ -101,6 +136,12 @@ pub struct VersionRecord {
     pub metrics: BTreeMap<String, f64>,
     /// Up to where it was trained on the log; `None` for one that was not.
     pub watermark: Option<Watermark>,
+    /// Whether it is kept however old it is.
+    #[serde(default)]
+    pub pinned: bool,
+    /// How it was judged before it might serve; `None` where nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateReport>,
 }
 
 impl VersionRecord {
@@ -115,6 +156,8 @@ impl VersionRecord {
             items: items as u64,
             label_range: manifest.label_range,
             metrics: manifest.metrics.clone(),
+            pinned: false,
+            gate: None,
         }
     }
 }

@@ -13,9 +13,12 @@ use tokio::process::Command;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::export::{Export, export};
+use crate::gate::Tail;
 use crate::jobs::{Job, JobId, JobState};
 use crate::manager::{Manager, remove_dir};
-use crate::records::{ModelRecord, VersionRecord};
+use crate::pause::{self, Step as PausedAt};
+use crate::records::ModelRecord;
+use crate::switch::Concluded;
 
 /// How much of what a trainer says on its standard error is kept for the job's record.
 const STDERR_BYTES_MAX: u64 = 16 << 10;
@@ -49,7 +52,7 @@ impl Manager {
         Ok(job)
     }
 
-    async fn run(self: &Arc<Self>, record: &ModelRecord, id: &JobId) -> Result<VersionRecord, ManagerError> {
+    async fn run(self: &Arc<Self>, record: &ModelRecord, id: &JobId) -> Result<Concluded, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
         let written = {
             let (manager, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.clone());
@@ -57,17 +60,18 @@ impl Manager {
                 let progress = |share| manager.jobs.progress(&id, "export", share);
                 progress(0.0);
                 let export = export(&manager.storage, &record.config, &dir, progress)?;
-                write_job(&record, export, &dir)
+                let written = write_job(&record, export, &dir)?;
+                pause::at(PausedAt::Training);
+                Ok(written)
             })
             .await?
         };
         self.train(id, &written.file).await?;
-        self.jobs.progress(id, "activate", 0.0);
-        let (manager, model) = (Arc::clone(self), record.config.name.clone());
+        let (manager, model, id) = (Arc::clone(self), record.config.name.clone(), id.clone());
         blocking(move || {
-            let version = manager.adopt(&model, &written.output)?;
+            let concluded = manager.conclude_candidate(&model, &written.output, &written.tail, &id)?;
             remove_dir(&dir)?;
-            Ok(version)
+            Ok(concluded)
         })
         .await
     }
@@ -101,7 +105,7 @@ impl Manager {
         }
     }
 
-    fn conclude(&self, id: &JobId, outcome: Result<VersionRecord, ManagerError>) {
+    fn conclude(&self, id: &JobId, outcome: Result<Concluded, ManagerError>) {
         if let Err(error) = &outcome {
             tracing::warn!(job = %id, %error, "retraining failed; the active version goes on serving");
             let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
@@ -110,8 +114,8 @@ impl Manager {
         let ended = self.jobs.finish(id, |job| {
             job.finished = Some(SystemTime::now().into());
             match outcome {
-                Ok(version) => {
-                    job.state = JobState::Succeeded;
+                Ok(Concluded { version, serves }) => {
+                    job.state = if serves { JobState::Succeeded } else { JobState::Rejected };
                     job.progress = 1.0;
                     job.version = Some(version.version);
                     job.metrics = version.metrics;
@@ -138,6 +142,7 @@ impl Manager {
 struct Written {
     file: PathBuf,
     output: PathBuf,
+    tail: Tail,
 }
 
 fn write_job(record: &ModelRecord, export: Export, dir: &Path) -> Result<Written, ManagerError> {
@@ -159,7 +164,7 @@ fn write_job(record: &ModelRecord, export: Export, dir: &Path) -> Result<Written
     let file = dir.join("job.json");
     let text = serde_json::to_vec_pretty(&job).expect("a job is plain data");
     std::fs::write(&file, text).map_err(ManagerError::io(&file))?;
-    Ok(Written { file, output })
+    Ok(Written { file, output, tail: export.tail })
 }
 
 /// Reads to the end, keeping the beginning: the first error is the cause, what follows are its consequences.

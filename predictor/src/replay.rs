@@ -35,6 +35,8 @@ pub struct Replayed {
     pub pool: bool,
     /// The label that came.
     pub label: f32,
+    /// The share of the items it was ranked among that score higher, ties counted half; `None` among none.
+    pub outranked: Option<f32>,
 }
 
 impl<'v> Replay<'v> {
@@ -47,7 +49,8 @@ impl<'v> Replay<'v> {
         Self { version, stream, storage, features, later: HashMap::new() }
     }
 
-    /// The observations of a user that are `wanted`, each predicted before it is learnt from, in their order.
+    /// The observations of a user that are `wanted`, each predicted before it is learnt from, in their order, and ranked
+    /// among other items.
     ///
     /// Observations before the first that is wanted are learnt from in one batch, as a rebuilt state does.
     ///
@@ -57,6 +60,7 @@ impl<'v> Replay<'v> {
         &mut self,
         user: &UserId,
         history: &[(Sequence, Record)],
+        among: &[ItemId],
         wanted: impl Fn(Sequence) -> bool,
     ) -> Result<Vec<Replayed>, PredictorError> {
         debug_assert!(history.iter().all(|(_, record)| record.user == *user), "a history is one user's");
@@ -67,6 +71,7 @@ impl<'v> Replay<'v> {
         let resolved: Vec<Resolved<'v>> =
             events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
         let examples: Vec<Example> = events.iter().zip(&resolved).map(|(event, item)| example(event.2, item)).collect();
+        let among: Vec<Resolved<'v>> = among.iter().map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
         let learning = &self.version.learning;
         let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?;
         let mut replayed = Vec::new();
@@ -75,7 +80,9 @@ impl<'v> Replay<'v> {
                 let example = &examples[index];
                 let estimate = state.estimate(learning, example.offset, example.features);
                 let pool = record.decision.as_ref().is_some_and(|facts| facts.pool);
-                replayed.push(Replayed { sequence: *sequence, estimate, pool, label: record.label });
+                let others = crate::scoring::scores(&state, &among);
+                let outranked = outranked(estimate.score, &others);
+                replayed.push(Replayed { sequence: *sequence, estimate, pool, label: record.label, outranked });
             }
             state.absorb(learning, examples.as_slice())?;
         }
@@ -117,6 +124,12 @@ impl<'v> Replay<'v> {
         self.later.insert(item.clone(), found.clone());
         Ok(Resolved::Later(found))
     }
+}
+
+fn outranked(score: f32, others: &[f32]) -> Option<f32> {
+    let above = others.iter().filter(|other| **other > score).count() as f32;
+    let equal = others.iter().filter(|other| **other == score).count() as f32;
+    (!others.is_empty()).then(|| (above + equal / 2.0) / others.len() as f32)
 }
 
 fn observations(history: &[(Sequence, Record)]) -> Vec<(Sequence, &ItemId, &Record)> {

@@ -103,13 +103,7 @@ impl Predictor {
     ///
     /// # Errors
     /// `Storage`.
-    pub fn prepare(
-        &self,
-        hot: Hot,
-        version: ServingVersion,
-        deadline: Instant,
-        mut step: impl FnMut(),
-    ) -> Result<Prepared, PredictorError> {
+    pub fn prepare(&self, hot: Hot, version: ServingVersion, deadline: Instant) -> Result<Prepared, PredictorError> {
         let started = Instant::now();
         let version = self.measured(version);
         let features = self.features.unasked();
@@ -126,7 +120,6 @@ impl Predictor {
             }
             features.resolve(&version, &hot.stream, item)?;
             warmed.features.prepared += 1;
-            step();
         }
         for (key, entry) in hot.users {
             if Instant::now() >= deadline {
@@ -136,7 +129,6 @@ impl Predictor {
             drop(entry);
             self.users.reweigh(&key);
             warmed.users.prepared += 1;
-            step();
         }
         if version.caches_predictions() {
             for (user, epoch, items) in hot.predictions.iter().rev() {
@@ -145,7 +137,6 @@ impl Predictor {
                 }
                 warmed.predictions.prepared +=
                     self.prepare_predictions(&hot.stream, (user, *epoch), items, &version, &features)?;
-                step();
             }
         }
         warmed.took = started.elapsed();

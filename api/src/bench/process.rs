@@ -39,6 +39,9 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         half_life: None,
         policy: PolicySpec::named("greedy").map_err(Failure::other)?,
         pool_share: Default::default(),
+        gate: Default::default(),
+        watch: Default::default(),
+        keep_versions: celeris_manager::versions::KEEP_VERSIONS_DEFAULT,
     })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let contents = VersionContents {

@@ -4,7 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_manager::{ModelConfig, ModelRecord};
+use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
+use celeris_manager::{Comparison, GateConfig, ModelConfig, ModelRecord, WatchConfig};
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -44,6 +45,28 @@ pub struct NewModel {
     /// The share of such rankings that are drawn uniformly for the validation pool; 0.01 by default.
     #[schema(value_type = Option<f64>)]
     pub pool_share: Option<PoolShare>,
+    /// How its candidates are judged: `margin` (0), `tail_share` (0.05), `pool_min` (100), `force` (false),
+    /// `shadow_seconds` (0).
+    #[schema(value_type = Option<Object>)]
+    pub gate: Option<GateConfig>,
+    /// How long a new version is watched: `observations` (1000), `seconds` (3600), `margin` (0.05).
+    #[schema(value_type = Option<Object>)]
+    pub watch: Option<WatchConfig>,
+    /// How many versions are kept beside the active, the pinned and the one that a rollback leads to; 10 by default.
+    pub keep_versions: Option<u32>,
+}
+
+/// A watch under way.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Watching {
+    /// The version that served before, to which the model goes back if the new one is worse.
+    against: u64,
+    /// When the new version began to serve, in Unix milliseconds.
+    since: i64,
+    /// The new version as the candidate and the one before as the incumbent, on the same observations since the start of
+    /// the node; null before the first look.
+    #[schema(value_type = Option<Object>)]
+    comparison: Option<Comparison>,
 }
 
 /// How well a model has predicted lately.
@@ -72,6 +95,13 @@ pub struct Model {
     policy: PolicySpec,
     #[schema(value_type = f64)]
     pool_share: PoolShare,
+    #[schema(value_type = Object)]
+    gate: GateConfig,
+    #[schema(value_type = Object)]
+    watch: WatchConfig,
+    keep_versions: u32,
+    /// The watch of the active version; null where there is none.
+    watching: Option<Watching>,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -97,7 +127,13 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
-    let ModelRecord { config, created, active, .. } = record;
+    let ModelRecord { config, created, active, watching, .. } = record;
+    let status = node.manager.watch_status(&config.name);
+    let watching = watching.map(|watching| Watching {
+        against: watching.against.0,
+        since: watching.since.0,
+        comparison: status.and_then(|status| status.comparison),
+    });
     let recent = node.manager.recent_loss(&config.name);
     Ok(Model {
         versions: node.manager.versions(&config.name)?.len(),
@@ -111,6 +147,10 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         half_life: config.half_life,
         policy: config.policy,
         pool_share: config.pool_share,
+        gate: config.gate,
+        watch: config.watch,
+        keep_versions: config.keep_versions,
+        watching,
         created: created.0,
         active_version: active.0,
     })
@@ -135,6 +175,9 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         half_life: new.half_life,
         policy: new.policy.unwrap_or_default(),
         pool_share: new.pool_share.unwrap_or_default(),
+        gate: new.gate.unwrap_or_default(),
+        watch: new.watch.unwrap_or_default(),
+        keep_versions: new.keep_versions.unwrap_or(KEEP_VERSIONS_DEFAULT),
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
