@@ -345,7 +345,7 @@ impl Watch {
             let added = live.add(&witnessed);
             *paired = live.paired;
             added?;
-            if paired.observations() % LOOK_EVERY == 0
+            if paired.observations().is_multiple_of(LOOK_EVERY)
                 && let Some(comparison) = paired.comparison(measured_as(self.config.loss))
             {
                 manager.tell_watch(&self.config.name, comparison);

@@ -21,6 +21,7 @@ mod scene;
 mod serve;
 mod size;
 mod stopwatch;
+mod switch;
 mod topk;
 mod update;
 mod warm;
@@ -61,6 +62,8 @@ pub enum Bench {
     Observe,
     /// A node under predict and topk against a bare handler.
     Serve,
+    /// Switches, rollbacks and a training of a node under a constant load, against the seconds between them.
+    Switch,
     /// What `estimate-size` says against what a loaded node takes.
     Size,
     /// A million users on a node whose memory holds few of them. Takes some ten minutes and 5 GB of disk.
@@ -69,7 +72,8 @@ pub enum Bench {
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 6] = [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size, Self::Memory];
+    pub const ALL: [Self; 7] =
+        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Switch, Self::Size, Self::Memory];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -79,6 +83,7 @@ impl Bench {
             Self::Topk => "topk",
             Self::Observe => "observe",
             Self::Serve => "serve",
+            Self::Switch => "switch",
             Self::Size => "size",
             Self::Memory => "memory",
         }
@@ -95,6 +100,7 @@ impl Bench {
             Self::Topk => topk::run(settings),
             Self::Observe => observe::run(settings),
             Self::Serve => serve::run(settings),
+            Self::Switch => switch::run(settings),
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
         }

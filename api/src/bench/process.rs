@@ -26,6 +26,14 @@ pub const MODEL: &str = "bench";
 /// # Errors
 /// Where the directory cannot be written.
 pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
+    prepare_versions(dir, catalogue, dim, 1)
+}
+
+/// As [`prepare`], with so many versions of the same items: numbers from 2 on, of which the last is active.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
     let storage = Storage::open(dir, &StorageOptions::default())?;
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     let options = ManagerOptions { models_max: 1, trainer: std::env::current_exe().map_err(Failure::other)? };
@@ -57,8 +65,10 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         metrics: BTreeMap::new(),
     };
     let finished = dir.join("invented");
-    write_version(&finished, &contents).map_err(Failure::other)?;
-    manager.adopt(&name, &finished)?;
+    for _ in 0..versions {
+        write_version(&finished, &contents).map_err(Failure::other)?;
+        manager.adopt(&name, &finished)?;
+    }
     storage.close()?;
     Ok(theta.items().to_vec())
 }
