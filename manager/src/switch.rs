@@ -62,7 +62,7 @@ impl Manager {
         let _switching = self.switching.lock();
         let record = self.model(model)?;
         self.version(model, version)?;
-        let prepared = self.prepare(model, self.load(&record.config, version)?)?;
+        let prepared = self.prepare(model, || self.load(&record.config, version))?;
         let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
         self.flip(prepared, activating, EventKind::Activated, Actor::Operator, "on request".to_owned())
     }
@@ -92,7 +92,7 @@ impl Manager {
         }
         let version = *record.served.last().ok_or_else(|| nothing(&record))?;
         self.version(model, version)?;
-        let prepared = self.prepare(model, self.load(&record.config, version)?)?;
+        let prepared = self.prepare(model, || self.load(&record.config, version))?;
         let going_back = |mut record: ModelRecord| {
             record.active = record.served.pop().ok_or_else(|| nothing(&record))?;
             record.watching = None;
@@ -112,7 +112,7 @@ impl Manager {
         let (description, serving) = self.admit(model, finished, loaded, None)?;
         let version = description.version;
         let _switching = self.switching.lock();
-        let prepared = self.prepare(model, serving)?;
+        let prepared = self.prepare(model, || Ok(serving))?;
         let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
         let why = format!("version {version} was trained");
         self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
@@ -192,7 +192,7 @@ impl Manager {
         };
         self.jobs.progress(job, "activate", 0.0);
         let (number, switching) = (version.version, self.switching.lock());
-        let prepared = self.prepare(model, serving)?;
+        let prepared = self.prepare(model, || Ok(serving))?;
         let activating = |record: ModelRecord| {
             let watching = Watching::beginning(&record, number);
             Ok(ModelRecord { watching, ..record.activating(number) })
@@ -205,13 +205,17 @@ impl Manager {
         Ok(Concluded { version, serves: true })
     }
 
-    /// Computes what is hot under `version`, at low priority.
-    fn prepare(&self, model: &ModelName, version: ServingVersion) -> Result<Prepared, ManagerError> {
+    /// Computes what is hot under the version that `load` brings, at low priority.
+    fn prepare(
+        &self,
+        model: &ModelName,
+        load: impl FnOnce() -> Result<ServingVersion, ManagerError> + Send,
+    ) -> Result<Prepared, ManagerError> {
         let hot = self.predictor.hot(model)?;
-        let deadline = Instant::now() + WARMING_MAX;
         let prepared = at_low_priority("celeris-warm", || {
             pause::at(Step::Warming);
-            self.predictor.prepare(hot, version, deadline)
+            let version = load()?;
+            Ok::<_, ManagerError>(self.predictor.prepare(hot, version, Instant::now() + WARMING_MAX)?)
         })??;
         tell(model, prepared.version().id, &prepared.warmed);
         Ok(prepared)

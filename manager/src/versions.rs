@@ -215,9 +215,11 @@ impl Manager {
             for user in users {
                 let history = before.history(user)?;
                 let (a, b) = (before.scores(&history, &items)?, after.scores(&history, &items)?);
-                moved.overlap_at_10 += overlap(&a, &b) / users.len() as f64;
-                moved.kendall_tau += kendall_tau(&a, &b) / users.len() as f64;
+                moved.overlap_at_10 += overlap(&a, &b);
+                moved.kendall_tau += kendall_tau(&a, &b);
             }
+            moved.overlap_at_10 /= users.len() as f64;
+            moved.kendall_tau /= users.len() as f64;
             let rankings = (moved.users > 0 && moved.items > 1).then_some(moved);
             Ok(VersionDiff { from, to, added, removed, measure: measure(config.loss), loss, rankings })
         })?
