@@ -170,7 +170,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
-            ManagerError::Dim { .. } | ManagerError::TooManyModels { .. } | ManagerError::Setting { .. } => {
+            ManagerError::Dim { .. } | ManagerError::Setting { .. } | ManagerError::TooManyModels { .. } => {
                 Self::invalid(error)
             }
             ManagerError::Predictor(error) => error.into(),

@@ -42,13 +42,15 @@ pub enum ManagerError {
         /// As received.
         received: usize,
     },
-    /// A setting of the life cycle is out of range.
-    #[error("{name} {problem}")]
+    /// A setting is out of its range.
+    #[error("{setting}: must be {range}, got {received}")]
     Setting {
-        /// The field.
-        name: &'static str,
-        /// What its values are.
-        problem: String,
+        /// Its path among the model's settings.
+        setting: &'static str,
+        /// What it may be.
+        range: &'static str,
+        /// As received.
+        received: f64,
     },
     /// The model has no such version.
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]

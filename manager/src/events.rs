@@ -130,6 +130,15 @@ impl Event {
         self
     }
 
+    /// The version that serves from this event on; `None` where it changes nothing of that.
+    #[must_use]
+    pub fn serving(&self) -> Option<VersionId> {
+        match self.kind {
+            EventKind::Created | EventKind::Activated | EventKind::RolledBack => self.after,
+            _ => None,
+        }
+    }
+
     /// The same with one more detail.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
@@ -253,11 +262,29 @@ impl Manager {
 
     /// Makes all changes of a batch, and records the events that tell of them, in one atomic write.
     ///
+    /// An event gets the detail `observations`, how many records the log of the model's stream held by then. One that says
+    /// that another version serves ([`Event::serving`]) begins that version's quality anew.
+    ///
     /// # Errors
     /// `Storage`; nothing is changed or recorded then.
-    pub fn commit_noting(&self, batch: CatalogBatch, events: &[Event]) -> Result<(), ManagerError> {
-        self.events.commit(batch, events)?;
-        for event in events {
+    pub fn commit_noting(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), ManagerError> {
+        let mut events = events.to_vec();
+        let mut births = Vec::new();
+        for event in &mut events {
+            if let Some(position) = self.monitors.position(&event.model) {
+                event.details.entry("observations".to_owned()).or_insert_with(|| position.into());
+            }
+            let serving = event.serving().map(|version| self.monitors.birth(&event.model, version));
+            if let Some(birth) = serving.transpose()?.flatten() {
+                birth.put(&event.model, &mut batch)?;
+                births.push((event.model.clone(), birth));
+            }
+        }
+        self.events.commit(batch, &events)?;
+        for (model, birth) in births {
+            self.monitors.serve(&model, birth);
+        }
+        for event in &events {
             let (model, kind) = (event.model.to_string(), event.kind.name());
             tracing::info!(%model, kind, why = %event.why, "life-cycle event");
             metrics::counter!("celeris_model_events_total", "model" => model, "kind" => kind).increment(1);

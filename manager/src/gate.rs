@@ -80,15 +80,15 @@ impl GateConfig {
     /// # Errors
     /// `Setting`, naming the field.
     pub fn check(&self) -> Result<(), ManagerError> {
-        let wrong = |name, problem: &str| Err(ManagerError::Setting { name, problem: problem.to_owned() });
+        let wrong = |setting, range, received| Err(ManagerError::Setting { setting, range, received });
         if !(-1.0..1.0).contains(&self.margin) {
-            return wrong("gate.margin", "must be from -1 to below 1");
+            return wrong("gate.margin", "from -1 to below 1", self.margin);
         }
         if !(0.0..=0.5).contains(&self.tail_share) {
-            return wrong("gate.tail_share", "must be from 0 to 0.5");
+            return wrong("gate.tail_share", "from 0 to 0.5", self.tail_share);
         }
         if self.shadow_seconds > 3600 {
-            return wrong("gate.shadow_seconds", "must be at most 3600");
+            return wrong("gate.shadow_seconds", "at most 3600", self.shadow_seconds as f64);
         }
         Ok(())
     }

@@ -189,6 +189,12 @@ impl Jobs {
         Some(job.clone())
     }
 
+    /// The job of a model that was accepted last, as far as it is remembered.
+    pub(crate) fn latest(&self, model: &ModelName) -> Option<Job> {
+        let known = self.known.lock();
+        known.values().filter(|job| job.model == *model).max_by(|a, b| a.job.cmp(&b.job)).cloned()
+    }
+
     pub(crate) fn get(&self, id: &str) -> Result<Job, ManagerError> {
         let known = self.known.lock();
         let found = known.values().find(|job| job.job.as_str() == id).cloned();

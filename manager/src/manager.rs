@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
-use celeris_model::{ModelName, Prior, Timestamp, VersionId};
+use celeris_model::{ModelName, Prior, StreamName, Timestamp, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
 use celeris_storage::{CatalogBatch, Storage};
 use parking_lot::Mutex;
@@ -16,9 +16,15 @@ use tokio::sync::mpsc;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
-use crate::losses::{LossWindows, RecentLoss};
-use crate::records::{DIM_MAX, DIM_MIN, ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key};
+use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
+use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key};
 use crate::watch::WatchStatus;
+
+/// Loss events that are taken in under one lock.
+const LOSSES_AT_ONCE: usize = 256;
+
+/// How often triggers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The bounds and the trainer of a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +42,7 @@ pub struct Manager {
     pub(crate) options: ManagerOptions,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) events: Events,
-    losses: LossWindows,
+    pub(crate) monitors: Monitors,
     /// How watches stand.
     pub(crate) watches: Mutex<HashMap<ModelName, WatchStatus>>,
     /// Held while a switch is prepared and made. Taken before `changing`.
@@ -60,29 +66,32 @@ impl Manager {
     ) -> Result<Arc<Self>, ManagerError> {
         let (jobs, interrupted) = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
         let events = Events::open(storage.clone())?;
-        let losses = LossWindows::default();
+        let monitors = Monitors::new(storage.clone());
         let manager = Self {
             storage,
             predictor,
             options,
             jobs,
             events,
-            losses,
+            monitors,
             watches: Mutex::default(),
             switching: Mutex::default(),
             comparing: Mutex::default(),
             changing: Mutex::default(),
         };
         manager.finish_pruning()?;
-        for job in &interrupted {
-            manager.note_failure(job);
-        }
         for record in manager.models()? {
             let model = &record.config.name;
             manager.remove_unnamed_versions(model)?;
             let version = manager.load(&record.config, record.active)?;
             manager.predictor.activate(&record.config.stream, record.config.defaults(), version);
+            manager.monitors.watch(&record.config, record.created, record.active);
+            manager.monitors.resume(model)?;
             tracing::info!(%model, version = %record.active, "model serves");
+        }
+        manager.monitors.rebuild(SystemTime::now().into())?;
+        for job in &interrupted {
+            manager.note_failure(job);
         }
         remove_dir(&manager.jobs_dir())?;
         let manager = Arc::new(manager);
@@ -92,17 +101,55 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Takes in loss events until the predictor is gone.
+    /// Takes in loss events, and looks at the triggers from time to time, until the predictor is gone.
     pub async fn listen(self: Arc<Self>, mut losses: mpsc::Receiver<LossEvent>) {
-        while let Some(event) = losses.recv().await {
-            self.losses.add(&event);
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut events = Vec::with_capacity(LOSSES_AT_ONCE);
+        loop {
+            tokio::select! {
+                taken = losses.recv_many(&mut events, LOSSES_AT_ONCE) => {
+                    if taken == 0 {
+                        return;
+                    }
+                    let behind = if losses.is_empty() { Behind::Nothing } else { Behind::Events };
+                    self.monitors.add(&events, SystemTime::now().into(), behind);
+                    events.clear();
+                }
+                _ = looks.tick() => tokio::task::block_in_place(|| {
+                    if let Err(error) = self.monitors.keep_baselines() {
+                        tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
+                    }
+                    self.pull_triggers();
+                }),
+            }
         }
     }
 
     /// How well a model has predicted lately.
     #[must_use]
     pub fn recent_loss(&self, model: &ModelName) -> Option<RecentLoss> {
-        self.losses.recent(model)
+        self.monitors.recent(model)
+    }
+
+    /// What is known of the quality of a model.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn quality(&self, model: &ModelName) -> Result<Quality, ManagerError> {
+        let described = self.monitors.describe(model, SystemTime::now().into());
+        described.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
+    }
+
+    /// The mean loss of one user's observations; `None` where the user is not among those heard of last.
+    #[must_use]
+    pub fn user_quality(&self, model: &ModelName, user: &UserId) -> Option<MeanLoss> {
+        self.monitors.user(model, user)
+    }
+
+    /// Forgets what the monitors know of a user who was erased from a stream.
+    pub fn forget_user(&self, stream: &StreamName, user: &UserId) {
+        self.monitors.forget_user(stream, user);
     }
 
     /// All models, by name.
@@ -137,10 +184,7 @@ impl Manager {
     /// # Errors
     /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` where the version cannot be written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
-        if !(DIM_MIN..=DIM_MAX).contains(&config.dim) {
-            return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: config.dim });
-        }
-        config.check_life()?;
+        config.check()?;
         let _changing = self.changing.lock();
         let models = self.models()?;
         if models.iter().any(|record| record.config.name == config.name) {
@@ -166,10 +210,11 @@ impl Manager {
         let mut batch = CatalogBatch::new();
         batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
         batch.put(model_key(&record.config.name)?, &record)?;
+        self.monitors.watch(&record.config, record.created, version);
         let created = Event::now(&record.config.name, EventKind::Created, Actor::Operator, "on request")
             .between(None, Some(version))
             .with("dim", record.config.dim);
-        self.commit_noting(batch, &[created])?;
+        self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(&record.config.name))?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
         Ok(record)
     }
@@ -189,10 +234,11 @@ impl Manager {
         }
         batch.delete(model_key(model)?);
         self.events.delete(model, &mut batch)?;
+        self.monitors.delete(model, &mut batch)?;
         self.storage.commit_catalog(&batch)?;
         self.events.forget(model);
         self.predictor.remove(model);
-        self.losses.forget(model);
+        self.monitors.forget(model);
         self.storage.delete_model(model)?;
         remove_dir(&self.versions_dir(model))
     }

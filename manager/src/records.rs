@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
 use crate::gate::{GateConfig, GateReport};
+use crate::triggers::Triggers;
 use crate::versions::{KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX};
 use crate::watch::{WatchConfig, Watching};
 
@@ -48,6 +49,9 @@ pub struct ModelConfig {
     /// How many versions are kept beside those that must be.
     #[serde(default = "keep_versions_default")]
     pub keep_versions: u32,
+    /// When it is retrained by itself.
+    #[serde(default)]
+    pub triggers: Triggers,
 }
 
 fn keep_versions_default() -> u32 {
@@ -55,23 +59,26 @@ fn keep_versions_default() -> u32 {
 }
 
 impl ModelConfig {
-    /// Whether the settings of its life cycle are in their ranges.
-    ///
-    /// # Errors
-    /// `Setting`, naming the field.
-    pub fn check_life(&self) -> Result<(), ManagerError> {
-        self.gate.check()?;
-        self.watch.check()?;
-        if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
-            let problem = format!("must be from 1 to {KEEP_VERSIONS_MAX}");
-            return Err(ManagerError::Setting { name: "keep_versions", problem });
-        }
-        Ok(())
-    }
-
     /// The learning rule of the version with this prior.
     pub(crate) fn learning(&self, prior: Prior) -> Learning {
         Learning::new(prior, self.loss, self.half_life)
+    }
+
+    /// Checks the settings that have ranges.
+    ///
+    /// # Errors
+    /// `Dim` or `Setting`.
+    pub(crate) fn check(&self) -> Result<(), ManagerError> {
+        if !(DIM_MIN..=DIM_MAX).contains(&self.dim) {
+            return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
+        }
+        self.gate.check()?;
+        self.watch.check()?;
+        if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
+            let received = f64::from(self.keep_versions);
+            return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
+        }
+        self.triggers.check()
     }
 
     pub(crate) fn defaults(&self) -> RankingDefaults {

@@ -126,6 +126,9 @@ impl Manager {
                 }
             }
         });
+        if let Some(job) = &ended {
+            self.monitors.trained(&job.model);
+        }
         if let Some(job) = ended.filter(|job| job.state == JobState::Failed) {
             self.note_failure(&job);
         }

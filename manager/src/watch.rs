@@ -63,8 +63,8 @@ impl WatchConfig {
     /// `Setting`, naming the field.
     pub fn check(&self) -> Result<(), ManagerError> {
         if !(0.0..=10.0).contains(&self.margin) {
-            let problem = "must be from 0 to 10".to_owned();
-            return Err(ManagerError::Setting { name: "watch.margin", problem });
+            let received = self.margin;
+            return Err(ManagerError::Setting { setting: "watch.margin", range: "from 0 to 10", received });
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What a model expected of an observation and what came: the signal that quality monitors live on.
 
-use celeris_model::{ModelName, UserId, VersionId};
+use celeris_model::{ModelName, Timestamp, UserId, VersionId};
 
 /// One observation that was predicted before it was learnt from (progressive validation; Velox §2.4).
 #[derive(Debug, Clone, PartialEq)]
@@ -15,4 +15,8 @@ pub struct LossEvent {
     pub predicted: f32,
     /// The label that came.
     pub label: f32,
+    /// The observation's own time.
+    pub timestamp: Timestamp,
+    /// Whether it is the outcome of a ranking that was drawn uniformly for the validation pool.
+    pub pool: bool,
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use celeris_model::{
-    DecisionFacts, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence, UserEpoch, UserId,
+    DecisionFacts, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence, Timestamp,
+    UserEpoch, UserId,
 };
 use celeris_storage::{Append, Appended, Existing, Ticket};
 
@@ -40,6 +41,8 @@ pub struct PendingObservation {
     user_epoch: UserEpoch,
     label: f32,
     predictions: Vec<Prediction>,
+    timestamp: Timestamp,
+    pool: bool,
     duplicate: bool,
 }
 
@@ -120,6 +123,7 @@ impl Predictor {
         let shared = shared.map(|(version, slot)| version.theta.items()[slot as usize].clone());
         let item = shared.unwrap_or_else(|| observation.item.clone());
         let user_epoch = state.epoch.next();
+        let pool = facts.as_ref().is_some_and(|facts| facts.pool);
         let record = record(observation, user_epoch, facts, predictions.clone());
         let Record { label, weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
@@ -143,6 +147,8 @@ impl Predictor {
             user_epoch,
             label,
             predictions,
+            timestamp,
+            pool,
             duplicate: false,
         })
     }
@@ -182,8 +188,9 @@ impl Predictor {
         let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model);
         let predicted = predicted.map(|prediction| prediction.predicted);
         if !pending.duplicate {
+            let PendingObservation { label, timestamp, pool, .. } = pending;
             for Prediction { model, version, predicted } in pending.predictions {
-                let (user, label) = (pending.user.clone(), pending.label);
+                let user = pending.user.clone();
                 self.witness(&model, || Witnessed {
                     user: user.clone(),
                     sequence: committed.sequence,
@@ -191,7 +198,7 @@ impl Predictor {
                     predicted,
                     label,
                 });
-                self.report(LossEvent { model, version, user, predicted, label });
+                self.report(LossEvent { model, version, user, predicted, label, timestamp, pool });
             }
         }
         Ok(Observed {
@@ -249,6 +256,8 @@ fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result
         user_epoch: first.user_epoch,
         label: first.label,
         predictions: first.predictions,
+        timestamp: first.timestamp,
+        pool: first.decision.is_some_and(|facts| facts.pool),
         duplicate: true,
     })
 }

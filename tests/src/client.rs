@@ -167,6 +167,17 @@ impl ModelClient {
         self.client.try_json("PUT", &path, body).unwrap_or_else(|error| panic!("PUT {path}: {error}"))
     }
 
+    /// `PATCH` of JSON.
+    ///
+    /// # Panics
+    /// Where no whole answer comes.
+    #[track_caller]
+    #[must_use]
+    pub fn patch(&self, call: &str, body: &Value) -> Reply {
+        let path = self.path(call);
+        self.client.try_json("PATCH", &path, body).unwrap_or_else(|error| panic!("PATCH {path}: {error}"))
+    }
+
     /// `DELETE`.
     ///
     /// # Panics

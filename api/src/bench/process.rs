@@ -50,6 +50,7 @@ pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usiz
         gate: Default::default(),
         watch: Default::default(),
         keep_versions: celeris_manager::versions::KEEP_VERSIONS_DEFAULT,
+        triggers: Default::default(),
     })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let contents = VersionContents {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
 use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
-use celeris_manager::{GateConfig, JobState, ManagerError, ModelConfig, WatchConfig};
+use celeris_manager::{GateConfig, JobState, ManagerError, ModelConfig, Triggers, WatchConfig};
 use celeris_model::{ItemId, Loss, ModelName, Observation, ObservationId, StreamName, VersionId};
 use serde_json::{Map, Value, json};
 
@@ -103,6 +103,7 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         gate: GateConfig::default(),
         watch: WatchConfig::default(),
         keep_versions: KEEP_VERSIONS_DEFAULT,
+        triggers: Triggers::default(),
     };
     match tokio::task::block_in_place(|| node.manager.create(config)) {
         Ok(_) | Err(ManagerError::ModelExists { .. }) => {}

@@ -8,6 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
+use crate::routes::quality;
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -41,6 +42,9 @@ async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
     metrics::counter!("celeris_decisions_dropped_total").absolute(node.storage.decisions_dropped());
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
+    }
+    if let Err(unreadable) = tokio::task::block_in_place(|| quality::render(&node)) {
+        tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.metrics.render())
 }

@@ -9,6 +9,7 @@ pub mod observations;
 pub mod observe;
 pub mod page;
 pub mod predict;
+pub mod quality;
 pub mod topk;
 pub mod users;
 pub mod versions;

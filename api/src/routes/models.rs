@@ -5,9 +5,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
-use celeris_manager::{Comparison, GateConfig, ModelConfig, ModelRecord, WatchConfig};
+use celeris_manager::{
+    Comparison, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold, Triggers, Volume, WatchConfig,
+};
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -54,6 +56,9 @@ pub struct NewModel {
     pub watch: Option<WatchConfig>,
     /// How many versions are kept beside the active, the pinned and the one that a rollback leads to; 10 by default.
     pub keep_versions: Option<u32>,
+    /// When it is retrained by itself: `threshold`, `drift`, `schedule`, `volume` and `cool_down`; all off by default.
+    #[schema(value_type = Option<Object>)]
+    pub triggers: Option<Triggers>,
 }
 
 /// A watch under way.
@@ -67,6 +72,62 @@ pub struct Watching {
     /// the node; null before the first look.
     #[schema(value_type = Option<Object>)]
     comparison: Option<Comparison>,
+}
+
+/// Settings to change. What is missing stays as it is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelChange {
+    /// Triggers to change: an object sets one, null turns it off, and what is missing stays.
+    triggers: Option<TriggersChange>,
+    /// How candidates are judged, from the next one on; replaces all of `gate`, its missing fields by their defaults.
+    #[schema(value_type = Option<Object>)]
+    gate: Option<GateConfig>,
+    /// How long new versions are watched, from the next one on; replaces all of `watch`.
+    #[schema(value_type = Option<Object>)]
+    watch: Option<WatchConfig>,
+    /// How many versions are kept, from the next one on.
+    keep_versions: Option<u32>,
+}
+
+/// Triggers to set, to turn off by null, or, where they are missing, to leave.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TriggersChange {
+    /// `{margin?, window?, on?}`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    threshold: Option<Option<Threshold>>,
+    /// `{tolerance?, threshold?, warm_up?}`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    drift: Option<Option<DriftSettings>>,
+    /// `{every}`, in seconds.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    schedule: Option<Option<Schedule>>,
+    /// `{observations}`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    volume: Option<Option<Volume>>,
+    /// Seconds for which all triggers rest after a training.
+    cool_down: Option<f64>,
+}
+
+/// Tells null, which is an answer, from a field that is missing.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+impl TriggersChange {
+    fn make(self, triggers: &mut Triggers) {
+        let Self { threshold, drift, schedule, volume, cool_down } = self;
+        triggers.threshold = threshold.unwrap_or(triggers.threshold);
+        triggers.drift = drift.unwrap_or(triggers.drift);
+        triggers.schedule = schedule.unwrap_or(triggers.schedule);
+        triggers.volume = volume.unwrap_or(triggers.volume);
+        triggers.cool_down = cool_down.unwrap_or(triggers.cool_down);
+    }
 }
 
 /// How well a model has predicted lately.
@@ -102,6 +163,9 @@ pub struct Model {
     keep_versions: u32,
     /// The watch of the active version; null where there is none.
     watching: Option<Watching>,
+    /// When it is retrained by itself.
+    #[schema(value_type = Object)]
+    triggers: Triggers,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -112,7 +176,7 @@ pub struct Model {
     items: usize,
     /// Records in the log of its stream.
     observations: u64,
-    /// The loss since the node started; null before the first observation.
+    /// The latest loss; null before the first observation.
     recent_loss: Option<RecentLoss>,
 }
 
@@ -123,7 +187,7 @@ pub struct Models {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(get, delete))
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(get, change, delete))
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
@@ -151,6 +215,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         watch: config.watch,
         keep_versions: config.keep_versions,
         watching,
+        triggers: config.triggers,
         created: created.0,
         active_version: active.0,
     })
@@ -178,6 +243,7 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         gate: new.gate.unwrap_or_default(),
         watch: new.watch.unwrap_or_default(),
         keep_versions: new.keep_versions.unwrap_or(KEEP_VERSIONS_DEFAULT),
+        triggers: new.triggers.unwrap_or_default(),
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
@@ -188,6 +254,28 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
     responses((status = 200, body = Model), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Model>, ApiError> {
     let record = node.manager.model(&model)?;
+    Ok(Json(describe(&node, record)?))
+}
+
+/// Changes settings of a model, which hold from now on.
+#[utoipa::path(patch, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
+    request_body = ModelChange,
+    responses((status = 200, body = Model), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn change(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(ModelChange { triggers, gate, watch, keep_versions }): Body<ModelChange>,
+) -> Result<Json<Model>, ApiError> {
+    let change = |config: &mut ModelConfig| {
+        if let Some(triggers) = triggers {
+            triggers.make(&mut config.triggers);
+        }
+        config.gate = gate.unwrap_or(config.gate);
+        config.watch = watch.unwrap_or(config.watch);
+        config.keep_versions = keep_versions.unwrap_or(config.keep_versions);
+        Ok(())
+    };
+    let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;
     Ok(Json(describe(&node, record)?))
 }
 

@@ -1,0 +1,69 @@
+//! The tail of a stream's log, in the order in which it most likely came.
+
+use std::ops::ControlFlow;
+
+use celeris_model::{Partition, Record, RecordKind, Sequence, StreamName, Timestamp};
+use celeris_storage::{LogRange, Storage, StorageError};
+
+/// The most records that are read back at start: six of the longest windows.
+pub(crate) const REPLAY_MAX: u64 = 65_536;
+
+/// One observation of the log.
+pub(crate) struct Entry {
+    pub(crate) partition: Partition,
+    pub(crate) sequence: Sequence,
+    pub(crate) record: Record,
+}
+
+/// The latest observations of a stream: at most about [`REPLAY_MAX`], of every partition the same share.
+///
+/// The log orders records within partitions only. Partitions are merged by the records' times without changing the order
+/// within any: where clients send times that are not those of sending, windows are of the right observations as a whole,
+/// while which came last is guessed.
+pub(crate) fn tail(storage: &Storage, stream: &StreamName) -> Result<Vec<Entry>, StorageError> {
+    let watermark = storage.watermark(stream);
+    let records = watermark.records();
+    let mut entries: Vec<(Timestamp, Entry)> = Vec::new();
+    for partition in Partition::all() {
+        let end = watermark.get(partition);
+        let taken = share(end.0, records);
+        let range = LogRange { stream: stream.clone(), partition, after: Sequence(end.0 - taken), up_to: end };
+        let mut latest = Timestamp(i64::MIN);
+        let outcome: ControlFlow<()> = storage.scan(&range, |sequence, record| {
+            if record.kind == RecordKind::Observe && !record.predictions.is_empty() {
+                latest = latest.max(record.timestamp);
+                entries.push((latest, Entry { partition, sequence, record }));
+            }
+            ControlFlow::Continue(())
+        })?;
+        debug_assert!(outcome.is_continue(), "nothing breaks it off");
+    }
+    // Stable, and ascending within each partition already: a merge.
+    entries.sort_by_key(|(time, _)| *time);
+    Ok(entries.into_iter().map(|(_, entry)| entry).collect())
+}
+
+/// How many of the `held` records of a partition are read, of `records` in all.
+fn share(held: u64, records: u64) -> u64 {
+    if records <= REPLAY_MAX {
+        return held;
+    }
+    let share = u128::from(held) * u128::from(REPLAY_MAX) / u128::from(records);
+    u64::try_from(share).expect("at most what is held").saturating_add(1).min(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_log_every_partition_gives_its_share() {
+        assert_eq!(share(1000, REPLAY_MAX), 1000);
+        assert_eq!(share(0, 1_000_000), 0);
+        assert_eq!(share(1, 1_000_000_000), 1);
+        let partitions = [500_000_u64, 250_000, 250_000];
+        let read: u64 = partitions.iter().map(|held| share(*held, 1_000_000)).sum();
+        assert!(read.abs_diff(REPLAY_MAX) <= 3, "{read}");
+        assert_eq!(share(u64::MAX / 2, u64::MAX / 2), REPLAY_MAX + 1);
+    }
+}

@@ -1,0 +1,124 @@
+//! How well each user is predicted: running aggregates of the users heard of last (Velox §2.4).
+
+use celeris_model::UserId;
+use hashlink::LinkedHashMap;
+
+use super::windows::{MeanLoss, Running};
+
+/// The most users of one model that are kept track of; beyond, whoever has been silent longest is forgotten.
+pub const USERS_MAX: usize = 4096;
+
+/// Users with fewer observations than this are not compared: the first predictions for anybody are poor.
+pub const USER_OBSERVATIONS_MIN: u64 = 5;
+
+/// How many of the users who are served worst are named.
+const WORST_MAX: usize = 10;
+
+/// One user's running mean.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserLoss {
+    /// The user.
+    pub user: UserId,
+    /// Mean and count since the user was last unknown here.
+    pub loss: MeanLoss,
+}
+
+/// How the losses of users are spread.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct UsersLoss {
+    /// Users kept track of.
+    pub tracked: usize,
+    /// Those of them with at least [`USER_OBSERVATIONS_MIN`] observations, whom the rest is about.
+    pub compared: usize,
+    /// The median of their mean losses.
+    pub median: Option<f64>,
+    /// The mean loss that nine of ten stay below.
+    pub ninth_decile: Option<f64>,
+    /// The users with the largest mean losses, worst first.
+    pub worst: Vec<UserLoss>,
+}
+
+/// Aggregates by user, the one heard of last at the end.
+#[derive(Default)]
+pub(crate) struct Users {
+    by_user: LinkedHashMap<UserId, Running>,
+}
+
+impl Users {
+    pub(crate) fn add(&mut self, user: &UserId, loss: f64) {
+        if let Some(running) = self.by_user.to_back(user) {
+            running.add(loss);
+            return;
+        }
+        if self.by_user.len() == USERS_MAX {
+            self.by_user.pop_front();
+        }
+        let mut running = Running::default();
+        running.add(loss);
+        self.by_user.insert(user.clone(), running);
+    }
+
+    pub(crate) fn get(&self, user: &UserId) -> Option<MeanLoss> {
+        self.by_user.get(user).and_then(|running| running.mean())
+    }
+
+    pub(crate) fn forget(&mut self, user: &UserId) {
+        self.by_user.remove(user);
+    }
+
+    pub(crate) fn summary(&self) -> UsersLoss {
+        let compared = self.by_user.iter().filter(|(_, running)| running.count >= USER_OBSERVATIONS_MIN);
+        let mut users: Vec<(&UserId, MeanLoss)> =
+            compared.filter_map(|(user, running)| Some((user, running.mean()?))).collect();
+        users.sort_by(|(a, left), (b, right)| right.mean.total_cmp(&left.mean).then_with(|| a.cmp(b)));
+        // Worst first, so the ninth decile is a tenth of the way down.
+        let at = |share: f64| users.get((users.len() as f64 * share) as usize).map(|(_, loss)| loss.mean);
+        UsersLoss {
+            tracked: self.by_user.len(),
+            compared: users.len(),
+            median: at(0.5),
+            ninth_decile: at(0.1),
+            worst: users
+                .iter()
+                .take(WORST_MAX)
+                .map(|(user, loss)| UserLoss { user: UserId::clone(user), loss: *loss })
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    fn user(number: usize) -> UserId {
+        UserId::new(number.to_string()).unwrap()
+    }
+
+    #[test]
+    fn the_users_served_worst_are_named_and_the_longest_silent_are_forgotten() {
+        let mut users = Users::default();
+        for number in 1..=100 {
+            for _ in 0..USER_OBSERVATIONS_MIN {
+                users.add(&user(number), number as f64);
+            }
+        }
+        users.add(&user(1000), 1e6); // A beginner is not compared.
+        let summary = users.summary();
+        assert_eq!((summary.tracked, summary.compared), (101, 100));
+        assert_eq!(summary.worst.first().unwrap().user, user(100));
+        assert_eq!((summary.median, summary.ninth_decile), (Some(50.0), Some(90.0)));
+        assert_eq!(users.get(&user(7)), Some(MeanLoss { mean: 7.0, count: USER_OBSERVATIONS_MIN }));
+
+        users.forget(&user(100));
+        assert!(users.summary().worst.iter().all(|worst| worst.user != user(100)), "erased users are not named");
+        for number in 2000..2000 + USERS_MAX {
+            users.add(&user(number), 1.0);
+            users.add(&user(50), 50.0);
+        }
+        assert_eq!(users.summary().tracked, USERS_MAX);
+        assert!(users.get(&user(7)).is_none());
+        assert!(users.get(&user(50)).is_some(), "whoever goes on talking stays");
+    }
+}

@@ -1,0 +1,469 @@
+//! Triggers: when a model is retrained without anybody asking, and the words and figures in which they say why.
+//!
+//! Every trigger is off until it is configured. At most one job runs per model; after one has ended, however it did, all
+//! triggers rest for the cool-down. What a trigger decides on is in [`crate::quality`]; the decision is pure ([`decide`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_storage::CatalogBatch;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind};
+use crate::jobs::Job;
+use crate::manager::Manager;
+use crate::quality::{Baseline, DriftSettings, MeanLoss, Metric, Rise, WINDOW, WINDOW_MAX};
+use crate::records::{ModelConfig, ModelRecord, model_key};
+
+/// Seconds of a year: the longest that a trigger may wait.
+const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
+
+/// When a model is retrained by itself. All triggers are off by default, so that no node begins to train that nobody told
+/// to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Triggers {
+    /// Where the recent loss exceeds the loss at the version's birth.
+    pub threshold: Option<Threshold>,
+    /// Where the drift test finds that the loss has risen.
+    pub drift: Option<DriftSettings>,
+    /// After a time.
+    pub schedule: Option<Schedule>,
+    /// After so many observations.
+    pub volume: Option<Volume>,
+    /// Seconds for which all triggers rest once a job has ended; 600 by default.
+    pub cool_down: f64,
+}
+
+impl Default for Triggers {
+    fn default() -> Self {
+        Self { threshold: None, drift: None, schedule: None, volume: None, cool_down: 600.0 }
+    }
+}
+
+/// Retrain where the mean loss over a window exceeds the loss at the version's birth by a margin.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Threshold {
+    /// By which share of the metric (RMSE, or mean log loss); 0.1 by default.
+    pub margin: f64,
+    /// Observations of the window, and of the version's first ones that it is compared with; 1000 by default.
+    pub window: usize,
+    /// Which observations; all by default.
+    pub on: Signal,
+}
+
+impl Default for Threshold {
+    fn default() -> Self {
+        Self { margin: 0.1, window: WINDOW, on: Signal::Observations }
+    }
+}
+
+/// Which losses a threshold looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// Those of all observations.
+    #[default]
+    Observations,
+    /// Those of the validation pool, whose items the model did not choose.
+    Pool,
+}
+
+/// Retrain once this time has passed since the last training began and there is something new to learn from.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// In seconds.
+    pub every: f64,
+}
+
+/// Retrain once the log holds so many records that the newest trained version has not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Volume {
+    /// How many.
+    pub observations: u64,
+}
+
+impl Triggers {
+    /// Whether any is set.
+    pub(crate) fn any(&self) -> bool {
+        self.threshold.is_some() || self.drift.is_some() || self.schedule.is_some() || self.volume.is_some()
+    }
+
+    /// The window of the recent loss.
+    pub(crate) fn window(&self) -> usize {
+        self.threshold.map_or(WINDOW, |threshold| threshold.window)
+    }
+
+    pub(crate) fn baseline_observations(&self) -> u64 {
+        self.window() as u64
+    }
+
+    /// The drift test runs whether or not it triggers, so that it can be looked at before it is relied on.
+    pub(crate) fn drift_settings(&self) -> DriftSettings {
+        self.drift.unwrap_or_default()
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// `Setting`, naming the setting and its range.
+    pub fn check(&self) -> Result<(), ManagerError> {
+        let mut checks = vec![("triggers.cool_down", self.cool_down, 0.0, YEAR_SECONDS, "from 0 seconds to 366 days")];
+        if let Some(Threshold { margin, window, on: _ }) = self.threshold {
+            checks.push(("triggers.threshold.margin", margin, 0.001, 10.0, "from 0.001 to 10"));
+            checks.push(("triggers.threshold.window", window as f64, 50.0, WINDOW_MAX as f64, "from 50 to 10000"));
+            if self.threshold.is_some_and(|threshold| threshold.on == Signal::Pool) {
+                let range = "from 50 to 1000 where it is on the pool";
+                checks.push(("triggers.threshold.window", window as f64, 50.0, WINDOW as f64, range));
+            }
+        }
+        if let Some(DriftSettings { tolerance, threshold, warm_up }) = self.drift {
+            checks.push(("triggers.drift.tolerance", tolerance, 0.0, 10.0, "from 0 to 10"));
+            checks.push(("triggers.drift.threshold", threshold, 1.0, 1e6, "from 1 to 1000000"));
+            checks.push(("triggers.drift.warm_up", warm_up as f64, 30.0, 1e6, "from 30 to 1000000"));
+        }
+        if let Some(Schedule { every }) = self.schedule {
+            checks.push(("triggers.schedule.every", every, 1.0, YEAR_SECONDS, "from 1 second to 366 days"));
+        }
+        if let Some(Volume { observations }) = self.volume {
+            checks.push(("triggers.volume.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));
+        }
+        for (setting, received, least, most, range) in checks {
+            // A NaN lies in no range.
+            if !(least..=most).contains(&received) {
+                return Err(ManagerError::Setting { setting, range, received });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a model's quality when its triggers are looked at.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub(crate) triggers: Triggers,
+    pub(crate) metric: Metric,
+    pub(crate) version: VersionId,
+    pub(crate) baseline: Option<Baseline>,
+    /// Over a full window since the last training.
+    pub(crate) recent: Option<MeanLoss>,
+    /// The same of the validation pool, full or not.
+    pub(crate) pool: Option<MeanLoss>,
+    pub(crate) rise: Option<Rise>,
+    pub(crate) created: Timestamp,
+}
+
+/// What the log and the jobs say, beside that.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// Records that the newest trained version has not seen.
+    pub(crate) unseen: u64,
+    /// That version.
+    pub(crate) trained: Option<VersionId>,
+    /// Seconds since the last training began, or since the model was created.
+    pub(crate) since_training_seconds: f64,
+}
+
+/// Why to retrain now.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reason {
+    /// The trigger: `threshold`, `drift`, `volume` or `schedule`.
+    pub(crate) trigger: &'static str,
+    /// In words and figures, beginning with the trigger.
+    pub(crate) why: String,
+    pub(crate) figures: BTreeMap<String, f64>,
+}
+
+/// The first trigger that has a reason, in the order drift, threshold, volume, schedule: from what says most about the
+/// model to what says least.
+pub(crate) fn decide(facts: &Facts, progress: &Progress) -> Option<Reason> {
+    drift(facts).or_else(|| threshold(facts)).or_else(|| volume(facts, progress)).or_else(|| schedule(facts, progress))
+}
+
+fn reason<const N: usize>(trigger: &'static str, why: String, figures: [(&str, f64); N]) -> Reason {
+    let figures = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
+    Reason { trigger, why: format!("{trigger}: {why}"), figures }
+}
+
+fn drift(facts: &Facts) -> Option<Reason> {
+    let settings = facts.triggers.drift?;
+    let rise = facts.rise?;
+    let (before, after) = (facts.metric.value(rise.mean_before), facts.metric.value(rise.mean_after));
+    let why = format!(
+        "{} rose from {before:.3} over {} observations under version {} to {after:.3} over the {} since \
+         (Page-Hinkley statistic {:.1}, threshold {})",
+        facts.metric.name(),
+        rise.before,
+        facts.version,
+        rise.after,
+        rise.statistic,
+        settings.threshold,
+    );
+    let figures = [("before", before), ("after", after), ("statistic", rise.statistic)];
+    Some(reason("drift", why, figures))
+}
+
+fn threshold(facts: &Facts) -> Option<Reason> {
+    let Threshold { margin, window, on } = facts.triggers.threshold?;
+    let baseline = facts.baseline?;
+    let (recent, of) = match on {
+        Signal::Observations => (facts.recent?, "observations"),
+        Signal::Pool => (facts.pool.filter(|pool| pool.count >= window as u64)?, "observations of the validation pool"),
+    };
+    let (now, then) = (facts.metric.value(recent.mean), facts.metric.value(baseline.mean));
+    if now <= then * (1.0 + margin) {
+        return None;
+    }
+    let excess = if then > 0.0 { format!("{:.0} % above", (now / then - 1.0) * 100.0) } else { "above".to_owned() };
+    let why = format!(
+        "{} {now:.3} over the last {} {of} is {excess} {then:.3} at the birth of version {} (margin {:.0} %)",
+        facts.metric.name(),
+        recent.count,
+        facts.version,
+        margin * 100.0,
+    );
+    Some(reason("threshold", why, [("recent", now), ("baseline", then), ("margin", margin)]))
+}
+
+fn volume(facts: &Facts, progress: &Progress) -> Option<Reason> {
+    let Volume { observations } = facts.triggers.volume?;
+    let Progress { unseen, trained, .. } = *progress;
+    if unseen < observations {
+        return None;
+    }
+    let since =
+        trained.map_or("and no version was trained yet".to_owned(), |it| format!("since version {it} was trained"));
+    let why = format!("{unseen} new observations {since} (every {observations})");
+    Some(reason("volume", why, [("new", unseen as f64)]))
+}
+
+fn schedule(facts: &Facts, progress: &Progress) -> Option<Reason> {
+    let Schedule { every } = facts.triggers.schedule?;
+    let passed = progress.since_training_seconds;
+    if passed < every || progress.unseen == 0 {
+        return None;
+    }
+    let why = format!(
+        "{passed:.0} seconds have passed since the last training began (every {every}), with {} new observations",
+        progress.unseen
+    );
+    Some(reason("schedule", why, [("passed_seconds", passed), ("new", progress.unseen as f64)]))
+}
+
+fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
+    later.0.saturating_sub(earlier.0) as f64 / 1000.0
+}
+
+impl Manager {
+    /// Starts the jobs that triggers ask for. Blocks the thread; runs within a tokio runtime.
+    pub(crate) fn pull_triggers(self: &Arc<Self>) {
+        for (model, facts) in self.monitors.triggered() {
+            if let Err(error) = self.pull(&model, &facts) {
+                tracing::warn!(%model, %error, "a trigger could not start a retraining; it is tried again");
+            }
+        }
+    }
+
+    /// Starts a job if there is a reason.
+    fn pull(self: &Arc<Self>, model: &ModelName, facts: &Facts) -> Result<(), ManagerError> {
+        let now = Timestamp::from(SystemTime::now());
+        let latest = self.jobs.latest(model);
+        if rests(latest.as_ref(), facts.triggers.cool_down, now) {
+            return Ok(());
+        }
+        let began = latest.map_or(facts.created, |job| job.created);
+        let progress = self.progress(model, &facts.triggers, seconds_between(began, now))?;
+        let Some(reason) = decide(facts, &progress) else { return Ok(()) };
+        let mut event = Event::now(model, EventKind::Triggered, Actor::Trigger, reason.why.as_str())
+            .with("trigger", reason.trigger);
+        event.before = Some(facts.version);
+        for (name, figure) in &reason.figures {
+            event = event.with(name, *figure);
+        }
+        self.note(event);
+        metrics::counter!("celeris_triggers_total", "model" => model.to_string(), "trigger" => reason.trigger)
+            .increment(1);
+        match self.retrain_for(Actor::Trigger, model, &reason.why) {
+            // Somebody was quicker; what triggered is looked at again when that job has ended.
+            Err(ManagerError::JobRunning { .. }) => Ok(()),
+            other => other.map(|_job| ()),
+        }
+    }
+
+    /// The log is looked at only where a trigger counts what is new in it.
+    fn progress(
+        &self,
+        model: &ModelName,
+        triggers: &Triggers,
+        since_training_seconds: f64,
+    ) -> Result<Progress, ManagerError> {
+        let mut progress = Progress { since_training_seconds, ..Progress::default() };
+        if triggers.volume.is_some() || triggers.schedule.is_some() {
+            let newest =
+                self.versions(model)?.into_iter().find_map(|version| Some((version.version, version.watermark?)));
+            let seen = newest.as_ref().map_or(0, |(_, watermark)| watermark.records());
+            let stream = self.model(model)?.config.stream;
+            progress.unseen = self.storage.watermark(&stream).records().saturating_sub(seen);
+            progress.trained = newest.map(|(version, _)| version);
+        }
+        Ok(progress)
+    }
+
+    /// Changes settings of a model: `change` is made to a copy, which holds, and is audited, once it is checked and written.
+    ///
+    /// # Errors
+    /// `UnknownModel`, whatever `change` or a check refuses, or `Storage`; nothing is changed then.
+    pub fn configure(
+        &self,
+        model: &ModelName,
+        change: impl FnOnce(&mut ModelConfig) -> Result<(), ManagerError>,
+    ) -> Result<ModelRecord, ManagerError> {
+        let _changing = self.changing.lock();
+        let mut record = self.model(model)?;
+        let before = record.config.clone();
+        change(&mut record.config)?;
+        record.config.check()?;
+        if record.config == before {
+            return Ok(record);
+        }
+        let mut event = Event::now(model, EventKind::Configured, Actor::Operator, "on request")
+            .between(Some(record.active), Some(record.active));
+        for (setting, from, to) in differences(&before, &record.config) {
+            event = event.with(&setting, serde_json::json!({ "from": from, "to": to }));
+        }
+        let mut batch = CatalogBatch::new();
+        batch.put(model_key(model)?, &record)?;
+        self.commit_noting(batch, &[event])?;
+        self.monitors.configure(model, &record.config.triggers);
+        Ok(record)
+    }
+}
+
+/// The settings that differ, each with what it was and what it is.
+fn differences(before: &ModelConfig, after: &ModelConfig) -> Vec<(String, serde_json::Value, serde_json::Value)> {
+    let as_json = |config: &ModelConfig| serde_json::to_value(config).expect("a configuration is plain data");
+    let (before, after) = (as_json(before), as_json(after));
+    let Some(after) = after.as_object() else { return Vec::new() };
+    let changed = after.iter().filter(|(name, value)| before.get(name.as_str()) != Some(*value));
+    changed.map(|(name, value)| (name.clone(), before.get(name).cloned().unwrap_or_default(), value.clone())).collect()
+}
+
+/// Whether triggers have to wait: for a job that runs, or for the cool-down after one.
+fn rests(latest: Option<&Job>, cool_down: f64, now: Timestamp) -> bool {
+    let Some(job) = latest else { return false };
+    job.finished.is_none_or(|finished| seconds_between(finished, now) < cool_down)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    fn facts(triggers: Triggers) -> Facts {
+        Facts {
+            triggers,
+            metric: Metric::Rmse,
+            version: VersionId(3),
+            baseline: Some(Baseline { mean: 1.1025, count: 1000, at: Timestamp(0) }),
+            recent: None,
+            pool: None,
+            rise: None,
+            created: Timestamp(0),
+        }
+    }
+
+    fn squared(rmse: f64, count: u64) -> Option<MeanLoss> {
+        Some(MeanLoss { mean: rmse * rmse, count })
+    }
+
+    #[test]
+    fn a_threshold_compares_with_the_birth_of_the_version_and_says_so() {
+        let triggers = Triggers { threshold: Some(Threshold::default()), ..Triggers::default() };
+        let mut facts = facts(triggers.clone());
+        let decided = |facts: &Facts| decide(facts, &Progress::default());
+        assert_eq!(decided(&facts), None, "nothing is known yet");
+        facts.recent = squared(1.154, 1000);
+        assert_eq!(decided(&facts), None, "within the margin");
+        facts.recent = squared(1.21, 1000);
+        let reason = decided(&facts).unwrap();
+        assert_eq!(
+            reason.why,
+            "threshold: rmse 1.210 over the last 1000 observations is 15 % above 1.050 at the birth of version 3 (margin \
+             10 %)"
+        );
+        facts.baseline = None;
+        assert_eq!(decided(&facts), None, "without a baseline there is nothing to exceed");
+
+        let on_pool = Threshold { on: Signal::Pool, window: 100, ..Threshold::default() };
+        let mut facts = self::facts(Triggers { threshold: Some(on_pool), ..triggers });
+        facts.recent = squared(9.0, 1000);
+        facts.pool = squared(9.0, 99);
+        assert_eq!(decided(&facts), None, "the window of the pool is not full");
+        facts.pool = squared(9.0, 100);
+        assert!(decided(&facts).unwrap().why.contains("100 observations of the validation pool"));
+    }
+
+    #[test]
+    fn volume_and_schedule_want_something_new_to_learn_from() {
+        let both = Triggers {
+            volume: Some(Volume { observations: 500 }),
+            schedule: Some(Schedule { every: 60.0 }),
+            ..Triggers::default()
+        };
+        let facts = facts(both);
+        let decided = |unseen, since_training_seconds| {
+            decide(&facts, &Progress { unseen, trained: Some(VersionId(2)), since_training_seconds })
+        };
+        assert_eq!(decided(499, 59.0), None);
+        assert_eq!(decided(0, 1e6), None, "a training on the same data would make the same version");
+        let reason = decided(500, 0.0).unwrap();
+        assert_eq!(reason.why, "volume: 500 new observations since version 2 was trained (every 500)");
+        let reason = decided(1, 61.0).unwrap();
+        assert_eq!(reason.trigger, "schedule");
+        assert!(reason.why.contains("61 seconds") && reason.why.contains("every 60"), "{}", reason.why);
+    }
+
+    #[test]
+    fn what_is_off_stays_silent_and_drift_speaks_first() {
+        let rise = Rise { before: 4000, mean_before: 0.36, after: 150, mean_after: 1.0, statistic: 101.0 };
+        let mut facts = facts(Triggers::default());
+        (facts.rise, facts.recent) = (Some(rise), squared(5.0, 1000));
+        let progress = Progress { unseen: 1_000_000, trained: None, since_training_seconds: 1e9 };
+        assert_eq!(decide(&facts, &progress), None, "everything is off by default");
+        facts.triggers.threshold = Some(Threshold::default());
+        facts.triggers.drift = Some(DriftSettings::default());
+        let reason = decide(&facts, &progress).unwrap();
+        assert_eq!(
+            reason.why,
+            "drift: rmse rose from 0.600 over 4000 observations under version 3 to 1.000 over the 150 since \
+             (Page-Hinkley statistic 101.0, threshold 100)"
+        );
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_name() {
+        let refused = |triggers: Triggers| match triggers.check() {
+            Err(ManagerError::Setting { setting, .. }) => Some(setting),
+            _ => None,
+        };
+        let off = Triggers::default;
+        assert_eq!(refused(off()), None);
+        assert_eq!(refused(Triggers { cool_down: f64::NAN, ..off() }), Some("triggers.cool_down"));
+        let threshold = |margin, window| Some(Threshold { margin, window, ..Threshold::default() });
+        assert_eq!(refused(Triggers { threshold: threshold(-0.1, 100), ..off() }), Some("triggers.threshold.margin"));
+        assert_eq!(refused(Triggers { threshold: threshold(0.1, 10), ..off() }), Some("triggers.threshold.window"));
+        assert_eq!(refused(Triggers { threshold: threshold(0.1, 50), ..off() }), None);
+        let drift = DriftSettings { threshold: 0.0, ..DriftSettings::default() };
+        assert_eq!(refused(Triggers { drift: Some(drift), ..off() }), Some("triggers.drift.threshold"));
+        let schedule = Some(Schedule { every: 0.5 });
+        assert_eq!(refused(Triggers { schedule, ..off() }), Some("triggers.schedule.every"));
+        let volume = Some(Volume { observations: 0 });
+        assert_eq!(refused(Triggers { volume, ..off() }), Some("triggers.volume.observations"));
+    }
+}
