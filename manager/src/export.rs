@@ -40,7 +40,7 @@ pub(crate) fn export(
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
     }
     let tail = Tail::of(log, config.gate.tail_share);
-    let watermark = tail.from.clone();
+    let watermark = tail.to.clone();
     let records = watermark.records();
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;
     let mut writer = ObservationsWriter::create(&dir.join("observations.parquet"))?;
@@ -50,6 +50,9 @@ pub(crate) fn export(
             LogRange { stream: config.stream.clone(), partition, after: Sequence(0), up_to: watermark.get(partition) };
         let outcome = storage.scan(&range, |sequence, record| {
             written += 1;
+            if tail.holds(partition, sequence) {
+                return ControlFlow::Continue(());
+            }
             let observation_id = observation_id(sequence, &record);
             match writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &record }) {
                 Ok(()) => ControlFlow::Continue(()),

@@ -1,6 +1,9 @@
 //! The gate: whether a candidate predicts better than the version that serves, on observations that it was not trained on.
 //!
-//! A training leaves out the newest share of the log, the *tail*. Candidate and incumbent both replay the history of
+//! A training leaves out the *tail*: every other record, drawn, of the newest part of the log, so that what users say
+//! lately is both trained on and judged by, also where their tastes have just moved. The draw depends on a record's place
+//! alone, so what the incumbent's training left out is what the candidate's leaves out, and neither is judged by what it
+//! was trained on. Candidate and incumbent both replay the history of
 //! every user who has observations in it and predict each of them by the posterior that they would serve at that moment,
 //! before learning from it (progressive validation; Blum, Kalai & Langford 1999). What of the tail belongs to the
 //! validation pool, whose items no model chose, is judged once more by itself.
@@ -58,7 +61,8 @@ const PROBABILITY_MIN: f64 = 1e-6;
 pub struct GateConfig {
     /// The share of the incumbent's loss by which a candidate must be better; below 0, by which it may be worse.
     pub margin: f64,
-    /// The share of the log, its newest records, that candidates are not trained on and judged by; from 0 to 0.5.
+    /// The share of the log that candidates are not trained on and judged by: half of the records of the newest part of
+    /// twice this share; from 0 to 0.5.
     pub tail_share: f64,
     /// The observations of the validation pool in the tail from which on they are judged by themselves.
     pub pool_min: u64,
@@ -165,7 +169,7 @@ pub(crate) fn measure(loss: Loss) -> &'static str {
     }
 }
 
-/// The held-out records: behind `from`, up to `to`.
+/// The held-out records: those drawn behind `from`, up to `to`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tail {
     pub(crate) from: Watermark,
@@ -173,15 +177,17 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The newest records of each partition of a log of this extent, in proportion to how many it has.
+    /// The part of a log of this extent that a share is drawn from: the newest records of each partition, in proportion
+    /// to how many it has.
     pub(crate) fn of(to: Watermark, share: f64) -> Self {
         let records = to.records();
         let wanted = (records as f64 * share).round() as u64;
         let records_held =
             if share > 0.0 { wanted.clamp(TAIL_RECORDS_MIN, TAIL_RECORDS_MAX).min(records / TAIL_PART_MAX) } else { 0 };
+        let records_newest = 2 * records_held;
         let mut from = to.clone();
         let mut seen: u64 = 0;
-        let held_by = |seen: u64| (u128::from(records_held) * u128::from(seen) / u128::from(records.max(1))) as u64;
+        let held_by = |seen: u64| (u128::from(records_newest) * u128::from(seen) / u128::from(records.max(1))) as u64;
         for partition in Partition::all() {
             let Sequence(last) = to.get(partition);
             let held = held_by(seen + last) - held_by(seen);
@@ -191,8 +197,9 @@ impl Tail {
         Self { from, to }
     }
 
-    fn holds(&self, partition: Partition, sequence: Sequence) -> bool {
-        sequence > self.from.get(partition) && sequence <= self.to.get(partition)
+    /// Whether a record is held out.
+    pub(crate) fn holds(&self, partition: Partition, sequence: Sequence) -> bool {
+        sequence > self.from.get(partition) && sequence <= self.to.get(partition) && is_drawn(partition, sequence)
     }
 
     /// Who has observations in it.
@@ -201,8 +208,8 @@ impl Tail {
         for partition in Partition::all() {
             let (after, up_to) = (self.from.get(partition), self.to.get(partition));
             let range = LogRange { stream: config.stream.clone(), partition, after, up_to };
-            let _whole: ControlFlow<()> = storage.scan(&range, |_, record| {
-                if record.kind == RecordKind::Observe {
+            let _whole: ControlFlow<()> = storage.scan(&range, |sequence, record| {
+                if record.kind == RecordKind::Observe && self.holds(partition, sequence) {
                     users.insert(record.user, ());
                 }
                 ControlFlow::Continue(())
@@ -213,6 +220,15 @@ impl Tail {
         rand::seq::SliceRandom::shuffle(&mut users[..], &mut ChaCha8Rng::seed_from_u64(RANKED_SEED));
         Ok(users)
     }
+}
+
+/// Whether the record at this place is one of the half that is held out while it is new: a bit of SplitMix64 (Steele, Lea
+/// & Flood 2014).
+fn is_drawn(partition: Partition, Sequence(sequence): Sequence) -> bool {
+    let mut bits = (sequence + (u64::from(partition.index()) << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (bits ^ (bits >> 31)) & 1 == 1
 }
 
 /// Losses of two versions on the same observations, summed up.
@@ -417,20 +433,26 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_the_newest_share_of_every_partition_within_its_bounds() {
+    fn a_tail_is_half_of_the_newest_records_of_every_partition_within_its_bounds() {
         for (log, share, expected) in [
             (log(|partition| partition * 100), 0.05, 10_080),
-            (log(|_| 1_000_000), 0.05, TAIL_RECORDS_MAX),
+            (log(|_| 10_000), 0.05, TAIL_RECORDS_MAX),
             (log(|partition| u64::from(partition < 5) * 100), 0.05, TAIL_RECORDS_MIN),
             (log(|partition| u64::from(partition == 7) * 20), 0.05, 4),
             (log(|_| 1000), 0.0, 0),
             (log(|_| 0), 0.05, 0),
         ] {
             let tail = Tail::of(log.clone(), share);
-            assert_eq!(log.records() - tail.from.records(), expected);
+            assert_eq!(log.records() - tail.from.records(), 2 * expected);
+            let records = Partition::all()
+                .flat_map(|partition| (1..=log.get(partition).0).map(move |sequence| (partition, Sequence(sequence))));
+            let held = records.filter(|(partition, sequence)| tail.holds(*partition, *sequence)).count() as f64;
+            // Four standard deviations of so many tosses of a coin.
+            let deviation = 4.0 * (2.0 * expected as f64).sqrt() / 2.0;
+            assert!((held - expected as f64).abs() <= deviation, "{held} of {expected} are held out");
             for partition in Partition::all() {
                 let (all, kept) = (log.get(partition).0, tail.from.get(partition).0);
-                let part = expected as f64 * all as f64 / log.records().max(1) as f64;
+                let part = 2.0 * expected as f64 * all as f64 / log.records().max(1) as f64;
                 assert!((all - kept) as f64 >= part.floor() && (all - kept) as f64 <= part.ceil(), "in proportion");
             }
         }

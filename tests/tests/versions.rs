@@ -55,8 +55,12 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
     let read = |version: &Value| -> u64 {
         version["watermark"].as_array().unwrap().iter().map(|sequence| sequence.as_u64().unwrap()).sum()
     };
-    let tail = ratings.len() as u64 / 20;
-    assert_eq!(read(&versions[0]), ratings.len() as u64 - tail, "a training leaves out the tail");
+    let (all, trained) = (ratings.len() as f64, versions[0]["metrics"]["ratings"].as_f64().unwrap());
+    assert_eq!(read(&versions[0]) as f64, all, "the log is known up to its end");
+    let held = versions[0]["gate"]["tail"]["observations"].as_f64().unwrap();
+    assert_eq!(trained, all - held, "a training leaves out what it is judged by");
+    // A share of 0.05 within four standard deviations of the draw.
+    assert!((held - 0.05 * all).abs() < 4.0 * (0.1 * all).sqrt() / 2.0, "{held} of {all}");
     assert_eq!((&versions[1]["rollback_target"], &versions[0]["active"]), (&json!(true), &json!(true)));
 
     // The difference between an early and a late version, and none between a version and itself.
