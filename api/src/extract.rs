@@ -165,9 +165,34 @@ impl<S: Send + Sync> FromRequestParts<S> for OfVersion {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (model, version): (String, String) = path_texts(parts, state).await?;
         let model = model_name(&model)?;
-        let number = version.parse();
-        let version = number.map_err(|_| ApiError::not_found(format!("model {model} has no version {version}")))?;
-        Ok(Self { model, version: VersionId(version) })
+        let version = version_number(&model, &version)?;
+        Ok(Self { model, version })
+    }
+}
+
+fn version_number(model: &ModelName, text: &str) -> Result<VersionId, ApiError> {
+    let number = text.parse();
+    number.map(VersionId).map_err(|_| ApiError::not_found(format!("model {model} has no version {text}")))
+}
+
+/// The model and the two versions that a path names.
+pub struct OfTwoVersions {
+    /// The model.
+    pub model: ModelName,
+    /// The first version.
+    pub from: VersionId,
+    /// The second version.
+    pub to: VersionId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfTwoVersions {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, from, to): (String, String, String) = path_texts(parts, state).await?;
+        let model = model_name(&model)?;
+        let (from, to) = (version_number(&model, &from)?, version_number(&model, &to)?);
+        Ok(Self { model, from, to })
     }
 }
 

@@ -9,6 +9,8 @@ use celeris_retrain::{InputFile, ObservationRow, ObservationsWriter, write_pinne
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
+use crate::gate::Tail;
+use crate::pause::{self, Step};
 use crate::records::ModelConfig;
 use crate::training::Engine;
 
@@ -21,7 +23,10 @@ pub(crate) struct Export {
     /// Observations that are kept from an engine that is not built in, to judge what it brings.
     pub(crate) held_out: Option<InputFile>,
     pub(crate) pinned_items: Option<InputFile>,
+    /// Up to where they go.
     pub(crate) watermark: Watermark,
+    /// What was left out, to judge by.
+    pub(crate) tail: Tail,
 }
 
 /// One observation in so many is kept from an engine that is not built in, up to [`HELD_OUT_MAX`].
@@ -55,8 +60,8 @@ impl Split {
     }
 }
 
-/// Writes the stream's observations, in sequence order partition by partition, and the features that callers gave. For an
-/// engine that is not built in, some observations go to a file of their own.
+/// Writes the stream's observations but those held out for the gate, in sequence order partition by partition, and the
+/// features that callers gave. For an engine that is not built in, some observations go to a file of their own.
 ///
 /// `progress` is told the share of records written.
 pub(crate) fn export(
@@ -66,11 +71,13 @@ pub(crate) fn export(
     dir: &Path,
     progress: impl Fn(f32),
 ) -> Result<Export, ManagerError> {
-    let watermark = storage.watermark(&config.stream);
-    let records = watermark.records();
-    if records == 0 {
+    let log = storage.watermark(&config.stream);
+    if log.records() == 0 {
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
     }
+    let tail = Tail::of(log, config.gate.tail_share);
+    let watermark = tail.to.clone();
+    let records = watermark.records();
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;
     let mut writer = ObservationsWriter::create(&dir.join("observations.parquet"))?;
     let split = Split::of(engine, records);
@@ -81,6 +88,9 @@ pub(crate) fn export(
             LogRange { stream: config.stream.clone(), partition, after: Sequence(0), up_to: watermark.get(partition) };
         let outcome = storage.scan(&range, |sequence, record| {
             written += 1;
+            if tail.holds(partition, sequence) {
+                return ControlFlow::Continue(());
+            }
             let observation_id = observation_id(sequence, &record);
             let writer = match &mut held_out {
                 Some(held_out) if split.holds_out(partition, sequence) => held_out,
@@ -95,11 +105,12 @@ pub(crate) fn export(
             return Err(error.into());
         }
         progress(written as f32 / records as f32);
+        pause::at(Step::Export);
     }
     let observations = writer.finish()?;
     let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
     let pinned_items = export_given(storage, &config.stream, &config.name, config.dim, dir)?;
-    Ok(Export { observations, held_out, pinned_items, watermark })
+    Ok(Export { observations, held_out, pinned_items, watermark, tail })
 }
 
 fn export_given(

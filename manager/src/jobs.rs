@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
+use crate::gate::GateReport;
 use crate::records::{job_key, jobs_key};
 use crate::training::Engine;
 
@@ -86,6 +87,9 @@ pub struct Job {
     pub metrics: BTreeMap<String, f64>,
     /// The version it made.
     pub version: Option<VersionId>,
+    /// How its candidate was judged.
+    #[serde(default)]
+    pub gate: Option<GateReport>,
     /// Why it failed, and what to do.
     pub error: Option<String>,
     /// When it was accepted.
@@ -144,6 +148,7 @@ impl Jobs {
             progress: 0.0,
             metrics: BTreeMap::new(),
             version: None,
+            gate: None,
             error: None,
             created: now,
             finished: None,
@@ -173,6 +178,13 @@ impl Jobs {
             phase.clone_into(&mut job.phase);
             job.progress = progress;
             job.state = JobState::Running;
+        }
+    }
+
+    /// Notes how a job's candidate was judged.
+    pub(crate) fn judged(&self, id: &JobId, report: &GateReport) {
+        if let Some(job) = self.known.lock().get_mut(id) {
+            job.gate = Some(report.clone());
         }
     }
 

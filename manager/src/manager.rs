@@ -1,6 +1,6 @@
 //! The manager: models created, listed, deleted, switched from version to version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +17,9 @@ use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
-use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key, versions_key};
+use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key};
 use crate::training::AllowedTrainers;
+use crate::watch::WatchStatus;
 
 /// Loss events that are taken in under one lock.
 const LOSSES_AT_ONCE: usize = 256;
@@ -48,6 +49,12 @@ pub struct Manager {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) events: Events,
     pub(crate) monitors: Monitors,
+    /// How watches stand.
+    pub(crate) watches: Mutex<HashMap<ModelName, WatchStatus>>,
+    /// Held while a switch is prepared and made. Taken before `changing`.
+    pub(crate) switching: Mutex<()>,
+    /// Held while two versions are compared on request.
+    pub(crate) comparing: Mutex<()>,
     /// Held while the catalog's models or versions change, so that a change is read, decided and written as one.
     pub(crate) changing: Mutex<()>,
 }
@@ -66,7 +73,19 @@ impl Manager {
         let (jobs, interrupted) = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
         let events = Events::open(storage.clone())?;
         let monitors = Monitors::new(storage.clone());
-        let manager = Self { storage, predictor, options, jobs, events, monitors, changing: Mutex::new(()) };
+        let manager = Self {
+            storage,
+            predictor,
+            options,
+            jobs,
+            events,
+            monitors,
+            watches: Mutex::default(),
+            switching: Mutex::default(),
+            comparing: Mutex::default(),
+            changing: Mutex::default(),
+        };
+        manager.finish_pruning()?;
         for record in manager.models()? {
             let model = &record.config.name;
             manager.remove_unnamed_versions(model)?;
@@ -81,7 +100,11 @@ impl Manager {
             manager.note_failure(job);
         }
         remove_dir(&manager.jobs_dir())?;
-        Ok(Arc::new(manager))
+        let manager = Arc::new(manager);
+        for record in manager.models()? {
+            manager.watch(&record);
+        }
+        Ok(manager)
     }
 
     /// Takes in loss events, and looks at the triggers from time to time, until the predictor is gone.
@@ -153,16 +176,6 @@ impl Manager {
         found.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
     }
 
-    /// The versions of a model, newest first.
-    ///
-    /// # Errors
-    /// `UnknownModel` or `Storage`.
-    pub fn versions(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
-        self.model(model)?;
-        let records = self.storage.list_catalog::<VersionRecord>(&versions_key(model)?)?;
-        Ok(records.into_iter().rev().map(|(_, record)| record).collect())
-    }
-
     /// One job.
     ///
     /// # Errors
@@ -199,6 +212,7 @@ impl Manager {
             active: version,
             newest: version,
             served: Vec::new(),
+            watching: None,
         };
         let mut batch = CatalogBatch::new();
         batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
@@ -236,84 +250,7 @@ impl Manager {
         remove_dir(&self.versions_dir(model))
     }
 
-    /// Makes a version the one that serves. What users have taught the service since stays: their states are rebuilt
-    /// under the version from the log.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `UnknownVersion`, `Features` for a damaged version, or `Storage`.
-    pub fn activate(&self, model: &ModelName, version: VersionId) -> Result<ModelRecord, ManagerError> {
-        let _changing = self.changing.lock();
-        let record = self.model(model)?;
-        let event = Event::now(model, EventKind::Activated, Actor::Operator, "on request")
-            .between(Some(record.active), Some(version));
-        self.switch(record.activating(version), event)
-    }
-
-    /// Goes back to the version that served before the active one.
-    ///
-    /// # Errors
-    /// As [`Manager::activate`], and `NothingToRollBackTo`.
-    pub fn roll_back(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
-        let _changing = self.changing.lock();
-        let mut record = self.model(model)?;
-        let Some(version) = record.served.pop() else {
-            return Err(ManagerError::NothingToRollBackTo { model: model.clone(), version: record.active });
-        };
-        let event = Event::now(model, EventKind::RolledBack, Actor::Operator, "on request")
-            .between(Some(record.active), Some(version));
-        record.active = version;
-        self.switch(record, event)
-    }
-
-    /// Makes the record's active version serve.
-    fn switch(&self, record: ModelRecord, event: Event) -> Result<ModelRecord, ManagerError> {
-        let (model, version) = (record.config.name.clone(), record.active);
-        if self.storage.catalog::<VersionRecord>(&version_key(&model, version)?)?.is_none() {
-            return Err(ManagerError::UnknownVersion { model, version });
-        }
-        let serving = self.load(&record.config, version)?;
-        let mut batch = CatalogBatch::new();
-        batch.put(model_key(&model)?, &record)?;
-        self.commit_noting(batch, &[event])?;
-        self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
-        tracing::info!(%model, %version, "version serves");
-        Ok(record)
-    }
-
-    /// Takes over a finished version directory, on the same file system, as the model's newest version, and makes it serve.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `Features` where the directory is damaged, `WrongVersion` where it is another model's, `Io` or
-    /// `Storage`.
-    pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
-        let _changing = self.changing.lock();
-        let mut record = self.model(model)?;
-        let loaded = read_version(finished)?;
-        check_fits(&record.config, &loaded)?;
-        let version = record.newest.next();
-        let dir = self.version_dir(model, version);
-        remove_dir(&dir)?;
-        fs::create_dir_all(self.versions_dir(model)).map_err(ManagerError::io(&dir))?;
-        fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
-        sync_dir(&self.versions_dir(model))?;
-        let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
-        let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
-        let serving = serving.finished(loaded.manifest.created);
-        let event = Event::now(model, EventKind::Activated, Actor::Job, format!("version {version} was trained"))
-            .between(Some(record.active), Some(version))
-            .with("algorithm", description.algorithm.as_str());
-        record.newest = version;
-        let record = record.activating(version);
-        let mut batch = CatalogBatch::new();
-        batch.put(version_key(model, version)?, &description)?;
-        batch.put(model_key(model)?, &record)?;
-        self.commit_noting(batch, &[event])?;
-        self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
-        tracing::info!(%model, %version, "version serves");
-        Ok(description)
-    }
-
-    fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
+    pub(crate) fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
         let LoadedVersion { theta, prior, manifest, .. } = read_version(&self.version_dir(&config.name, version))?;
         let serving = ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?;
         Ok(serving.finished(manifest.created))

@@ -10,8 +10,11 @@ use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
+use crate::gate::{GateConfig, GateReport};
 use crate::training::TrainerSettings;
 use crate::triggers::Triggers;
+use crate::versions::{KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX};
+use crate::watch::{WatchConfig, Watching};
 
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
@@ -38,12 +41,25 @@ pub struct ModelConfig {
     pub policy: PolicySpec,
     /// The share of such rankings that are drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
+    /// How its candidates are judged.
+    #[serde(default)]
+    pub gate: GateConfig,
+    /// How long a new version is watched.
+    #[serde(default)]
+    pub watch: WatchConfig,
+    /// How many versions are kept beside those that must be.
+    #[serde(default = "keep_versions_default")]
+    pub keep_versions: u32,
     /// When it is retrained by itself.
     #[serde(default)]
     pub triggers: Triggers,
     /// Who trains it and how.
     #[serde(default)]
     pub trainer: TrainerSettings,
+}
+
+fn keep_versions_default() -> u32 {
+    KEEP_VERSIONS_DEFAULT
 }
 
 impl ModelConfig {
@@ -59,6 +75,12 @@ impl ModelConfig {
     pub(crate) fn check(&self) -> Result<(), ManagerError> {
         if !(DIM_MIN..=DIM_MAX).contains(&self.dim) {
             return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
+        }
+        self.gate.check()?;
+        self.watch.check()?;
+        if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
+            let received = f64::from(self.keep_versions);
+            return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
         }
         self.triggers.check()
     }
@@ -82,6 +104,9 @@ pub struct ModelRecord {
     pub newest: VersionId,
     /// The versions that served before, oldest first, at most [`SERVED_MAX`]: the way back.
     pub served: Vec<VersionId>,
+    /// The watch of the active version, while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watching: Option<Watching>,
 }
 
 /// How many earlier versions a rollback can go back through.
@@ -125,6 +150,12 @@ pub struct VersionRecord {
     /// Where its training began; `None` where it began from nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmRecord>,
+    /// Whether it is kept however old it is.
+    #[serde(default)]
+    pub pinned: bool,
+    /// How it was judged before it might serve; `None` where nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateReport>,
 }
 
 /// Where a version began that was not trained from nothing.
@@ -156,6 +187,8 @@ impl VersionRecord {
             items: items as u64,
             label_range: manifest.label_range,
             metrics: manifest.metrics.clone(),
+            pinned: false,
+            gate: None,
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::jobs::{Job, JobId, JobState};
 use crate::manager::{Manager, remove_dir};
-use crate::records::{ModelRecord, VersionRecord};
+use crate::records::ModelRecord;
+use crate::switch::Concluded;
 use crate::training::{Engine, blocking};
 
 /// What a training begins with.
@@ -80,20 +81,19 @@ impl Manager {
         record: &ModelRecord,
         plan: TrainPlan,
         id: &JobId,
-    ) -> Result<VersionRecord, ManagerError> {
+    ) -> Result<Concluded, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
-        let finished = self.make_version(record, plan, id, &dir).await?;
-        self.jobs.progress(id, "activate", 0.0);
-        let (manager, model) = (Arc::clone(self), record.config.name.clone());
+        let made = self.make_version(record, plan, id, &dir).await?;
+        let (manager, model, id) = (Arc::clone(self), record.config.name.clone(), id.clone());
         blocking(move || {
-            let version = manager.adopt(&model, &finished)?;
+            let concluded = manager.conclude_candidate(&model, &made.version, &made.tail, &id)?;
             remove_dir(&dir)?;
-            Ok(version)
+            Ok(concluded)
         })
         .await
     }
 
-    fn conclude(&self, id: &JobId, outcome: Result<VersionRecord, ManagerError>) {
+    fn conclude(&self, id: &JobId, outcome: Result<Concluded, ManagerError>) {
         if let Err(error) = &outcome {
             tracing::warn!(job = %id, %error, "retraining failed; the active version goes on serving");
             let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
@@ -102,8 +102,8 @@ impl Manager {
         let ended = self.jobs.finish(id, |job| {
             job.finished = Some(SystemTime::now().into());
             match outcome {
-                Ok(version) => {
-                    job.state = JobState::Succeeded;
+                Ok(Concluded { version, serves }) => {
+                    job.state = if serves { JobState::Succeeded } else { JobState::Rejected };
                     job.progress = 1.0;
                     job.version = Some(version.version);
                     job.metrics = version.metrics;

@@ -1,6 +1,7 @@
 //! A least-recently-used cache with a budget in bytes, in shards so that its locks are rarely waited for.
 
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ struct Shard<K, V> {
 
 /// The cache. Entries are cheap to clone (`Arc`s or small values).
 pub(crate) struct BoundedCache<K, V> {
-    shards: Box<[Mutex<Shard<K, V>>]>,
+    shards: Arc<[Mutex<Shard<K, V>>]>,
     shard_bytes_max: usize,
     hasher: RandomState,
     hits: Counter,
@@ -51,6 +52,17 @@ pub(crate) struct BoundedCache<K, V> {
     saved: Counter,
     /// Nanoseconds that a hit saves, as far as is known.
     worth: AtomicU64,
+}
+
+/// A preparation may displace one part in so many of a full cache.
+const SPARE_SHARE: usize = 4;
+
+/// The hottest entries of a cache.
+pub(crate) struct Hottest<K, V> {
+    /// Those that fit, the most recently used first: by their rank within their shard.
+    pub(crate) entries: Vec<(K, V)>,
+    /// How many there are in all.
+    pub(crate) of: usize,
 }
 
 /// How much of the running mean each new measurement makes up: one part in so many.
@@ -103,6 +115,65 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     fn hit(&self) {
         self.hits.increment(1);
         self.saved.increment(self.worth.load(Ordering::Relaxed));
+    }
+
+    /// The same cache for whoever prepares it: what is looked up here counts as neither hit nor miss, since no request
+    /// asked for it.
+    pub(crate) fn unasked(&self) -> Self {
+        Self {
+            shards: Arc::clone(&self.shards),
+            shard_bytes_max: self.shard_bytes_max,
+            hasher: self.hasher.clone(),
+            hits: Counter::noop(),
+            misses: Counter::noop(),
+            evictions: self.evictions.clone(),
+            bytes: self.bytes.clone(),
+            saved: Counter::noop(),
+            worth: AtomicU64::new(0),
+        }
+    }
+
+    /// The hottest entries that `wanted` gives a size in bytes, most recently used first, until in each shard these
+    /// sizes fill what [`BoundedCache::spare`] leaves to preparations. Keeps each shard locked while it is read.
+    pub(crate) fn hottest(&self, wanted: impl Fn(&K, &V) -> Option<usize>) -> Hottest<K, V> {
+        let mut ranked = Vec::new();
+        let mut of = 0;
+        for shard in &*self.shards {
+            let shard = shard.lock();
+            let mut room = self.spare(shard.bytes);
+            for (rank, (key, entry)) in shard.entries.iter().rev().enumerate() {
+                let Some(bytes) = wanted(key, &entry.value) else { continue };
+                of += 1;
+                if bytes <= room {
+                    room -= bytes;
+                    ranked.push((rank, key.clone(), entry.value.clone()));
+                } else {
+                    room = 0;
+                }
+            }
+        }
+        ranked.sort_by_key(|(rank, ..)| *rank);
+        Hottest { entries: ranked.into_iter().map(|(_, key, value)| (key, value)).collect(), of }
+    }
+
+    /// What may be prepared in a shard that holds so many bytes: what is free, but at least a quarter of its budget, for
+    /// which the least recently used make room.
+    fn spare(&self, held: usize) -> usize {
+        self.shard_bytes_max.saturating_sub(held).max(self.shard_bytes_max / SPARE_SHARE)
+    }
+
+    /// Hands every shard's entries that are `wanted` to `visit`, outside the shard's lock.
+    pub(crate) fn visit(&self, wanted: impl Fn(&K) -> bool, mut visit: impl FnMut(&K, &V)) {
+        for shard in &*self.shards {
+            let entries: Vec<(K, V)> = {
+                let shard = shard.lock();
+                let wanted = shard.entries.iter().filter(|(key, _)| wanted(key));
+                wanted.map(|(key, entry)| (key.clone(), entry.value.clone())).collect()
+            };
+            for (key, value) in entries {
+                visit(&key, &value);
+            }
+        }
     }
 
     fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
@@ -167,7 +238,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
 
     /// Drops every entry whose key `unwanted` names, unless it may not be dropped now. Reads the whole cache.
     pub(crate) fn purge(&self, unwanted: impl Fn(&K) -> bool) {
-        for shard in &self.shards {
+        for shard in &*self.shards {
             let mut shard = shard.lock();
             let keys: Vec<K> = shard.entries.keys().filter(|key| unwanted(key)).cloned().collect();
             for key in keys {

@@ -99,8 +99,8 @@ pub(crate) struct FeatureSource {
     storage: Storage,
     cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
     /// Raised by every change to an item of the stripe; part of the cache key, so a change invalidates by construction.
-    revisions: Box<[AtomicU64]>,
-    freezing: Box<[Mutex<Freezing>]>,
+    revisions: Arc<[AtomicU64]>,
+    freezing: Arc<[Mutex<Freezing>]>,
 }
 
 /// The features of one item being frozen, for every model that learns from one observation: no other observation or
@@ -139,6 +139,38 @@ impl FeatureSource {
             revisions: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
             freezing: (0..STRIPES).map(|_| Mutex::new(HashMap::new())).collect(),
         }
+    }
+
+    /// The same source for whoever prepares it; see [`BoundedCache::unasked`].
+    pub(crate) fn unasked(&self) -> Self {
+        Self {
+            storage: self.storage.clone(),
+            cache: self.cache.unasked(),
+            revisions: Arc::clone(&self.revisions),
+            freezing: Arc::clone(&self.freezing),
+        }
+    }
+
+    /// The items outside `version`'s table that are asked for, the hottest first, as many as may be prepared; and how
+    /// many there are in all.
+    pub(crate) fn hottest(&self, version: &ServingVersion) -> (Vec<ItemId>, usize) {
+        let of_version = |key: &FeatureKey, item: &Arc<LaterItem>| {
+            let wanted = key.version == version.id && key.model == version.model;
+            wanted.then(|| item.bytes() + size_of::<FeatureKey>())
+        };
+        let hottest = self.cache.hottest(of_version);
+        (hottest.entries.into_iter().map(|(key, _)| key.item).collect(), hottest.of)
+    }
+
+    /// The features of an item outside `version`'s table as they are now, past the cache.
+    pub(crate) fn read(
+        &self,
+        version: &ServingVersion,
+        stream: &StreamName,
+        item: &ItemId,
+    ) -> Result<Arc<LaterItem>, PredictorError> {
+        let freezing = self.freezing[stripe(item)].lock();
+        self.look_up(&freezing, version, stream, item)
     }
 
     /// Counts the changes of an item, and of the few that share its stripe.
@@ -273,7 +305,7 @@ impl FeatureSource {
         items: impl IntoIterator<Item = (&'a ItemId, &'a serde_json::Map<String, serde_json::Value>)>,
     ) -> Result<(), PredictorError> {
         self.storage.put_items(stream, items)?;
-        for revision in &self.revisions {
+        for revision in &*self.revisions {
             revision.fetch_add(1, Ordering::AcqRel);
         }
         Ok(())

@@ -12,6 +12,7 @@
 //! observation that is not durable yet, so nobody ever sees what a crash could take back.
 
 pub mod amend;
+pub mod beside;
 mod cache;
 pub mod error;
 mod features;
@@ -21,13 +22,16 @@ mod node;
 pub mod observe;
 pub mod predict;
 mod predictions;
+pub mod replay;
 mod scoring;
 pub mod topk;
 pub mod user_view;
 mod users;
 pub mod version;
+pub mod warm;
 
 pub use amend::{Amended, Erased};
+pub use beside::Witnessed;
 pub use error::PredictorError;
 pub use features::Effective;
 pub use items::{ItemChange, ItemView, ListedItem};
@@ -36,6 +40,8 @@ pub use node::{Predictor, PredictorOptions};
 pub use observe::{Observed, PendingObservation};
 pub use predict::{PredictRequest, Predictions, Scored};
 pub use predictions::PredictionCaching;
+pub use replay::{Replay, Replayed};
 pub use topk::{Ranked, Ranking, TopkRequest};
 pub use user_view::UserView;
 pub use version::{RankingDefaults, ServingVersion};
+pub use warm::{Hot, Prepared, Share, Warmed};

@@ -15,6 +15,7 @@ use crate::error::PredictorError;
 use crate::features::FeatureSource;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
+use crate::replay::Replay;
 use crate::users::{Snapshot, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
@@ -58,7 +59,7 @@ pub struct Predictor {
     models: ArcSwap<BTreeMap<ModelName, Arc<ServedModel>>>,
     /// Held while the set of models changes, which reads never wait for.
     changing: Mutex<()>,
-    users: BoundedCache<UserKey, Arc<UserEntry>>,
+    pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
     prediction_caching: PredictionCaching,
@@ -95,17 +96,25 @@ impl Predictor {
 
     /// Makes `version` the active version of its model, which is created where it does not serve yet. Requests under way
     /// finish on the version they began with.
-    pub fn activate(&self, stream: &StreamName, defaults: RankingDefaults, mut version: ServingVersion) {
+    pub fn activate(&self, stream: &StreamName, defaults: RankingDefaults, version: ServingVersion) {
+        self.flip(stream, defaults, self.measured(version));
+    }
+
+    /// A version with what caching its predictions is worth.
+    pub(crate) fn measured(&self, mut version: ServingVersion) -> Arc<ServingVersion> {
         version.prediction_gain = match self.prediction_caching {
             PredictionCaching::Measured => measured_gain(&version),
             PredictionCaching::Always => Some(measured_gain(&version).unwrap_or_default()),
             PredictionCaching::Never => None,
         };
+        Arc::new(version)
+    }
+
+    pub(crate) fn flip(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
         if let Some(gain) = version.prediction_gain {
             self.predictions.set_worth(gain);
         }
         let _changing = self.changing.lock();
-        let version = Arc::new(version);
         let models = self.models.load();
         if let Some(model) = models.get(&version.model)
             && model.stream == *stream
@@ -115,7 +124,14 @@ impl Predictor {
             return;
         }
         let name = version.model.clone();
-        let model = ServedModel { name: name.clone(), stream: stream.clone(), defaults, active: version.into() };
+        let beside = models.get(&name).and_then(|model| model.beside.load_full());
+        let model = ServedModel {
+            name: name.clone(),
+            stream: stream.clone(),
+            defaults,
+            active: version.into(),
+            beside: beside.into(),
+        };
         let mut models = BTreeMap::clone(&models);
         models.insert(name, Arc::new(model));
         self.models.store(Arc::new(models));
@@ -135,6 +151,15 @@ impl Predictor {
     /// `UnknownModel`.
     pub fn active(&self, model: &ModelName) -> Result<Arc<ServingVersion>, PredictorError> {
         Ok(self.model(model)?.active.load_full())
+    }
+
+    /// Replays histories of the stream of `version`'s model under it, whether it serves or not.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn replay<'v>(&self, version: &'v ServingVersion) -> Result<Replay<'v>, PredictorError> {
+        let stream = self.model(&version.model)?.stream.clone();
+        Ok(Replay::new(self.storage.clone(), self.features.unasked(), stream, version))
     }
 
     pub(crate) fn model(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {

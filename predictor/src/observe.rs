@@ -9,6 +9,7 @@ use celeris_model::{
 };
 use celeris_storage::{Append, Appended, Existing, Ticket};
 
+use crate::beside::Witnessed;
 use crate::error::PredictorError;
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
@@ -191,6 +192,13 @@ impl Predictor {
             let PendingObservation { label, timestamp, pool, .. } = pending;
             for Prediction { model, version, predicted } in pending.predictions {
                 let user = pending.user.clone();
+                self.witness(&model, || Witnessed {
+                    user: user.clone(),
+                    user_epoch: pending.user_epoch,
+                    version,
+                    predicted,
+                    label,
+                });
                 self.report(LossEvent { model, version, user, predicted, label, timestamp, pool });
             }
         }

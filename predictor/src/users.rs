@@ -17,6 +17,10 @@ use crate::error::PredictorError;
 use crate::features::{FeatureSource, Resolved};
 use crate::version::ServingVersion;
 
+mod prepared;
+
+pub(crate) use prepared::Preparation;
+
 /// Which user of which stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct UserKey {
@@ -58,15 +62,26 @@ pub(crate) struct UserState {
     item_bytes: usize,
     /// When the last event is durable; `None` where it was read from the log.
     pub(crate) pending: Option<Ticket>,
-    /// States by model; one of another version than the active one is replaced when next asked for.
+    /// At most [`STATES_A_MODEL`] of each model. Events advance those of the active versions only; another one catches
+    /// up when it is asked for.
     states: Vec<HeldState>,
 }
+
+/// States of one model that are held at a time: the active version's, and the one that is about to serve, served before,
+/// or is compared with it.
+const STATES_A_MODEL: usize = 2;
 
 /// A user's state under one version of a model.
 struct HeldState {
     model: ModelName,
     version: VersionId,
     state: Arc<UserModel>,
+}
+
+impl HeldState {
+    fn is_of(&self, version: &ServingVersion) -> bool {
+        self.version == version.id && self.model == version.model
+    }
 }
 
 /// What an allocation costs beside its bytes: reference counts, or the allocator's header and rounding.
@@ -156,6 +171,20 @@ impl UserEntry {
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
         guard.as_ref().is_some_and(|state| state.observations() == 0 || state.held(version).is_some())
+    }
+
+    /// Whether it is known, without waiting, that the user has said something.
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.state.try_lock().is_none_or(|guard| guard.as_ref().is_some_and(|state| state.observations() > 0))
+    }
+
+    /// Drops the user's states of `model` under other versions than `kept`.
+    pub(crate) fn release(&self, model: &ModelName, kept: &[VersionId]) {
+        let mut guard = self.state.lock();
+        if let Some(state) = guard.as_mut() {
+            state.release(model, kept);
+            self.bytes.store(size_of::<Self>() + state.bytes(), Ordering::Relaxed);
+        }
     }
 
     /// Forgets everything that is in memory: what comes next is read from the log.
@@ -258,16 +287,27 @@ impl UserState {
         self.before + self.events.len() as u64
     }
 
+    /// The state under `version`, where it is held and has learnt from every event.
     fn held(&self, version: &ServingVersion) -> Option<&HeldState> {
-        self.states.iter().find(|held| held.version == version.id && held.model == version.model)
+        let observations = self.observations();
+        let is_current = |held: &&HeldState| held.is_of(version) && held.state.observations() == observations;
+        self.states.iter().find(is_current)
     }
 
-    fn take(&mut self, model: &ModelName) -> Option<HeldState> {
-        let index = self.states.iter().position(|held| held.model == *model)?;
+    fn take(&mut self, version: &ServingVersion) -> Option<HeldState> {
+        let index = self.states.iter().position(|held| held.is_of(version))?;
         Some(self.states.swap_remove(index))
     }
 
     fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>) {
+        let others = self.states.iter().filter(|held| held.model == version.model);
+        if others.count() >= STATES_A_MODEL {
+            // The one that lags furthest is the one that nobody asks for.
+            let lagging = self.states.iter().enumerate().filter(|(_, held)| held.model == version.model);
+            if let Some((index, _)) = lagging.min_by_key(|(_, held)| held.state.observations()) {
+                self.states.swap_remove(index);
+            }
+        }
         self.states.push(HeldState { model: version.model.clone(), version: version.id, state });
     }
 
@@ -340,6 +380,17 @@ impl UserState {
         if let Some(held) = self.held(version) {
             return Ok(held.state.clone());
         }
+        let model = match self.take(version) {
+            Some(lagging) => self.caught_up(lagging.state, observations, version, sources)?,
+            None => self.built(version, sources)?,
+        };
+        self.keep(version, model.clone());
+        Ok(model)
+    }
+
+    /// The state under `version`, resumed from its snapshot or built from the whole history.
+    fn built(&mut self, version: &ServingVersion, sources: &Sources<'_>) -> Result<Arc<UserModel>, PredictorError> {
+        let observations = self.observations();
         let snapshot = if observations < CHECKPOINT_EVERY { None } else { sources.snapshot(version)? };
         let sums = snapshot.map_or_else(|| GramSums::empty(version.dim()), |snapshot| snapshot.sums);
         let first = sums.observations();
@@ -347,16 +398,14 @@ impl UserState {
             self.read_back(sources, version)?;
         }
         let history = self.resolve(first, version, sources)?;
-        let model = Arc::new(UserModel::resume(&version.learning, sums, &history, observations)?);
+        let model = UserModel::resume(&version.learning, sums, &history, observations)?;
         drop(history);
         if let Some(sums) = model.sums()
             && sums.observations() >= first + CHECKPOINT_EVERY
         {
             sources.keep_snapshot(version, sums.clone(), self.event(sums.observations() - 1).epoch);
         }
-        self.take(&version.model);
-        self.keep(version, model.clone());
-        Ok(model)
+        Ok(Arc::new(model))
     }
 
     fn event(&self, index: u64) -> &Event {
@@ -367,13 +416,43 @@ impl UserState {
         usize::try_from(index - self.before).expect("an index into memory")
     }
 
+    /// A state that has learnt from the first events only, once it has learnt from the first `end`. What it reads is in
+    /// memory: events stay as long as the sums of any held state lack them.
+    fn caught_up(
+        &self,
+        mut state: Arc<UserModel>,
+        end: u64,
+        version: &ServingVersion,
+        sources: &Sources<'_>,
+    ) -> Result<Arc<UserModel>, PredictorError> {
+        for newest in state.observations()..end {
+            let mut history = self.resolve_between(newest, newest + 1, version, sources)?;
+            let first = state.reads_from(&version.learning, &history.example(newest));
+            if first < newest {
+                history = self.resolve_between(first, newest + 1, version, sources)?;
+            }
+            Arc::make_mut(&mut state).absorb(&version.learning, &history)?;
+        }
+        Ok(state)
+    }
+
     fn resolve<'a>(
         &'a self,
         first: u64,
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
-        let events = &self.events[self.place(first)..];
+        self.resolve_between(first, self.observations(), version, sources)
+    }
+
+    fn resolve_between<'a>(
+        &'a self,
+        first: u64,
+        end: u64,
+        version: &'a ServingVersion,
+        sources: &Sources<'_>,
+    ) -> Result<ResolvedEvents<'a>, PredictorError> {
+        let events = &self.events[self.place(first)..self.place(end)];
         let stream = &sources.key.stream;
         let resolved: Result<_, _> =
             events.iter().map(|event| sources.features.resolve(version, stream, &event.item)).collect();
@@ -390,9 +469,9 @@ impl UserState {
         self.pending = Some(ticket);
         self.remember(event);
         for learner in learners {
-            let model = &learner.version.model;
+            let version = learner.version;
             if self.advance_one(learner, sources).is_err() {
-                self.take(model);
+                self.take(version);
             }
         }
     }
@@ -401,9 +480,10 @@ impl UserState {
         let Learner { version, newest: resolved } = learner;
         let newest = self.observations() - 1;
         // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
-        let mut model = match self.take(&version.model) {
-            Some(held) if held.version == version.id => held.state,
+        let mut model = match self.take(version) {
+            Some(held) if held.state.observations() == newest => held.state,
             _ if newest == 0 => version.newcomer.clone(),
+            // A state that lags is built anew when next asked for.
             _ => return Ok(()),
         };
         let mut history =

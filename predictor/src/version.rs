@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Theta;
 use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, UserModel, VersionId};
+use tokio::sync::mpsc;
+
+use crate::beside::Witnessed;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -83,4 +86,13 @@ pub(crate) struct ServedModel {
     pub(crate) stream: StreamName,
     pub(crate) defaults: RankingDefaults,
     pub(crate) active: ArcSwap<ServingVersion>,
+    /// What the active version is compared with, observation by observation.
+    pub(crate) beside: ArcSwapOption<Beside>,
+}
+
+/// A version beside the active one, and who is told what there is to compare.
+#[derive(Clone)]
+pub(crate) struct Beside {
+    pub(crate) version: VersionId,
+    pub(crate) witnesses: mpsc::Sender<Witnessed>,
 }

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
     Example, ItemId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
-    ItemChange, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, ServingVersion,
+    ItemChange, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, ServingVersion, Warmed,
 };
 use celeris_storage::{Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
@@ -225,4 +226,119 @@ async fn cached_predictions_are_never_stale() {
             assert!((f64::from(first.scores[0].estimate.score) - f64::from(row.offset) - dot).abs() < 1e-5);
         }
     }
+}
+
+/// Prepares a version while observations go on, and switches to it.
+async fn switch_under_load(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, id: u64) -> Warmed {
+    let hot = predictor.hot(&model()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let prepared = std::thread::scope(|scope| {
+        let preparing = scope.spawn(|| predictor.prepare(hot, version(id), deadline).unwrap());
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(observe_some(predictor, oracle, rng, 150));
+            preparing.join().unwrap()
+        })
+    });
+    let warmed = prepared.warmed;
+    predictor.switch(RankingDefaults::default(), prepared);
+    warmed
+}
+
+/// What is prepared beside serving states, caught up after the switch, kept for the way back or evicted meanwhile, is
+/// what the log says.
+#[tokio::test(flavor = "multi_thread")]
+async fn states_prepared_under_load_equal_the_replay() {
+    for user_bytes_max in [1 << 30, 64 * 4_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(31);
+        let mut oracle = Oracle::default();
+        let node = open(dir.path(), user_bytes_max, 1);
+        observe_some(&node.predictor, &mut oracle, &mut rng, 600).await;
+        for (switch, id) in [2, 3, 2, 1, 3].into_iter().enumerate() {
+            let warmed = switch_under_load(&node.predictor, &mut oracle, &mut rng, id).await;
+            if user_bytes_max == 1 << 30 {
+                assert!(warmed.users.of > USERS / 2 && warmed.users.prepared == warmed.users.of, "{warmed:?}");
+                assert!(warmed.features.of > 0 && warmed.features.prepared == warmed.features.of, "{warmed:?}");
+            }
+            if switch % 2 == 0 {
+                node.predictor.release(&model(), &[VersionId(id)]).unwrap();
+            }
+            check(&node.predictor, &oracle, id, &format!("after switch {switch} to version {id}")).await;
+            observe_some(&node.predictor, &mut oracle, &mut rng, 50).await;
+            check(&node.predictor, &oracle, id, &format!("after observing under version {id}")).await;
+        }
+    }
+}
+
+/// After a switch, what was asked for before is answered without a rebuild or a look into the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_hot_is_found_after_a_switch() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(37);
+    let mut oracle = Oracle::default();
+    let node = open(dir.path(), 1 << 30, 1);
+    observe_some(&node.predictor, &mut oracle, &mut rng, 300).await;
+    let requests: Vec<PredictRequest> = (0..USERS)
+        .map(|who| PredictRequest {
+            model: model(),
+            user: user(who),
+            items: (0..TRAINED * 3 / 2).map(item).collect(),
+            min_epoch: None,
+        })
+        .collect();
+    for request in &requests {
+        node.predictor.predict(request).await.unwrap();
+    }
+    let hot = node.predictor.hot(&model()).unwrap();
+    let prepared = node.predictor.prepare(hot, version(2), Instant::now() + Duration::from_secs(60)).unwrap();
+    let warmed = prepared.warmed;
+    assert_eq!(warmed.predictions.prepared, USERS * TRAINED * 3 / 2, "{warmed:?}");
+    let others = TRAINED / 2;
+    assert_eq!((warmed.features.prepared, warmed.features.of), (others, others), "{warmed:?}");
+    node.predictor.switch(RankingDefaults::default(), prepared);
+    let again = node.predictor.hot(&model()).unwrap();
+    let further = node.predictor.prepare(again, version(2), Instant::now()).unwrap().warmed;
+    assert_eq!(further.users.of, warmed.users.of);
+    assert_eq!(
+        (further.features.of, further.predictions.of),
+        (warmed.features.of, warmed.predictions.of),
+        "all is warm"
+    );
+    check(&node.predictor, &oracle, 2, "after the switch").await;
+}
+
+/// A version beside the active one predicts each observation from the state that it would have had before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_beside_predicts_from_the_state_before_each_observation() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(41);
+    let mut oracle = Oracle::default();
+    let node = open(dir.path(), 1 << 30, 1);
+    observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
+    let before: HashMap<usize, usize> = oracle.taught.iter().map(|(who, taught)| (*who, taught.len())).collect();
+    let mut witnessed = node.predictor.compare_with(&model(), VersionId(2), 1000).unwrap();
+    observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
+    node.predictor.compare_no_more(&model(), VersionId(2));
+    let other = version(2);
+    let mut at = before;
+    let mut seen = 0;
+    while let Some(event) = witnessed.recv().await {
+        let who: usize = event.user.as_str().strip_prefix("user ").unwrap().parse().unwrap();
+        let count = at.entry(who).or_default();
+        let past = Oracle { taught: [(who, oracle.taught[&who][..*count].to_vec())].into() };
+        let (film, label, _) = oracle.taught[&who][*count];
+        assert_eq!((event.label, event.version), (label, VersionId(1)));
+        let row = other.theta.get(&item(film)).unwrap_or_else(|| other.theta.cold_item());
+        let weights: Vec<f64> = past.weights(&other, who).into_iter().map(f64::from_bits).collect();
+        let dot: f64 = weights.iter().zip(row.features).map(|(w, x)| w * f64::from(*x)).sum();
+        let predicted = node.predictor.predict_beside(&other, &event).unwrap().unwrap();
+        // Weights and sums are f32 in the service: seven digits of a score below ten.
+        assert!((f64::from(predicted) - f64::from(row.offset) - dot).abs() < 1e-5);
+        *count += 1;
+        seen += 1;
+    }
+    assert_eq!(seen, 200);
+    check(&node.predictor, &oracle, 1, "while compared").await;
+    activate(&node.predictor, 2);
+    check(&node.predictor, &oracle, 2, "once the version beside serves").await;
 }

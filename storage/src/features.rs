@@ -113,6 +113,16 @@ impl Storage {
         self.decisions().delete_model(model)
     }
 
+    /// Deletes what a version of a model froze. Returns once that is durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub fn delete_frozen(&self, model: &ModelName, version: VersionId) -> Result<(), StorageError> {
+        let mut batch = self.database().batch();
+        batch.delete_prefix(Column::Frozen, &keys::frozen_by(model, version));
+        self.commit(batch)
+    }
+
     fn get_stored<T: for<'de> Deserialize<'de>>(&self, column: Column, key: &[u8]) -> Result<Option<T>, StorageError> {
         let Some(value) = self.database().get(column, key)? else { return Ok(None) };
         let body = unseal(column, key, &value)?;

@@ -159,10 +159,16 @@ pub(crate) fn item_features(model: &ModelName, item: &ItemId) -> Vec<u8> {
     with_texts([model.as_str(), item.as_str()])
 }
 
-/// An item's features as a version froze them.
-pub(crate) fn frozen(model: &ModelName, version: VersionId, item: &ItemId) -> Vec<u8> {
+/// What a version froze.
+pub(crate) fn frozen_by(model: &ModelName, version: VersionId) -> Vec<u8> {
     let mut key = of_model(model);
     push_number(&mut key, version.0);
+    key
+}
+
+/// An item's features as a version froze them.
+pub(crate) fn frozen(model: &ModelName, version: VersionId, item: &ItemId) -> Vec<u8> {
+    let mut key = frozen_by(model, version);
     push_text(&mut key, item.as_str());
     key
 }

@@ -37,7 +37,8 @@ impl Watermark {
         }
     }
 
-    pub(crate) fn set(&mut self, partition: Partition, sequence: Sequence) {
+    /// Puts one partition's last sequence where it belongs.
+    pub fn set(&mut self, partition: Partition, sequence: Sequence) {
         self.sequences[usize::from(partition.index())] = sequence.0;
     }
 }

@@ -18,6 +18,8 @@ pub struct NodeOptions {
     config: Option<PathBuf>,
     current_dir: Option<PathBuf>,
     file_blocks_max: Option<u32>,
+    pause_at: Option<String>,
+    binary: Option<PathBuf>,
 }
 
 impl NodeOptions {
@@ -42,6 +44,20 @@ impl NodeOptions {
         self
     }
 
+    /// Stopping for good at this step of a switch or a training; see `manager/src/pause.rs`.
+    #[must_use]
+    pub fn pause_at(mut self, step: &str) -> Self {
+        self.pause_at = Some(step.to_owned());
+        self
+    }
+
+    /// From this copy of the binary, which the node runs as its trainer too.
+    #[must_use]
+    pub fn binary(mut self, copy: impl Into<PathBuf>) -> Self {
+        self.binary = Some(copy.into());
+        self
+    }
+
     /// Runs `celeris serve` on this data directory until it is ready.
     ///
     /// # Panics
@@ -54,10 +70,18 @@ impl NodeOptions {
         if let Some(config) = &self.config {
             arguments.extend(["--config".into(), config.into()]);
         }
-        let mut command = match self.file_blocks_max {
-            None => binary::command(),
-            Some(blocks) => limited(blocks),
+        let mut command = match (self.file_blocks_max, &self.binary) {
+            (Some(blocks), _) => limited(blocks),
+            (None, Some(copy)) => {
+                let mut command = Command::new(copy);
+                isolate(&mut command);
+                command
+            }
+            (None, None) => binary::command(),
         };
+        if let Some(step) = &self.pause_at {
+            command.env("CELERIS_PAUSE_AT", step);
+        }
         if let Some(folder) = &self.current_dir {
             command.current_dir(folder);
         }
@@ -168,6 +192,15 @@ impl Node {
     #[must_use]
     pub fn model(&self, name: &str) -> ModelClient {
         self.client.model(name)
+    }
+
+    /// Waits until the node has said `text` on standard error.
+    ///
+    /// # Panics
+    /// Where it has not by the deadline.
+    #[track_caller]
+    pub fn await_said(&self, text: &str) {
+        eventually(text, || self.stderr.lock().expect("nobody panics while appending").contains(text).then_some(()));
     }
 
     /// SIGKILL: no code of the node runs any more.

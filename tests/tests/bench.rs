@@ -73,6 +73,11 @@ fn serving_is_compared_with_a_bare_handler() {
 }
 
 #[test]
+fn switching_is_compared_with_the_seconds_between() {
+    assert_cases("switch", &["predict/switch/p99", "switch/second/worst", "training/second/worst", "switch/length"]);
+}
+
+#[test]
 fn observing_is_compared_with_a_bare_handler() {
     assert_cases("observe", &["http/c=1", "http/c=2", "http/c=64", "ndjson", "bytes/id=none", "bytes/id=32"]);
 }

@@ -22,6 +22,7 @@ mod scene;
 mod serve;
 mod size;
 mod stopwatch;
+mod switch;
 mod topk;
 mod train;
 mod update;
@@ -63,6 +64,8 @@ pub enum Bench {
     Observe,
     /// A node under predict and topk against a bare handler.
     Serve,
+    /// Switches, rollbacks and a training of a node under a constant load, against the seconds between them.
+    Switch,
     /// What `estimate-size` says against what a loaded node takes.
     Size,
     /// A million users on a node whose memory holds few of them. Takes some ten minutes and 5 GB of disk.
@@ -73,8 +76,8 @@ pub enum Bench {
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 7] =
-        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Size, Self::Memory, Self::Train];
+    pub const ALL: [Self; 8] =
+        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Switch, Self::Size, Self::Memory, Self::Train];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -84,6 +87,7 @@ impl Bench {
             Self::Topk => "topk",
             Self::Observe => "observe",
             Self::Serve => "serve",
+            Self::Switch => "switch",
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Train => "train",
@@ -101,6 +105,7 @@ impl Bench {
             Self::Topk => topk::run(settings),
             Self::Observe => observe::run(settings),
             Self::Serve => serve::run(settings),
+            Self::Switch => switch::run(settings),
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
             Self::Train => train::run(settings),

@@ -24,6 +24,14 @@ pub const MODEL: &str = "bench";
 /// # Errors
 /// Where the directory cannot be written.
 pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
+    prepare_versions(dir, catalogue, dim, 1)
+}
+
+/// As [`prepare`], with so many versions of the same items: numbers from 2 on, of which the last is active.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
     let storage = Storage::open(dir, &StorageOptions::default())?;
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     let options = ManagerOptions {
@@ -42,13 +50,18 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
         half_life: None,
         policy: PolicySpec::named("greedy").map_err(Failure::other)?,
         pool_share: Default::default(),
+        gate: Default::default(),
+        watch: Default::default(),
+        keep_versions: celeris_manager::versions::KEEP_VERSIONS_DEFAULT,
         triggers: Default::default(),
         trainer: Default::default(),
     })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let finished = dir.join("invented");
-    scene::write_version(&finished, name.clone(), &theta)?;
-    manager.adopt(&name, &finished)?;
+    for _ in 0..versions {
+        scene::write_version(&finished, name.clone(), &theta)?;
+        manager.adopt(&name, &finished)?;
+    }
     storage.close()?;
     Ok(theta.items().to_vec())
 }

@@ -35,11 +35,12 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 9] = [
+        const NAMES: [Name; 10] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
             Name::One(Bench::Serve),
+            Name::One(Bench::Switch),
             Name::One(Bench::Size),
             Name::One(Bench::Memory),
             Name::One(Bench::Train),

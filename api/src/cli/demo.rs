@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
-use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest, TrainerSettings, Triggers};
+use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
+use celeris_manager::{
+    GateConfig, JobState, ManagerError, ModelConfig, TrainRequest, TrainerSettings, Triggers, WatchConfig,
+};
 use celeris_model::{ItemId, Loss, ModelName, Observation, ObservationId, StreamName, VersionId};
 use serde_json::{Map, Value, json};
 
@@ -99,6 +102,9 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         half_life: None,
         policy: PolicySpec::default(),
         pool_share: PoolShare::default(),
+        gate: GateConfig::default(),
+        watch: WatchConfig::default(),
+        keep_versions: KEEP_VERSIONS_DEFAULT,
         triggers: Triggers::default(),
         trainer: TrainerSettings::default(),
     };

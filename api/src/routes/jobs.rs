@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{Engine, JobId, JobState, TrainFrom, TrainRequest};
+use celeris_manager::{Engine, GateReport, JobId, JobState, TrainFrom, TrainRequest};
 use celeris_model::ModelName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -59,6 +59,9 @@ pub struct Job {
     metrics: BTreeMap<String, f64>,
     /// The version it made.
     version: Option<u64>,
+    /// How its candidate was judged; null before.
+    #[schema(value_type = Option<Object>)]
+    gate: Option<GateReport>,
     /// Why it failed.
     error: Option<String>,
     /// In Unix milliseconds.
@@ -70,8 +73,9 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get))
 }
 
-/// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole.
-/// Training goes on from the active version, which takes a fraction of a training from nothing, unless `cold` is set.
+/// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole and the
+/// gate has let it pass. Training goes on from the active version, which takes a fraction of a training from nothing,
+/// unless `cold` is set.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -102,6 +106,7 @@ async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>,
         progress: job.progress,
         metrics: job.metrics,
         version: job.version.map(|version| version.0),
+        gate: job.gate,
         error: job.error,
         created: job.created.0,
         finished: job.finished.map(|finished| finished.0),

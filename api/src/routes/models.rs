@@ -4,8 +4,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
 use celeris_manager::{
-    DriftSettings, ModelConfig, ModelRecord, Schedule, Threshold, TrainerSettings, Triggers, Volume,
+    Comparison, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold, TrainerSettings, Triggers,
+    Volume, WatchConfig,
 };
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -46,6 +48,15 @@ pub struct NewModel {
     /// The share of such rankings that are drawn uniformly for the validation pool; 0.01 by default.
     #[schema(value_type = Option<f64>)]
     pub pool_share: Option<PoolShare>,
+    /// How its candidates are judged: `margin` (0), `tail_share` (0.05), `pool_min` (100), `force` (false),
+    /// `shadow_seconds` (0).
+    #[schema(value_type = Option<Object>)]
+    pub gate: Option<GateConfig>,
+    /// How long a new version is watched: `observations` (1000), `seconds` (3600), `margin` (0.05).
+    #[schema(value_type = Option<Object>)]
+    pub watch: Option<WatchConfig>,
+    /// How many versions are kept beside the active, the pinned and the one that a rollback leads to; 10 by default.
+    pub keep_versions: Option<u32>,
     /// When it is retrained by itself: `threshold`, `drift`, `schedule`, `volume` and `cool_down`; all off by default.
     #[schema(value_type = Option<Object>)]
     pub triggers: Option<Triggers>,
@@ -55,12 +66,33 @@ pub struct NewModel {
     pub trainer: Option<TrainerSettings>,
 }
 
+/// A watch under way.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Watching {
+    /// The version that served before, to which the model goes back if the new one is worse.
+    against: u64,
+    /// When the new version began to serve, in Unix milliseconds.
+    since: i64,
+    /// The new version as the candidate and the one before as the incumbent, on the same observations since the start of
+    /// the node; null before the first look.
+    #[schema(value_type = Option<Object>)]
+    comparison: Option<Comparison>,
+}
+
 /// Settings to change. What is missing stays as it is.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelChange {
     /// Triggers to change: an object sets one, null turns it off, and what is missing stays.
     triggers: Option<TriggersChange>,
+    /// How candidates are judged, from the next one on; replaces all of `gate`, its missing fields by their defaults.
+    #[schema(value_type = Option<Object>)]
+    gate: Option<GateConfig>,
+    /// How long new versions are watched, from the next one on; replaces all of `watch`.
+    #[schema(value_type = Option<Object>)]
+    watch: Option<WatchConfig>,
+    /// How many versions are kept, from the next one on.
+    keep_versions: Option<u32>,
 }
 
 /// Triggers to set, to turn off by null, or, where they are missing, to leave.
@@ -129,6 +161,13 @@ pub struct Model {
     policy: PolicySpec,
     #[schema(value_type = f64)]
     pool_share: PoolShare,
+    #[schema(value_type = Object)]
+    gate: GateConfig,
+    #[schema(value_type = Object)]
+    watch: WatchConfig,
+    keep_versions: u32,
+    /// The watch of the active version; null where there is none.
+    watching: Option<Watching>,
     /// When it is retrained by itself.
     #[schema(value_type = Object)]
     triggers: Triggers,
@@ -159,7 +198,13 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
-    let ModelRecord { config, created, active, .. } = record;
+    let ModelRecord { config, created, active, watching, .. } = record;
+    let status = node.manager.watch_status(&config.name);
+    let watching = watching.map(|watching| Watching {
+        against: watching.against.0,
+        since: watching.since.0,
+        comparison: status.and_then(|status| status.comparison),
+    });
     let recent = node.manager.recent_loss(&config.name);
     Ok(Model {
         versions: node.manager.versions(&config.name)?.len(),
@@ -173,6 +218,10 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         half_life: config.half_life,
         policy: config.policy,
         pool_share: config.pool_share,
+        gate: config.gate,
+        watch: config.watch,
+        keep_versions: config.keep_versions,
+        watching,
         triggers: config.triggers,
         trainer: config.trainer,
         created: created.0,
@@ -199,6 +248,9 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         half_life: new.half_life,
         policy: new.policy.unwrap_or_default(),
         pool_share: new.pool_share.unwrap_or_default(),
+        gate: new.gate.unwrap_or_default(),
+        watch: new.watch.unwrap_or_default(),
+        keep_versions: new.keep_versions.unwrap_or(KEEP_VERSIONS_DEFAULT),
         triggers: new.triggers.unwrap_or_default(),
         trainer: new.trainer.unwrap_or_default(),
     };
@@ -221,12 +273,15 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<M
 async fn change(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(ModelChange { triggers }): Body<ModelChange>,
+    Body(ModelChange { triggers, gate, watch, keep_versions }): Body<ModelChange>,
 ) -> Result<Json<Model>, ApiError> {
     let change = |config: &mut ModelConfig| {
         if let Some(triggers) = triggers {
             triggers.make(&mut config.triggers);
         }
+        config.gate = gate.unwrap_or(config.gate);
+        config.watch = watch.unwrap_or(config.watch);
+        config.keep_versions = keep_versions.unwrap_or(config.keep_versions);
         Ok(())
     };
     let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;

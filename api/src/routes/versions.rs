@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{ErasedSpan, ModelRecord, VersionRecord, erased_users};
-use celeris_model::{StreamName, VersionId};
+use celeris_manager::{
+    Comparison, ErasedSpan, GateReport, ItemsOnlyIn, ModelRecord, Moved, VersionDiff, VersionRecord, erased_users,
+};
+use celeris_model::{ItemId, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::extract::{Body, InModel, OfVersion};
+use crate::extract::{Body, InModel, OfTwoVersions, OfVersion};
 use crate::state::Node;
 
 /// A version.
@@ -37,6 +39,16 @@ pub struct Version {
     label_range: Option<(f32, f32)>,
     /// What the trainer measured.
     metrics: BTreeMap<String, f64>,
+    /// Whether it is kept however old it is.
+    pinned: bool,
+    /// Whether a rollback leads to it.
+    rollback_target: bool,
+    /// How the gate judged it; null where it was not asked.
+    #[schema(value_type = Option<Object>)]
+    gate: Option<GateReport>,
+    /// Up to where it was trained on the log of its stream, by partition; null where it was not.
+    #[schema(value_type = Option<Vec<u64>>)]
+    watermark: Option<celeris_storage::Watermark>,
     /// Users who have been erased since it was trained on what they had said.
     erased_users: usize,
     /// What to mind before it is made to serve; null where there is nothing.
@@ -67,7 +79,12 @@ pub struct RegisterBody {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list, register)).routes(routes!(activate)).routes(routes!(roll_back))
+    OpenApiRouter::new()
+        .routes(routes!(list, register))
+        .routes(routes!(activate))
+        .routes(routes!(roll_back))
+        .routes(routes!(pin, unpin))
+        .routes(routes!(diff))
 }
 
 /// The erasures of a stream that the log remembers.
@@ -85,11 +102,15 @@ fn warning(erased_users: usize) -> Option<String> {
     })
 }
 
-fn describe(record: VersionRecord, active: VersionId, erasures: &[ErasedSpan]) -> Version {
+fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan]) -> Version {
     let erased_users = erased_users(&record, erasures);
     Version {
         version: record.version.0,
-        active: record.version == active,
+        active: record.version == model.active,
+        pinned: record.pinned,
+        rollback_target: model.served.last() == Some(&record.version),
+        gate: record.gate,
+        watermark: record.watermark,
         parent: record.parent.map(|parent| parent.0),
         warm_from: record.warm.map(|warm| warm.from.0),
         algorithm: record.algorithm,
@@ -113,10 +134,10 @@ fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiEr
 #[utoipa::path(get, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Versions), (status = 404, body = Problem)))]
 async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
-    let ModelRecord { active, config, .. } = node.manager.model(&model)?;
-    let erasures = erasures(&node, &config.stream)?;
+    let record = node.manager.model(&model)?;
+    let erasures = erasures(&node, &record.config.stream)?;
     let versions = node.manager.versions(&model)?;
-    let versions = versions.into_iter().map(|record| describe(record, active, &erasures)).collect();
+    let versions = versions.into_iter().map(|version| describe(version, &record, &erasures)).collect();
     Ok(Json(Versions { versions }))
 }
 
@@ -131,12 +152,13 @@ async fn register(
     Body(body): Body<RegisterBody>,
 ) -> Result<(StatusCode, Json<Version>), ApiError> {
     let registered = tokio::task::block_in_place(|| node.manager.register(&model, &body.path))?;
-    let ModelRecord { active, config, .. } = node.manager.model(&model)?;
-    let erasures = erasures(&node, &config.stream)?;
-    Ok((StatusCode::CREATED, Json(describe(registered, active, &erasures))))
+    let record = node.manager.model(&model)?;
+    let erasures = erasures(&node, &record.config.stream)?;
+    Ok((StatusCode::CREATED, Json(describe(registered, &record, &erasures))))
 }
 
-/// Makes a version serve. What users have taught since stays with them.
+/// Makes a version serve, once what is hot is computed under it, within some twenty seconds. What users have taught since
+/// stays with them.
 #[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/activate", tag = "versions",
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Activated), (status = 404, body = Problem)))]
@@ -154,4 +176,98 @@ async fn activate(
 async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Activated>, ApiError> {
     let record = tokio::task::block_in_place(|| node.manager.roll_back(&model))?;
     activated(&node, &record)
+}
+
+/// Items that one version has and the other has not.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DifferentItems {
+    count: usize,
+    /// The first hundred of them, by id.
+    #[schema(value_type = Vec<String>)]
+    first: Vec<ItemId>,
+}
+
+impl From<ItemsOnlyIn> for DifferentItems {
+    fn from(ItemsOnlyIn { count, first }: ItemsOnlyIn) -> Self {
+        Self { count, first }
+    }
+}
+
+/// How far rankings move, as means over users.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Rankings {
+    /// Users drawn from those of the newest observations.
+    users: usize,
+    /// Items drawn from both tables.
+    items: usize,
+    /// The share of the ten best that both have.
+    overlap_at_10: f64,
+    /// 1 where both rank alike, -1 where one is the reverse of the other.
+    kendall_tau: f64,
+}
+
+/// How version `to` differs from version `from`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Diff {
+    from: Version,
+    to: Version,
+    /// Items of `to` only.
+    items_added: DifferentItems,
+    /// Items of `from` only.
+    items_removed: DifferentItems,
+    /// What losses are: `rmse`, `log_loss`, or `rank`.
+    measure: &'static str,
+    /// `to` as the candidate and `from` as the incumbent, on the newest observations; null where there are none.
+    #[schema(value_type = Option<Object>)]
+    loss: Option<Comparison>,
+    /// Null where there is nobody or nothing to rank.
+    rankings: Option<Rankings>,
+}
+
+fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<Version, ApiError> {
+    let record = node.manager.model(model)?;
+    Ok(describe(version, &record, &erasures(node, &record.config.stream)?))
+}
+
+/// Keeps a version from being pruned.
+#[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/pin", tag = "versions",
+    params(("model" = String, Path), ("version" = u64, Path)),
+    responses((status = 200, body = Version), (status = 404, body = Problem)))]
+async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
+    let version = tokio::task::block_in_place(|| node.manager.pin(&model, version))?;
+    Ok(Json(described(&node, &model, version)?))
+}
+
+/// Lets a version be pruned again.
+#[utoipa::path(delete, path = "/v1/models/{model}/versions/{version}/pin", tag = "versions",
+    params(("model" = String, Path), ("version" = u64, Path)),
+    responses((status = 200, body = Version), (status = 404, body = Problem)))]
+async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
+    let version = tokio::task::block_in_place(|| node.manager.unpin(&model, version))?;
+    Ok(Json(described(&node, &model, version)?))
+}
+
+/// How two versions differ: items, loss on the same observations, and how far rankings move.
+#[utoipa::path(get, path = "/v1/models/{model}/versions/{from}/diff/{to}", tag = "versions",
+    params(("model" = String, Path), ("from" = u64, Path), ("to" = u64, Path)),
+    responses((status = 200, body = Diff), (status = 404, body = Problem)))]
+async fn diff(State(node): State<Node>, versions: OfTwoVersions) -> Result<Json<Diff>, ApiError> {
+    let OfTwoVersions { model, from, to } = versions;
+    let VersionDiff { from, to, added, removed, measure, loss, rankings } =
+        tokio::task::block_in_place(|| node.manager.diff(&model, from, to))?;
+    let rankings = rankings.map(|Moved { users, items, overlap_at_10, kendall_tau }| Rankings {
+        users,
+        items,
+        overlap_at_10,
+        kendall_tau,
+    });
+    Ok(Json(Diff {
+        from: described(&node, &model, from)?,
+        to: described(&node, &model, to)?,
+        items_added: added.into(),
+        items_removed: removed.into(),
+        measure,
+        loss,
+        rankings,
+    }))
 }

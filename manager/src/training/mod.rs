@@ -21,8 +21,10 @@ pub use self::settings::{AllowedTrainers, Engine, SparkSettings, TrainerLimits, 
 use self::process::Run;
 use crate::error::ManagerError;
 use crate::export::{Export, export};
+use crate::gate::Tail;
 use crate::jobs::JobId;
 use crate::manager::Manager;
+use crate::pause::{self, Step as PausedAt};
 use crate::records::ModelRecord;
 use crate::retraining::{TrainFrom, TrainPlan};
 
@@ -45,7 +47,7 @@ impl Manager {
         TrainPlan { engine, from }: TrainPlan,
         id: &JobId,
         dir: &Path,
-    ) -> Result<PathBuf, ManagerError> {
+    ) -> Result<Made, ManagerError> {
         let settings = &record.config.trainer;
         // What the node allows may have changed since the model was configured.
         settings.check(engine, &self.options.allowed)?;
@@ -62,7 +64,9 @@ impl Manager {
                 let export = export(&manager.storage, &record.config, engine, &dir, progress)?;
                 let active = || manager.version_dir(&record.config.name, record.active);
                 let warm_start = (from == TrainFrom::Active).then(active);
-                write_jobs(&record, Training { engine, limits, warm_start, export }, &dir)
+                let files = write_jobs(&record, Training { engine, limits, warm_start, export }, &dir)?;
+                pause::at(PausedAt::Training);
+                Ok(files)
             })
             .await?
         };
@@ -95,7 +99,7 @@ impl Manager {
             limits,
         };
         self.run_trainer(id, None, run).await?;
-        Ok(dir.join(VERSION))
+        Ok(Made { version: dir.join(VERSION), tail: files.tail })
     }
 
     /// Runs a trainer and notes its progress, with the engine's name before the phase where it is not ours.
@@ -122,12 +126,21 @@ fn text_of(path: &Path) -> Result<String, ManagerError> {
     path.to_str().map(str::to_owned).ok_or_else(|| ManagerError::io(path)(problem()))
 }
 
+/// What a training has made.
+pub(crate) struct Made {
+    /// The version directory.
+    pub(crate) version: PathBuf,
+    /// What it was not trained on.
+    pub(crate) tail: Tail,
+}
+
 /// The job files of a training.
 struct JobFiles {
     /// For an engine that is not built in.
     engine: Option<PathBuf>,
     /// For the built-in trainer, which does all of the work or finishes that of an engine.
     own: PathBuf,
+    tail: Tail,
 }
 
 /// What the job files say beside the model.
@@ -157,7 +170,7 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
         output: VERSION.into(),
     };
     if engine == Engine::Als {
-        return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")? });
+        return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, tail: export.tail });
     }
     let spark = (engine == Engine::Spark).then_some(&record.config.trainer.spark);
     let external = External {
@@ -174,7 +187,8 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
     let own = TrainJob { algorithm: Algorithm::External(finishing), ..own };
     let raw = dir.join(RAW);
     fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
-    Ok(JobFiles { engine: Some(write_job(&for_engine, dir, "job.json")?), own: write_job(&own, dir, "finish.json")? })
+    let engine = Some(write_job(&for_engine, dir, "job.json")?);
+    Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, tail: export.tail })
 }
 
 fn write_job(job: &TrainJob, dir: &Path, name: &str) -> Result<PathBuf, ManagerError> {

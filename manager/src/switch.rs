@@ -1,0 +1,297 @@
+//! Which version serves: candidates taken over and judged, versions activated and gone back to, always warm.
+//!
+//! A switch first computes what is hot under the version to come, on a thread of low priority and for a bounded time;
+//! then the catalog names it, in one atomic write with the event that tells of it, and a pointer moves. Switches of one
+//! node follow one another, so no more than one is prepared at a time.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use celeris_features::{LoadedVersion, read_version};
+use celeris_model::{ModelName, VersionId};
+use celeris_predictor::{Prepared, ServingVersion, Warmed};
+use celeris_storage::CatalogBatch;
+
+use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind};
+use crate::gate::{GateReport, Tail, Verdict};
+use crate::jobs::JobId;
+use crate::manager::{Manager, check_fits, remove_dir, sync_dir};
+use crate::pause::{self, Step};
+use crate::records::{ModelRecord, VersionRecord, model_key, version_key};
+use crate::watch::Watching;
+
+/// How long a switch may prepare; then it happens with what is warm by then.
+const WARMING_MAX: Duration = Duration::from_secs(20);
+
+/// How much nicer than the rest of the node preparing and judging are: requests go first.
+const NICENESS: i32 = 15;
+
+/// A candidate that has been dealt with.
+pub(crate) struct Concluded {
+    pub(crate) version: VersionRecord,
+    /// Whether it serves.
+    pub(crate) serves: bool,
+}
+
+/// Runs `work` on a thread of its own, behind everything else that the node does.
+pub(crate) fn at_low_priority<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, ManagerError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, || {
+            if let Err(problem) = rustix::process::setpriority_process(None, NICENESS) {
+                tracing::debug!(%problem, "cannot lower a thread's priority; it competes with serving");
+            }
+            work()
+        });
+        let thread = thread.map_err(ManagerError::io("thread"))?;
+        thread.join().or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+impl Manager {
+    /// Makes a version the one that serves. What users have taught the service since stays: their states are rebuilt
+    /// under the version from the log, those of the most recently active before the switch. A watch under way ends.
+    ///
+    /// Blocks for as long as preparing takes, at most twenty seconds and a little.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `UnknownVersion`, `Features` for a damaged version, or `Storage`.
+    pub fn activate(&self, model: &ModelName, version: VersionId) -> Result<ModelRecord, ManagerError> {
+        let _switching = self.switching.lock();
+        let record = self.model(model)?;
+        self.version(model, version)?;
+        let prepared = self.prepare(model, || self.load(&record.config, version))?;
+        let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
+        self.flip(prepared, activating, EventKind::Activated, Actor::Operator, "on request".to_owned())
+    }
+
+    /// Goes back to the version that served before the active one.
+    ///
+    /// # Errors
+    /// As [`Manager::activate`], and `NothingToRollBackTo`.
+    pub fn roll_back(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
+        self.roll_back_for(Actor::Operator, model, None, "on request".to_owned())
+    }
+
+    /// Goes back from `from`, or from whatever serves.
+    pub(crate) fn roll_back_for(
+        &self,
+        by: Actor,
+        model: &ModelName,
+        from: Option<VersionId>,
+        why: String,
+    ) -> Result<ModelRecord, ManagerError> {
+        let _switching = self.switching.lock();
+        let record = self.model(model)?;
+        let nothing =
+            |record: &ModelRecord| ManagerError::NothingToRollBackTo { model: model.clone(), version: record.active };
+        if from.is_some_and(|from| from != record.active) {
+            return Err(nothing(&record));
+        }
+        let version = *record.served.last().ok_or_else(|| nothing(&record))?;
+        self.version(model, version)?;
+        let prepared = self.prepare(model, || self.load(&record.config, version))?;
+        let going_back = |mut record: ModelRecord| {
+            record.active = record.served.pop().ok_or_else(|| nothing(&record))?;
+            record.watching = None;
+            Ok(record)
+        };
+        self.flip(prepared, going_back, EventKind::RolledBack, by, why)
+    }
+
+    /// Takes over a finished version directory, on the same file system, as the model's newest version, and makes it
+    /// serve without judging it.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Features` where the directory is damaged, `WrongVersion` where it is another model's, `Io` or
+    /// `Storage`.
+    pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
+        let loaded = read_version(finished)?;
+        let (description, serving) = self.admit(model, finished, loaded, None)?;
+        let version = description.version;
+        let _switching = self.switching.lock();
+        let prepared = self.prepare(model, || Ok(serving))?;
+        let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
+        let why = format!("version {version} was trained");
+        self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
+        self.prune(model)?;
+        Ok(description)
+    }
+
+    /// Takes over a finished version directory as the model's newest version, which does not serve yet. Both are one
+    /// step: a directory that the catalog does not name is removed by the next start.
+    ///
+    /// # Errors
+    /// As [`Manager::adopt`].
+    pub(crate) fn admit(
+        &self,
+        model: &ModelName,
+        finished: &Path,
+        loaded: LoadedVersion,
+        gate: Option<GateReport>,
+    ) -> Result<(VersionRecord, ServingVersion), ManagerError> {
+        let _changing = self.changing.lock();
+        let mut record = self.model(model)?;
+        check_fits(&record.config, &loaded)?;
+        let version = record.newest.next();
+        let dir = self.version_dir(model, version);
+        remove_dir(&dir)?;
+        fs::create_dir_all(self.versions_dir(model)).map_err(ManagerError::io(&dir))?;
+        fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
+        sync_dir(&self.versions_dir(model))?;
+        let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
+        description.gate = gate;
+        let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
+        let serving = serving.finished(loaded.manifest.created);
+        record.newest = version;
+        let mut batch = CatalogBatch::new();
+        batch.put(version_key(model, version)?, &description)?;
+        batch.put(model_key(model)?, &record)?;
+        let event = description.gate.as_ref().map(|report| gate_event(model, record.active, version, report));
+        self.commit_noting(batch, event.as_slice())?;
+        Ok((description, serving))
+    }
+
+    /// Judges what a job has trained, takes it over, and makes it serve if the gate lets it pass.
+    pub(crate) fn conclude_candidate(
+        self: &Arc<Self>,
+        model: &ModelName,
+        finished: &Path,
+        tail: &Tail,
+        job: &JobId,
+    ) -> Result<Concluded, ManagerError> {
+        let progress = |share| self.jobs.progress(job, "validate", share);
+        progress(0.0);
+        let loaded = read_version(finished)?;
+        let config = self.model(model)?.config;
+        check_fits(&config, &loaded)?;
+        pause::at(Step::Validation);
+        // Under a number that no version has: nothing is frozen for it.
+        let unborn = VersionId(u64::MAX);
+        let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
+        let candidate = ServingVersion::new(model.clone(), unborn, theta, learning)?;
+        let report = at_low_priority("celeris-gate", || self.judge(&config, tail, &candidate, progress))??;
+        drop(candidate);
+        let passed = report.lets_pass();
+        self.jobs.judged(job, &report);
+        let (mut version, serving) = self.admit(model, finished, loaded, Some(report))?;
+        if !passed {
+            self.prune(model)?;
+            return Ok(Concluded { version, serves: false });
+        }
+        let serving = if config.gate.shadow_seconds > 0 {
+            let serving = Arc::new(serving);
+            if !self.shadow(&config, &serving, &mut version, job)? {
+                self.prune(model)?;
+                return Ok(Concluded { version, serves: false });
+            }
+            Arc::into_inner(serving).map_or_else(|| self.load(&config, version.version), Ok)?
+        } else {
+            serving
+        };
+        self.jobs.progress(job, "activate", 0.0);
+        let (number, switching) = (version.version, self.switching.lock());
+        let prepared = self.prepare(model, || Ok(serving))?;
+        let activating = |record: ModelRecord| {
+            let watching = Watching::beginning(&record, number);
+            Ok(ModelRecord { watching, ..record.activating(number) })
+        };
+        let why = version.gate.as_ref().map(|report| report.why.clone()).unwrap_or_default();
+        let record = self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
+        drop(switching);
+        self.watch(&record);
+        self.prune(model)?;
+        Ok(Concluded { version, serves: true })
+    }
+
+    /// Computes what is hot under the version that `load` brings, at low priority.
+    fn prepare(
+        &self,
+        model: &ModelName,
+        load: impl FnOnce() -> Result<ServingVersion, ManagerError> + Send,
+    ) -> Result<Prepared, ManagerError> {
+        let hot = self.predictor.hot(model)?;
+        let prepared = at_low_priority("celeris-warm", || {
+            pause::at(Step::Warming);
+            let version = load()?;
+            Ok::<_, ManagerError>(self.predictor.prepare(hot, version, Instant::now() + WARMING_MAX)?)
+        })??;
+        tell(model, prepared.version().id, &prepared.warmed);
+        Ok(prepared)
+    }
+
+    /// Names the prepared version in the catalog and makes it serve. `change` is applied to the record as it is then.
+    fn flip(
+        &self,
+        prepared: Prepared,
+        change: impl FnOnce(ModelRecord) -> Result<ModelRecord, ManagerError>,
+        kind: EventKind,
+        by: Actor,
+        why: String,
+    ) -> Result<ModelRecord, ManagerError> {
+        let (model, version, warmed) = (prepared.version().model.clone(), prepared.version().id, prepared.warmed);
+        let record = {
+            let _changing = self.changing.lock();
+            let before = self.model(&model)?;
+            // It may have been pruned meanwhile.
+            self.version(&model, version)?;
+            let event = Event::now(&model, kind, by, why)
+                .between(Some(before.active), Some(version))
+                .with("users_prepared", warmed.users.prepared)
+                .with("users_hot", warmed.users.of)
+                .with("seconds_preparing", warmed.took.as_secs_f64());
+            let record = change(before)?;
+            let mut batch = CatalogBatch::new();
+            batch.put(model_key(&model)?, &record)?;
+            self.commit_noting(batch, &[event])?;
+            pause::at(Step::Flip);
+            self.predictor.switch(record.config.defaults(), prepared);
+            record
+        };
+        tracing::info!(%model, %version, "version serves");
+        let name = model.to_string();
+        metrics::counter!("celeris_switches_total", "model" => name, "kind" => kind.name()).increment(1);
+        let mut kept = vec![record.active];
+        kept.extend(record.watching.as_ref().map(|watching| watching.against));
+        self.predictor.release(&model, &kept)?;
+        Ok(record)
+    }
+}
+
+/// How the gate's verdict is told in the audit.
+pub(crate) fn gate_event(model: &ModelName, active: VersionId, version: VersionId, report: &GateReport) -> Event {
+    let kind = if report.lets_pass() { EventKind::GatePassed } else { EventKind::GateRefused };
+    let why = match report.verdict {
+        Verdict::Forced => format!("gate.force, in spite of {}", report.why),
+        Verdict::Passed | Verdict::Refused | Verdict::NotJudged => report.why.clone(),
+    };
+    let report = serde_json::to_value(report).expect("a report is plain data");
+    Event::now(model, kind, Actor::Job, why)
+        .between(Some(active), report_leads_to(kind, version))
+        .with("version", version.0)
+        .with("report", report)
+}
+
+/// A candidate that passes is the version to come; one that is refused leads nowhere.
+fn report_leads_to(kind: EventKind, version: VersionId) -> Option<VersionId> {
+    (kind == EventKind::GatePassed).then_some(version)
+}
+
+fn tell(model: &ModelName, version: VersionId, warmed: &Warmed) {
+    let Warmed { users, features, predictions, took } = warmed;
+    tracing::info!(
+        %model, %version, ?took,
+        users = users.prepared, users_hot = users.of,
+        features = features.prepared, features_hot = features.of,
+        predictions = predictions.prepared, predictions_hot = predictions.of,
+        "what is hot is prepared"
+    );
+    for (what, share) in [("users", users), ("features", features), ("predictions", predictions)] {
+        let name = model.to_string();
+        metrics::gauge!("celeris_switch_prepared", "model" => name.clone(), "what" => what).set(share.prepared as f64);
+        metrics::gauge!("celeris_switch_hot", "model" => name, "what" => what).set(share.of as f64);
+    }
+    metrics::gauge!("celeris_switch_preparing_seconds", "model" => model.to_string()).set(took.as_secs_f64());
+}

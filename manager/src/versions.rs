@@ -1,0 +1,304 @@
+//! The versions of a model: their history, which are kept, and how two of them differ.
+
+use std::collections::{BTreeSet, HashSet};
+
+use celeris_model::{ItemId, ModelName, VersionId};
+use celeris_predictor::ServingVersion;
+use celeris_storage::{CatalogBatch, CatalogKey, StorageError};
+use rand::SeedableRng as _;
+use rand::seq::IndexedRandom as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::error::ManagerError;
+use crate::events::{Actor, Event, EventKind};
+use crate::gate::{Comparison, Tail, measure};
+use crate::manager::{Manager, remove_dir};
+use crate::pause::{self, Step};
+use crate::records::{ModelRecord, VersionRecord, model_key, version_key, versions_key};
+use crate::switch::at_low_priority;
+
+/// Versions that a model keeps unless told otherwise.
+pub const KEEP_VERSIONS_DEFAULT: u32 = 10;
+
+/// Versions that a model can be told to keep.
+pub const KEEP_VERSIONS_MAX: u32 = 1000;
+
+/// Items that a difference names; more are only counted.
+pub const DIFFERENT_ITEMS_MAX: usize = 100;
+
+/// Records of the log that two versions are compared on.
+const COMPARED_RECORDS: f64 = 2000.0;
+
+/// Users whose rankings are compared.
+const COMPARED_USERS: usize = 50;
+
+/// Items that are ranked for each of them.
+const RANKED_ITEMS: usize = 300;
+
+/// The slots of which the overlap is told.
+const TOP: usize = 10;
+
+/// Seeds the drawing of what is ranked.
+const SEED: u64 = 5;
+
+/// Items that one version has and another has not.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ItemsOnlyIn {
+    /// How many.
+    pub count: usize,
+    /// The first of them in the order of their ids, at most [`DIFFERENT_ITEMS_MAX`].
+    pub first: Vec<ItemId>,
+}
+
+/// How far rankings move from one version to another, as means over users.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moved {
+    /// Users drawn from those of the newest observations.
+    pub users: usize,
+    /// Items drawn from both tables and ranked for each user.
+    pub items: usize,
+    /// The share of the ten best that both have.
+    pub overlap_at_10: f64,
+    /// Kendall's tau of the scores: 1 where both rank alike, -1 where one is the reverse of the other. Pairs that one of
+    /// them ties count as neither.
+    pub kendall_tau: f64,
+}
+
+/// How a version differs from another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionDiff {
+    /// The one.
+    pub from: VersionRecord,
+    /// The other.
+    pub to: VersionRecord,
+    /// Items of `to` only.
+    pub added: ItemsOnlyIn,
+    /// Items of `from` only.
+    pub removed: ItemsOnlyIn,
+    /// What losses are.
+    pub measure: &'static str,
+    /// `to` as the candidate and `from` as the incumbent, on the newest observations, which one of them may have been
+    /// trained on.
+    pub loss: Option<Comparison>,
+    /// How far rankings move; `None` where there is nobody or nothing to rank.
+    pub rankings: Option<Moved>,
+}
+
+impl Manager {
+    /// The versions of a model, newest first.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn versions(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
+        self.model(model)?;
+        let records = self.storage.list_catalog::<VersionRecord>(&versions_key(model)?)?;
+        Ok(records.into_iter().rev().map(|(_, record)| record).collect())
+    }
+
+    /// Keeps a version from being pruned.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `UnknownVersion` or `Storage`.
+    pub fn pin(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
+        self.set_pinned(model, version, EventKind::Pinned)
+    }
+
+    /// Lets a version be pruned again.
+    ///
+    /// # Errors
+    /// As [`Manager::pin`].
+    pub fn unpin(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
+        self.set_pinned(model, version, EventKind::Unpinned)
+    }
+
+    fn set_pinned(
+        &self,
+        model: &ModelName,
+        version: VersionId,
+        kind: EventKind,
+    ) -> Result<VersionRecord, ManagerError> {
+        let _changing = self.changing.lock();
+        self.model(model)?;
+        let mut record = self.version(model, version)?;
+        let pinned = kind == EventKind::Pinned;
+        if record.pinned != pinned {
+            record.pinned = pinned;
+            let mut batch = CatalogBatch::new();
+            batch.put(version_key(model, version)?, &record)?;
+            let event = Event::now(model, kind, Actor::Operator, "on request").with("version", version.0);
+            self.commit_noting(batch, &[event])?;
+        }
+        Ok(record)
+    }
+
+    /// Removes the oldest versions beyond the model's `keep_versions`. The active one, the one that a rollback leads to,
+    /// one that is watched against, and those that are pinned stay, and do not count.
+    ///
+    /// The catalog comes first: what it names is whole at any moment, and what is left behind by a stop is removed by the
+    /// next start.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Storage` or `Io`.
+    pub fn prune(&self, model: &ModelName) -> Result<Vec<VersionId>, ManagerError> {
+        let pruned = {
+            let _changing = self.changing.lock();
+            let mut record = self.model(model)?;
+            let protected = protected(&record);
+            let unprotected = |version: &VersionRecord| !version.pinned && !protected.contains(&version.version);
+            let pruned: Vec<VersionId> = self
+                .versions(model)?
+                .into_iter()
+                .filter(unprotected)
+                .skip(record.config.keep_versions as usize)
+                .map(|version| version.version)
+                .collect();
+            if pruned.is_empty() {
+                return Ok(pruned);
+            }
+            record.served.retain(|version| !pruned.contains(version));
+            let mut batch = CatalogBatch::new();
+            let mut events = Vec::new();
+            for version in &pruned {
+                batch.delete(version_key(model, *version)?);
+                batch.put(pruned_key(model, *version)?, &(model, version))?;
+                let why = format!("the model keeps {} versions", record.config.keep_versions);
+                events.push(Event::now(model, EventKind::Pruned, Actor::Job, why).with("version", version.0));
+            }
+            batch.put(model_key(model)?, &record)?;
+            self.commit_noting(batch, &events)?;
+            pruned
+        };
+        pause::at(Step::Pruning);
+        for version in &pruned {
+            self.remove_pruned(model, *version)?;
+        }
+        Ok(pruned)
+    }
+
+    fn remove_pruned(&self, model: &ModelName, version: VersionId) -> Result<(), ManagerError> {
+        remove_dir(&self.version_dir(model, version))?;
+        self.storage.delete_frozen(model, version)?;
+        let mut batch = CatalogBatch::new();
+        batch.delete(pruned_key(model, version)?);
+        Ok(self.storage.commit_catalog(&batch)?)
+    }
+
+    /// Removes what a stopped node had begun to prune.
+    pub(crate) fn finish_pruning(&self) -> Result<(), ManagerError> {
+        for (_, (model, version)) in self.storage.list_catalog::<(ModelName, VersionId)>(&all_pruned_key()?)? {
+            self.remove_pruned(&model, version)?;
+        }
+        Ok(())
+    }
+
+    /// How version `to` differs from version `from`. Reads both from disk and replays some users under both, one
+    /// comparison of this node at a time.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `UnknownVersion`, `Features` where one is damaged, `Predictor` or `Storage`.
+    pub fn diff(&self, model: &ModelName, from: VersionId, to: VersionId) -> Result<VersionDiff, ManagerError> {
+        let _comparing = self.comparing.lock();
+        let config = self.model(model)?.config;
+        let (from, to) = (self.version(model, from)?, self.version(model, to)?);
+        let (old, new) = (self.load(&config, from.version)?, self.load(&config, to.version)?);
+        let (added, removed) = (only_in(&new, &old), only_in(&old, &new));
+        let log = self.storage.watermark(&config.stream);
+        let share = (COMPARED_RECORDS / log.records().max(1) as f64).min(1.0);
+        let tail = Tail::of(log, share);
+        at_low_priority("celeris-diff", || {
+            let judged = self.compare_on(&config, &tail, &new, &old, |_| {})?;
+            let loss = judged.all.comparison(config.loss);
+            let users = &judged.users[..judged.users.len().min(COMPARED_USERS)];
+            let items = ranked_items(&old, &new);
+            let (mut before, mut after) = (self.predictor.replay(&old)?, self.predictor.replay(&new)?);
+            let mut moved = Moved { users: users.len(), items: items.len(), overlap_at_10: 0.0, kendall_tau: 0.0 };
+            for user in users {
+                let history = before.history(user)?;
+                let (a, b) = (before.scores(&history, &items)?, after.scores(&history, &items)?);
+                moved.overlap_at_10 += overlap(&a, &b);
+                moved.kendall_tau += kendall_tau(&a, &b);
+            }
+            moved.overlap_at_10 /= users.len() as f64;
+            moved.kendall_tau /= users.len() as f64;
+            let rankings = (moved.users > 0 && moved.items > 1).then_some(moved);
+            Ok(VersionDiff { from, to, added, removed, measure: measure(config.loss), loss, rankings })
+        })?
+    }
+}
+
+/// The versions that must not be pruned, whatever their age.
+fn protected(record: &ModelRecord) -> BTreeSet<VersionId> {
+    let mut protected = BTreeSet::from([record.active]);
+    protected.extend(record.served.last());
+    protected.extend(record.watching.as_ref().map(|watching| watching.against));
+    protected
+}
+
+fn only_in(here: &ServingVersion, there: &ServingVersion) -> ItemsOnlyIn {
+    let known: HashSet<&ItemId> = there.theta.items().iter().collect();
+    let mut only: Vec<&ItemId> = here.theta.items().iter().filter(|item| !known.contains(item)).collect();
+    only.sort_unstable();
+    ItemsOnlyIn { count: only.len(), first: only.into_iter().take(DIFFERENT_ITEMS_MAX).cloned().collect() }
+}
+
+/// Items drawn from both tables, each once.
+fn ranked_items(old: &ServingVersion, new: &ServingVersion) -> Vec<ItemId> {
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let tables = [old.theta.items(), new.theta.items()];
+    let drawn: BTreeSet<&ItemId> = tables.iter().flat_map(|items| items.sample(&mut rng, RANKED_ITEMS / 2)).collect();
+    drawn.into_iter().cloned().collect()
+}
+
+/// The share of the best ten of `a` that are among the best ten of `b`.
+fn overlap(a: &[f32], b: &[f32]) -> f64 {
+    let best = |scores: &[f32]| -> HashSet<usize> {
+        let mut ranked: Vec<usize> = (0..scores.len()).collect();
+        ranked.sort_by(|x, y| scores[*y].total_cmp(&scores[*x]));
+        ranked.truncate(TOP);
+        ranked.into_iter().collect()
+    };
+    let (a, b) = (best(a), best(b));
+    a.intersection(&b).count() as f64 / a.len().max(1) as f64
+}
+
+/// Kendall's tau of two lists of scores of the same items: concordant minus discordant pairs, over all pairs
+/// (Kendall 1938, tau-a). O(n^2).
+fn kendall_tau(a: &[f32], b: &[f32]) -> f64 {
+    let pairs = a.len() * a.len().saturating_sub(1) / 2;
+    let mut agreeing = 0_i64;
+    for i in 0..a.len() {
+        for j in 0..i {
+            let product = (a[i] - a[j]).partial_cmp(&0.0).zip((b[i] - b[j]).partial_cmp(&0.0));
+            agreeing += product.map_or(0, |(a, b)| a as i64 * b as i64);
+        }
+    }
+    agreeing as f64 / pairs.max(1) as f64
+}
+
+/// Versions that are pruned, and whose files may still be there.
+fn all_pruned_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["pruned"])
+}
+
+fn pruned_key(model: &ModelName, version: VersionId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["pruned".to_owned(), model.to_string(), version.to_string()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rankings_that_are_alike_agree_and_reversed_ones_disagree() {
+        let rising: Vec<f32> = (0..20_u8).map(f32::from).collect();
+        let falling: Vec<f32> = rising.iter().map(|score| -score).collect();
+        let mut swapped = rising.clone();
+        swapped.swap(0, 1);
+        assert_eq!((kendall_tau(&rising, &rising), overlap(&rising, &rising)), (1.0, 1.0));
+        assert_eq!((kendall_tau(&rising, &falling), overlap(&rising, &falling)), (-1.0, 0.0));
+        // One of 190 pairs is the other way round.
+        assert!((kendall_tau(&rising, &swapped) - 188.0 / 190.0).abs() < 1e-12);
+        assert_eq!(overlap(&rising, &swapped), 1.0);
+        assert_eq!(kendall_tau(&rising, &[1.0; 20]), 0.0);
+    }
+}

@@ -1,0 +1,383 @@
+//! The watch after a switch: the version that served before goes on predicting beside the new one, and if the new one
+//! turns out worse on live traffic, the model goes back by itself.
+//!
+//! Both predict the same observations from what each would have known, so a drift of tastes, which makes both worse,
+//! sets off nothing. The predictions of the version before are made off the way of requests, on a thread of its own that
+//! reads a bounded queue; what does not fit is left out of the comparison. Shadow scoring before a switch is the same,
+//! with the roles exchanged.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use celeris_model::{Loss, ModelName, Timestamp, VersionId};
+use celeris_predictor::{Predictor, ServingVersion, Witnessed};
+use celeris_storage::CatalogBatch;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::error::ManagerError;
+use crate::events::Actor;
+use crate::gate::{Comparison, Paired, log_loss};
+use crate::jobs::JobId;
+use crate::manager::Manager;
+use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, version_key};
+
+/// Observations that may wait to be predicted by the other version.
+const WAITING_MAX: usize = 8192;
+
+/// Fewer observations than this decide nothing.
+const WATCHED_MIN: u64 = 50;
+
+/// The comparison is looked at after every so many observations.
+const LOOK_EVERY: u64 = 10;
+
+/// A version goes back only where it misses the margin by this many standard errors: the comparison is looked at many
+/// times, and each look is a chance to be wrong.
+const ERRORS_BEYOND: f64 = 3.0;
+
+/// How long a thread waits for an observation before it looks whether it is still wanted.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long a version is watched once it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WatchConfig {
+    /// Observations after which the watch ends; 0 is no watch.
+    pub observations: u64,
+    /// Seconds after which it ends at the latest; 0 is no watch.
+    pub seconds: u64,
+    /// The share of the loss of the version before by which the new one may be worse.
+    pub margin: f64,
+}
+
+impl Default for WatchConfig {
+    fn default() -> Self {
+        Self { observations: 1000, seconds: 3600, margin: 0.05 }
+    }
+}
+
+impl WatchConfig {
+    /// Whether all values are in their ranges.
+    ///
+    /// # Errors
+    /// `Setting`, naming the field.
+    pub fn check(&self) -> Result<(), ManagerError> {
+        if !(0.0..=10.0).contains(&self.margin) {
+            let received = self.margin;
+            return Err(ManagerError::Setting { setting: "watch.margin", range: "from 0 to 10", received });
+        }
+        Ok(())
+    }
+}
+
+/// A watch under way, as the catalog keeps it: a restart goes on with it, and counts from nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watching {
+    /// The version that served before.
+    pub against: VersionId,
+    /// When the new one began to serve.
+    pub since: Timestamp,
+}
+
+impl Watching {
+    /// The watch of a switch of this model to `version`, where there is to be one.
+    pub(crate) fn beginning(record: &ModelRecord, version: VersionId) -> Option<Self> {
+        let WatchConfig { observations, seconds, .. } = record.config.watch;
+        let wanted = observations > 0 && seconds > 0 && record.active != version;
+        wanted.then(|| Self { against: record.active, since: SystemTime::now().into() })
+    }
+
+    /// How much of its time is left.
+    fn left(&self, config: &WatchConfig) -> Duration {
+        let now = Timestamp::from(SystemTime::now());
+        let passed = u64::try_from(now.0.saturating_sub(self.since.0)).unwrap_or(0);
+        Duration::from_secs(config.seconds).saturating_sub(Duration::from_millis(passed))
+    }
+}
+
+/// How a watch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WatchStatus {
+    /// The active version as the candidate, the one before as the incumbent; `None` before the first observation.
+    pub comparison: Option<Comparison>,
+}
+
+/// What a look at live traffic comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The time or the observations are over.
+    Over,
+    /// The new version misses the margin.
+    Worse,
+    /// Nobody wants to know any more.
+    Unwanted,
+}
+
+/// Two versions on the observations of live traffic, as they come.
+struct LiveComparison<'a> {
+    predictor: &'a Predictor,
+    loss: Loss,
+    /// The one that does not serve.
+    other: &'a ServingVersion,
+    /// The one that serves.
+    active: VersionId,
+    /// Whether the other is the candidate, as before a switch, or the incumbent, as after it.
+    other_is_candidate: bool,
+    paired: Paired,
+}
+
+impl LiveComparison<'_> {
+    fn add(&mut self, witnessed: &Witnessed) -> Result<(), ManagerError> {
+        if witnessed.version != self.active {
+            return Ok(());
+        }
+        let Some(other) = self.predictor.predict_beside(self.other, witnessed)? else { return Ok(()) };
+        let loss = |predicted| live_loss(self.loss, predicted, witnessed.label);
+        let (active, other) = (loss(witnessed.predicted), loss(other));
+        self.paired.add([if self.other_is_candidate { (other, active) } else { (active, other) }]);
+        Ok(())
+    }
+
+    fn comparison(&self) -> Option<Comparison> {
+        self.paired.comparison(measured_as(self.loss))
+    }
+}
+
+/// What a prediction cost; of implicit feedback, how far it was from a certain preference.
+fn live_loss(loss: Loss, predicted: f32, label: f32) -> f64 {
+    let (predicted, label) = (f64::from(predicted), f64::from(label));
+    match loss {
+        Loss::Squared => (predicted - label).powi(2),
+        Loss::Logistic => log_loss(predicted, label),
+        Loss::Implicit => (predicted - f64::from(label > 0.0)).powi(2),
+    }
+}
+
+/// Squared errors are told by their root.
+fn measured_as(loss: Loss) -> Loss {
+    if loss == Loss::Logistic { Loss::Logistic } else { Loss::Squared }
+}
+
+/// The next observation, `None` where none came for a while; an error once none will come any more.
+fn next(runtime: &tokio::runtime::Handle, queue: &mut mpsc::Receiver<Witnessed>) -> Result<Option<Witnessed>, ()> {
+    match runtime.block_on(async { tokio::time::timeout(PATIENCE, queue.recv()).await }) {
+        Ok(Some(witnessed)) => Ok(Some(witnessed)),
+        Ok(None) => Err(()),
+        Err(_elapsed) => Ok(None),
+    }
+}
+
+impl Manager {
+    /// How the watch of a model stands, where there is one.
+    #[must_use]
+    pub fn watch_status(&self, model: &ModelName) -> Option<WatchStatus> {
+        self.watches.lock().get(model).copied()
+    }
+
+    /// Starts the watch that the record asks for, on a thread of its own.
+    pub(crate) fn watch(self: &Arc<Self>, record: &ModelRecord) {
+        let Some(watching) = record.watching.clone() else { return };
+        let model = record.config.name.clone();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            tracing::warn!(%model, "a version is not watched outside a runtime");
+            return;
+        };
+        let other = match self.load(&record.config, watching.against) {
+            Ok(other) => other,
+            Err(error) => {
+                tracing::warn!(%model, %error, "the version before cannot be read, so the new one is not watched");
+                return;
+            }
+        };
+        let queue = match self.predictor.compare_with(&model, other.id, WAITING_MAX) {
+            Ok(queue) => queue,
+            Err(error) => {
+                tracing::warn!(%model, %error, "the version is not watched");
+                return;
+            }
+        };
+        self.watches.lock().insert(model.clone(), WatchStatus::default());
+        let watch = Watch {
+            manager: Arc::downgrade(self),
+            config: record.config.clone(),
+            active: record.active,
+            watching,
+            other,
+        };
+        let thread = std::thread::Builder::new().name("celeris-watch".to_owned());
+        if let Err(error) = thread.spawn(move || watch.run(&runtime, queue)) {
+            tracing::warn!(%model, %error, "no thread can be started, so the version is not watched");
+        }
+    }
+
+    /// Whether the model still serves the version that is watched.
+    fn is_watched(&self, model: &ModelName, active: VersionId, watching: &Watching) -> bool {
+        let record = self.model(model);
+        record.is_ok_and(|record| record.active == active && record.watching.as_ref() == Some(watching))
+    }
+
+    /// The watch is over, and the version stays.
+    fn end_watch(&self, model: &ModelName, active: VersionId, watching: &Watching) -> Result<(), ManagerError> {
+        let _changing = self.changing.lock();
+        let mut record = self.model(model)?;
+        if record.active == active && record.watching.as_ref() == Some(watching) {
+            record.watching = None;
+            let mut batch = CatalogBatch::new();
+            batch.put(model_key(model)?, &record)?;
+            self.storage.commit_catalog(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a candidate predict live traffic beside the version that serves, for the configured time, and adds what came
+    /// of it to its report. Whether it may serve.
+    pub(crate) fn shadow(
+        &self,
+        config: &ModelConfig,
+        candidate: &ServingVersion,
+        version: &mut VersionRecord,
+        job: &JobId,
+    ) -> Result<bool, ManagerError> {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Ok(true) };
+        let started = Instant::now();
+        let length = Duration::from_secs(config.gate.shadow_seconds);
+        let mut queue = self.predictor.compare_with(&config.name, candidate.id, WAITING_MAX)?;
+        let mut live = LiveComparison {
+            predictor: &self.predictor,
+            loss: config.loss,
+            other: candidate,
+            active: self.predictor.active(&config.name)?.id,
+            other_is_candidate: true,
+            paired: Paired::default(),
+        };
+        while started.elapsed() < length {
+            self.jobs.progress(job, "shadow", started.elapsed().as_secs_f32() / length.as_secs_f32());
+            match next(&runtime, &mut queue) {
+                Ok(Some(witnessed)) => live.add(&witnessed)?,
+                Ok(None) => {}
+                Err(()) => break,
+            }
+        }
+        self.predictor.compare_no_more(&config.name, candidate.id);
+        let Some(report) = &mut version.gate else { return Ok(true) };
+        report.shadow = live.comparison();
+        report.decide(&config.gate);
+        self.jobs.judged(job, report);
+        let passed = report.lets_pass();
+        let mut events = Vec::new();
+        if !passed {
+            events.push(crate::switch::gate_event(&config.name, live.active, version.version, report));
+        }
+        let mut batch = CatalogBatch::new();
+        batch.put(version_key(&config.name, version.version)?, version)?;
+        self.commit_noting(batch, &events)?;
+        Ok(passed)
+    }
+}
+
+/// One watch.
+struct Watch {
+    /// A node that stops does not wait for its watches.
+    manager: Weak<Manager>,
+    config: ModelConfig,
+    active: VersionId,
+    watching: Watching,
+    other: ServingVersion,
+}
+
+impl Watch {
+    fn run(self, runtime: &tokio::runtime::Handle, mut queue: mpsc::Receiver<Witnessed>) {
+        let model = self.config.name.clone();
+        let mut paired = Paired::default();
+        let outcome = self.follow(runtime, &mut queue, &mut paired);
+        let Some(manager) = self.manager.upgrade() else { return };
+        manager.predictor.compare_no_more(&model, self.other.id);
+        let comparison = paired.comparison(measured_as(self.config.loss));
+        let done = match outcome {
+            Ok(Outcome::Worse) => self.go_back(&manager, comparison),
+            Ok(Outcome::Over) => {
+                tracing::info!(%model, version = %self.active, ?comparison, "the watch is over, and the version stays");
+                manager
+                    .end_watch(&model, self.active, &self.watching)
+                    .and_then(|()| Ok(manager.predictor.release(&model, &[self.active])?))
+            }
+            Ok(Outcome::Unwanted) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            tracing::error!(%model, version = %self.active, %error, "the watch after the switch failed");
+        }
+        // Another watch of the model may have begun.
+        if !manager.model(&model).is_ok_and(|record| record.watching.is_some()) {
+            manager.watches.lock().remove(&model);
+        }
+    }
+
+    fn follow(
+        &self,
+        runtime: &tokio::runtime::Handle,
+        queue: &mut mpsc::Receiver<Witnessed>,
+        paired: &mut Paired,
+    ) -> Result<Outcome, ManagerError> {
+        let WatchConfig { observations, margin, .. } = self.config.watch;
+        let deadline = Instant::now() + self.watching.left(&self.config.watch);
+        loop {
+            let Ok(next) = next(runtime, queue) else { return Ok(Outcome::Unwanted) };
+            let Some(manager) = self.manager.upgrade() else { return Ok(Outcome::Unwanted) };
+            if Instant::now() >= deadline || paired.observations() >= observations {
+                return Ok(Outcome::Over);
+            }
+            let Some(witnessed) = next else {
+                if manager.is_watched(&self.config.name, self.active, &self.watching) {
+                    continue;
+                }
+                return Ok(Outcome::Unwanted);
+            };
+            let mut live = LiveComparison {
+                predictor: &manager.predictor,
+                loss: self.config.loss,
+                other: &self.other,
+                active: self.active,
+                other_is_candidate: false,
+                paired: std::mem::take(paired),
+            };
+            let added = live.add(&witnessed);
+            *paired = live.paired;
+            added?;
+            if paired.observations().is_multiple_of(LOOK_EVERY)
+                && let Some(comparison) = paired.comparison(measured_as(self.config.loss))
+            {
+                manager.tell_watch(&self.config.name, comparison);
+                // A bound that misses the margin even with its error taken off.
+                if comparison.observations >= WATCHED_MIN && comparison.misses(-margin, ERRORS_BEYOND) {
+                    return Ok(Outcome::Worse);
+                }
+            }
+        }
+    }
+
+    fn go_back(&self, manager: &Manager, comparison: Option<Comparison>) -> Result<(), ManagerError> {
+        let Some(Comparison { observations, candidate, incumbent, standard_error, .. }) = comparison else {
+            return Ok(());
+        };
+        let margin = self.config.watch.margin;
+        let why = format!(
+            "the live loss of version {} was {candidate:.4} against {incumbent:.4} of version {} on the same \
+             {observations} observations (standard error of the difference {standard_error:.4}, margin {margin})",
+            self.active, self.watching.against
+        );
+        tracing::warn!(model = %self.config.name, version = %self.active, %why, "the watch rolls back");
+        manager.roll_back_for(Actor::Watch, &self.config.name, Some(self.active), why).map(drop)
+    }
+}
+
+impl Manager {
+    fn tell_watch(&self, model: &ModelName, comparison: Comparison) {
+        self.watches.lock().insert(model.clone(), WatchStatus { comparison: Some(comparison) });
+        let name = model.to_string();
+        let of = |which: &'static str| metrics::gauge!("celeris_watch_loss", "model" => name.clone(), "of" => which);
+        of("active").set(comparison.candidate);
+        of("before").set(comparison.incumbent);
+    }
+}

@@ -1,0 +1,148 @@
+//! Replaying users' histories under any version, serving or not: what it would have expected of each observation.
+//!
+//! Nothing that serves is touched: neither the caches nor the states of users.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, StreamName, UserId, UserModel};
+use celeris_storage::Storage;
+
+use crate::error::PredictorError;
+use crate::features::{FeatureSource, LaterItem, Resolved};
+use crate::version::ServingVersion;
+
+/// Items outside the trained table that a replay remembers at most; beyond, it starts to remember anew.
+const REMEMBERED_ITEMS_MAX: usize = 10_000;
+
+/// One version, and what users' histories are under it.
+pub struct Replay<'v> {
+    version: &'v ServingVersion,
+    stream: StreamName,
+    storage: Storage,
+    features: FeatureSource,
+    later: HashMap<ItemId, Arc<LaterItem>>,
+}
+
+/// One observation as a version would have predicted it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Replayed {
+    /// Its place in the user's partition.
+    pub sequence: Sequence,
+    /// What was expected of it, by the posterior of everything the user had said before.
+    pub estimate: Estimate,
+    /// Whether it took part in the validation pool.
+    pub pool: bool,
+    /// The label that came.
+    pub label: f32,
+    /// The share of the items it was ranked among that score higher, ties counted half; `None` among none.
+    pub outranked: Option<f32>,
+}
+
+impl<'v> Replay<'v> {
+    pub(crate) fn new(
+        storage: Storage,
+        features: FeatureSource,
+        stream: StreamName,
+        version: &'v ServingVersion,
+    ) -> Self {
+        Self { version, stream, storage, features, later: HashMap::new() }
+    }
+
+    /// The observations of a user that are `wanted`, each predicted before it is learnt from, in their order, and ranked
+    /// among other items.
+    ///
+    /// Observations before the first that is wanted are learnt from in one batch, as a rebuilt state does.
+    ///
+    /// # Errors
+    /// `Model` or `Storage`.
+    pub fn user(
+        &mut self,
+        user: &UserId,
+        history: &[(Sequence, Record)],
+        among: &[ItemId],
+        wanted: impl Fn(Sequence) -> bool,
+    ) -> Result<Vec<Replayed>, PredictorError> {
+        debug_assert!(history.iter().all(|(_, record)| record.user == *user), "a history is one user's");
+        let events = observations(history);
+        let Some(first) = events.iter().position(|(sequence, ..)| wanted(*sequence)) else { return Ok(Vec::new()) };
+        let last = events.iter().rposition(|(sequence, ..)| wanted(*sequence)).unwrap_or(first);
+        let events = &events[..=last];
+        let resolved: Vec<Resolved<'v>> =
+            events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
+        let examples: Vec<Example> = events.iter().zip(&resolved).map(|(event, item)| example(event.2, item)).collect();
+        let among: Vec<Resolved<'v>> = among.iter().map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
+        let learning = &self.version.learning;
+        let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?;
+        let mut replayed = Vec::new();
+        for (index, (sequence, _, record)) in events.iter().enumerate().skip(first) {
+            if wanted(*sequence) {
+                let example = &examples[index];
+                let estimate = state.estimate(learning, example.offset, example.features);
+                let pool = record.decision.as_ref().is_some_and(|facts| facts.pool);
+                let others = crate::scoring::scores(&state, &among);
+                let outranked = outranked(estimate.score, &others);
+                replayed.push(Replayed { sequence: *sequence, estimate, pool, label: record.label, outranked });
+            }
+            state.absorb(learning, examples.as_slice())?;
+        }
+        Ok(replayed)
+    }
+
+    /// The scores of `items` for a user, by the posterior of the whole history.
+    ///
+    /// # Errors
+    /// `Model` or `Storage`.
+    pub fn scores(&mut self, history: &[(Sequence, Record)], items: &[ItemId]) -> Result<Vec<f32>, PredictorError> {
+        let events = observations(history);
+        let seen: Vec<Resolved<'v>> = events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
+        let examples: Vec<Example> = events.iter().zip(&seen).map(|(event, item)| example(event.2, item)).collect();
+        let state = UserModel::rebuild(&self.version.learning, examples.as_slice(), examples.len() as u64)?;
+        let asked: Vec<Resolved<'v>> = items.iter().map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
+        Ok(crate::scoring::scores(&state, &asked))
+    }
+
+    /// All events of a user, as [`Replay::user`] and [`Replay::scores`] take them.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn history(&self, user: &UserId) -> Result<Vec<(Sequence, Record)>, PredictorError> {
+        Ok(self.storage.history(&self.stream, user)?)
+    }
+
+    fn resolve(&mut self, item: &ItemId) -> Result<Resolved<'v>, PredictorError> {
+        if let Some(row) = self.version.theta.get(item) {
+            return Ok(Resolved::Trained(row));
+        }
+        if let Some(found) = self.later.get(item) {
+            return Ok(Resolved::Later(found.clone()));
+        }
+        let found = self.features.read(self.version, &self.stream, item)?;
+        if self.later.len() >= REMEMBERED_ITEMS_MAX {
+            self.later.clear();
+        }
+        self.later.insert(item.clone(), found.clone());
+        Ok(Resolved::Later(found))
+    }
+}
+
+fn outranked(score: f32, others: &[f32]) -> Option<f32> {
+    let above = others.iter().filter(|other| **other > score).count() as f32;
+    let equal = others.iter().filter(|other| **other == score).count() as f32;
+    (!others.is_empty()).then(|| (above + equal / 2.0) / others.len() as f32)
+}
+
+fn observations(history: &[(Sequence, Record)]) -> Vec<(Sequence, &ItemId, &Record)> {
+    let observed = history.iter().filter(|(_, record)| record.kind == RecordKind::Observe);
+    observed.filter_map(|(sequence, record)| Some((*sequence, record.item.as_ref()?, record))).collect()
+}
+
+fn example<'a>(record: &Record, item: &'a Resolved<'_>) -> Example<'a> {
+    Example {
+        features: item.features(),
+        label: record.label,
+        offset: item.offset(),
+        weight: record.weight,
+        timestamp: record.timestamp,
+    }
+}
