@@ -123,7 +123,7 @@ impl Manager {
                     events.clear();
                 }
                 _ = looks.tick() => tokio::task::block_in_place(|| {
-                    if let Err(error) = self.monitors.keep_baselines() {
+                    if let Err(error) = self.monitors.keep() {
                         tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
                     }
                     self.pull_triggers();

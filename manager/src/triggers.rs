@@ -1,7 +1,7 @@
 //! Triggers: when a model is retrained without anybody asking, and the words and figures in which they say why.
 //!
 //! Every trigger is off until it is configured. At most one job runs per model; after one has ended, however it did, all
-//! triggers rest for the cool-down. What a trigger decides on is in [`crate::quality`]; the decision is pure ([`decide`]).
+//! triggers rest for the cool-down. What a trigger decides on is in [`crate::quality`]; the decision is pure (`decide`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -208,8 +208,9 @@ fn what_is_known_of_quality_survives_a_kill() {
     close("the pool", &before["pool"]["value"], &after["pool"]["value"], 1e-6);
     close("the median user", &before["users"]["median"], &after["users"]["median"], 1e-6);
     close("the day", &before["day"]["value"], &after["day"]["value"], 1e-6);
-    // Where the kill came before it was written, it is taken anew over nearly the same observations.
-    close("the birth", &before["baseline"]["value"], &after["baseline"]["value"], 0.05);
+    // Where the kill came before it was written, it is taken anew over others of the 900 that came within milliseconds:
+    // an RMSE of 300 losses has a standard error of 4 %.
+    close("the birth", &before["baseline"]["value"], &after["baseline"]["value"], 0.2);
 
     // A model created anew begins with nothing, though the log holds what its namesake predicted.
     assert_eq!(films.delete("").status, 204);
@@ -252,6 +253,13 @@ fn volume_trains_and_the_cool_down_holds_the_next_job_back() {
     let second = eventually("the second job", || events(&films, "training_started").into_iter().nth(1));
     assert_eq!(second["why"], "volume: 610 new observations since version 2 was trained (every 500)");
     assert_eq!(ended(&films, &job_of(&second))["state"], "succeeded");
+
+    let _changed = films.patch("", &json!({"triggers": {"volume": null, "schedule": {"every": 1}}})).expect(200);
+    public.rate(&films, 10, &OLD_TITLES);
+    let third = eventually("the third job", || events(&films, "training_started").into_iter().nth(2));
+    let why = third["why"].as_str().unwrap();
+    assert!(why.starts_with("schedule: ") && why.ends_with("(every 1), with 10 new observations"), "{why}");
+    assert_eq!(ended(&films, &job_of(&third))["state"], "succeeded");
 }
 
 #[test]

@@ -7,12 +7,14 @@
 //!
 //! Of every version, the position in the log at which it began to serve and its *baseline*, the mean loss of its first
 //! observations, are in the catalog. All else is a view of the log: at start it is rebuilt from the recorded predictions
-//! ([`replay`]).
+//! (`replay.rs`).
 
 pub mod curve;
 pub mod drift;
 mod loss;
 mod replay;
+#[cfg(test)]
+mod tests;
 pub mod users;
 pub mod windows;
 
@@ -106,6 +108,9 @@ pub(crate) struct Birth {
     since: Watermark,
     /// When that was.
     at: Timestamp,
+    /// Where the log stood when the last training ended: triggers look at what came later, so that none fires twice
+    /// for the same losses.
+    armed: Watermark,
     /// `None` until the version has seen enough.
     baseline: Option<Baseline>,
     /// The same on the validation pool, whose items are harder: the model did not choose them.
@@ -172,6 +177,8 @@ struct Scored<'a> {
     pool: bool,
     /// Whether the version predicted it since it last began to serve.
     current: bool,
+    /// Whether it came after the last training, so that triggers look at it.
+    armed: bool,
     place: Place,
 }
 
@@ -186,11 +193,12 @@ pub(crate) struct Monitor {
     version: VersionId,
     first_served: Watermark,
     since: Watermark,
+    armed: Watermark,
     born: Timestamp,
     baseline: AtBirth,
     pool_baseline: AtBirth,
-    /// Whether the catalog has both as they are.
-    baselines_are_kept: bool,
+    /// Whether the catalog has [`Monitor::birth`] as it is.
+    is_kept: bool,
     observations: u64,
     /// Observations under the version since the last training ended.
     since_training: u64,
@@ -221,10 +229,11 @@ impl Monitor {
             version,
             first_served: Watermark::start(),
             since: Watermark::start(),
+            armed: Watermark::start(),
             born: created,
             baseline: AtBirth::default(),
             pool_baseline: AtBirth::default(),
-            baselines_are_kept: true,
+            is_kept: true,
             observations: 0,
             since_training: 0,
             latest: Latest::new(WINDOW_MAX),
@@ -265,14 +274,17 @@ impl Monitor {
     /// What is about the version that serves only.
     fn add_current(&mut self, loss: f64, scored: &Scored<'_>) {
         self.observations += 1;
-        self.since_training += 1;
         self.latest.add(loss);
         let wanted = self.triggers.baseline_observations();
-        self.baselines_are_kept &= !self.baseline.completed_by(loss, scored.place.at, wanted);
+        self.is_kept &= !self.baseline.completed_by(loss, scored.place.at, wanted);
         if scored.pool {
-            self.pool_since_training += 1;
-            self.baselines_are_kept &= !self.pool_baseline.completed_by(loss, scored.place.at, wanted);
+            self.is_kept &= !self.pool_baseline.completed_by(loss, scored.place.at, wanted);
         }
+        if !scored.armed {
+            return;
+        }
+        self.since_training += 1;
+        self.pool_since_training += u64::from(scored.pool);
         if let Some(rise) = self.drift.add(loss)
             && self.rise.is_none()
         {
@@ -285,8 +297,9 @@ impl Monitor {
         self.first_served = birth.first;
         self.position = self.position.max(birth.since.records());
         self.since = birth.since;
+        self.armed = birth.armed;
         self.born = birth.at;
-        self.baselines_are_kept = true;
+        self.is_kept = true;
         self.baseline = birth.baseline.into();
         self.pool_baseline = birth.pool_baseline.into();
         self.observations = 0;
@@ -308,6 +321,7 @@ impl Monitor {
             first: self.first_served.clone(),
             since: self.since.clone(),
             at: self.born,
+            armed: self.armed.clone(),
             baseline: self.baseline.known,
             pool_baseline: self.pool_baseline.known,
         }
@@ -419,6 +433,7 @@ impl Monitors {
                         timestamp: *timestamp,
                         pool: decision.as_ref().is_some_and(|facts| facts.pool),
                         current: prediction.version == monitor.version && is_later,
+                        armed: entry.sequence > monitor.armed.get(entry.partition),
                         place: Place { position: behind + number, at: *timestamp },
                     };
                     monitor.add(&scored, now);
@@ -448,6 +463,7 @@ impl Monitors {
                 pool: event.pool,
                 // What the version before predicted while it was replaced says nothing about this one.
                 current: event.version == monitor.version,
+                armed: true,
                 place: Place { position, at: now },
             };
             monitor.add(&scored, now);
@@ -470,6 +486,7 @@ impl Monitors {
         Ok(Some(Birth {
             version,
             first: before.as_ref().map_or_else(|| since.clone(), |birth| birth.first.clone()),
+            armed: since.clone(),
             since,
             at: SystemTime::now().into(),
             // A version that serves again is measured by what it was at first.
@@ -487,6 +504,8 @@ impl Monitors {
     /// A training of the model has ended, however it did.
     pub(crate) fn trained(&self, model: &ModelName) {
         if let Some(monitor) = self.by_model.lock().get_mut(model) {
+            monitor.armed = self.storage.watermark(&monitor.stream);
+            monitor.is_kept = false;
             monitor.rearm();
         }
     }
@@ -521,10 +540,10 @@ impl Monitors {
         }
     }
 
-    /// Writes the baselines that have become known.
-    pub(crate) fn keep_baselines(&self) -> Result<(), StorageError> {
+    /// Writes what has become known of versions since they were born.
+    pub(crate) fn keep(&self) -> Result<(), StorageError> {
         let mut unkept = Vec::new();
-        for (model, monitor) in self.by_model.lock().iter().filter(|(_, monitor)| !monitor.baselines_are_kept) {
+        for (model, monitor) in self.by_model.lock().iter().filter(|(_, monitor)| !monitor.is_kept) {
             unkept.push((model.clone(), monitor.birth()));
         }
         for (model, birth) in unkept {
@@ -534,7 +553,7 @@ impl Monitors {
             if let Some(monitor) = self.by_model.lock().get_mut(&model)
                 && monitor.birth() == birth
             {
-                monitor.baselines_are_kept = true;
+                monitor.is_kept = true;
             }
         }
         Ok(())

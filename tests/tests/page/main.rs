@@ -102,14 +102,18 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
         }
         ensure!(kinds(page, "life-mark").await? == ["activated"], "the switch to what the demo trained is marked");
 
-        // Somebody elsewhere retrains. The page is not touched.
+        // Somebody elsewhere switches, and back. The page is not touched.
         let model = demo.model(&text(page, "#model-name").await?);
-        let _accepted = model.post("retrain", &json!({"why": "more has been said"})).expect(202);
+        let _switched = model.post("versions/1/activate", &json!({})).expect(200);
         wait_until(page, "document.querySelectorAll('#events [data-kind=activated]').length === 2").await?;
-        wait_until(page, "document.querySelector('[data-fact=Version]').textContent === 'v3'").await?;
-        ensure!(kinds(page, "life-mark").await? == ["activated", "activated"], "both switches are marked");
+        wait_until(page, "document.querySelector('[data-fact=Version]').textContent === 'v1'").await?;
+        let _back = model.post("rollback", &json!({})).expect(200);
+        wait_until(page, "document.querySelector('[data-fact=Version]').textContent === 'v2'").await?;
+        wait_until(page, "document.querySelectorAll('[data-testid=life-mark]').length === 3").await?;
+        let marks = kinds(page, "life-mark").await?;
+        ensure!(marks == ["activated", "activated", "rolled_back"], "every switch is marked, oldest first: {marks:?}");
         let listed = text(page, "#events").await?;
-        ensure!(listed.contains("v3 serves") && listed.contains("more has been said"), "the page tells {listed:?}");
+        ensure!(listed.contains("v1 serves") && listed.contains("rolled back to v2"), "the page tells {listed:?}");
 
         let best = order(page).await?.swap_remove(0);
         rate(page, &best, 1).await?;
@@ -117,10 +121,7 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
         let versions = "[...new Set([...document.querySelectorAll('[data-testid=life-line]')]\
             .map((line) => line.dataset.version))]";
         let versions: Vec<String> = serde_json::from_value(evaluate(page, versions).await?)?;
-        ensure!(
-            versions.last().is_some_and(|version| version == "3"),
-            "the curve goes on under version 3: {versions:?}"
-        );
+        ensure!(versions == ["1", "2"], "the curve tells its versions apart: {versions:?}");
         let height = "document.querySelector('#life-chart').getBoundingClientRect().height";
         ensure!(evaluate(page, height).await?.as_f64() > Some(100.0), "the chart can be seen");
         let inside = "[...document.querySelectorAll('#life-chart path')].every((line) => {

@@ -1,0 +1,154 @@
+//! What the monitors know after a restart.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_model::{DecisionFacts, DecisionId, Prediction, RecordKind, UserEpoch};
+use celeris_storage::{Append, StorageOptions};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+const VERSION: VersionId = VersionId(1);
+
+fn config() -> ModelConfig {
+    ModelConfig {
+        name: ModelName::new("films").unwrap(),
+        stream: StreamName::new("films").unwrap(),
+        dim: 8,
+        loss: Loss::Squared,
+        half_life: None,
+        policy: PolicySpec::default(),
+        pool_share: PoolShare::default(),
+        triggers: Triggers::default(),
+    }
+}
+
+/// Observations as the log has them, whose predictions are off by at most `error`; every tenth is of the pool.
+fn records(count: u64, error: f32, random: &mut ChaCha8Rng) -> Vec<Record> {
+    let facts = || DecisionFacts { id: DecisionId::new("d").unwrap(), slot: None, propensity: None, pool: true };
+    let record = |number| Record {
+        kind: RecordKind::Observe,
+        user: UserId::new(random.random_range(0..20).to_string()).unwrap(),
+        user_epoch: UserEpoch(1),
+        item: Some("film".parse().unwrap()),
+        label: 3.0,
+        first_label: None,
+        weight: 1.0,
+        feedback: None,
+        timestamp: Timestamp(1_700_000_000_000),
+        observation_id: None,
+        decision: (number % 10 == 0).then(facts),
+        predictions: vec![Prediction {
+            model: config().name,
+            version: VERSION,
+            predicted: 3.0 + random.random_range(-error..error),
+        }],
+        targets: Vec::new(),
+    };
+    (0..count).map(record).collect()
+}
+
+/// Puts records into the log and tells the monitors of them, as the predictor does.
+fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
+    let stream = config().stream;
+    let wanted = storage.watermark(&stream).records() + records.len() as u64;
+    for record in records {
+        let event = LossEvent {
+            model: config().name,
+            version: VERSION,
+            user: record.user.clone(),
+            predicted: record.predictions[0].predicted,
+            label: record.label,
+            timestamp: record.timestamp,
+            pool: record.decision.is_some(),
+        };
+        let _ticket = storage.append(Append { stream: stream.clone(), record, frozen: Vec::new() }).unwrap();
+        monitors.add(&[event], Timestamp(1_700_000_000_000), Behind::Events);
+    }
+    let begun = std::time::Instant::now();
+    while storage.watermark(&stream).records() < wanted {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the log does not take them");
+        std::thread::yield_now();
+    }
+}
+
+fn known(monitors: &Monitors) -> Quality {
+    monitors.describe(&config().name, Timestamp(1_700_000_000_000)).unwrap()
+}
+
+fn restarted(storage: &Storage) -> Quality {
+    let monitors = Monitors::new(storage.clone());
+    monitors.watch(&config(), Timestamp(0), VERSION);
+    monitors.resume(&config().name).unwrap();
+    monitors.rebuild(Timestamp(1_700_000_000_000)).unwrap();
+    known(&monitors)
+}
+
+#[test]
+fn an_alarm_survives_a_restart_until_it_was_acted_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let (monitors, model) = (Monitors::new(storage.clone()), config().name);
+    monitors.watch(&config(), Timestamp(0), VERSION);
+    let birth = monitors.birth(&model, VERSION).unwrap().unwrap();
+    let mut batch = CatalogBatch::new();
+    birth.put(&model, &mut batch).unwrap();
+    storage.commit_catalog(&batch).unwrap();
+    monitors.serve(&model, birth);
+
+    observe(&storage, &monitors, records(1500, 1.0, &mut random));
+    assert_eq!(known(&monitors).rise, None);
+    observe(&storage, &monitors, records(500, 2.5, &mut random));
+    let before = known(&monitors);
+    let rise = before.rise.unwrap();
+    assert!(rise.after < 200 && rise.before.abs_diff(1500) < 200, "{rise:?}");
+    assert_eq!(before.pool_observations, 200);
+
+    // Nothing was written to the catalog since the birth: all of it is read back.
+    let after = restarted(&storage);
+    assert!(after.rise.is_some_and(|rise| rise.after < 300), "{:?}", after.rise);
+    assert_eq!((after.observations, after.pool_observations), (2000, 200));
+    assert_eq!(after.baseline.unwrap().count, 1000);
+    let mean = |quality: &Quality| quality.windows[2].1.mean;
+    assert!((mean(&after) - mean(&before)).abs() < 1e-9, "the same losses, if in another order");
+
+    // A job has run and changed nothing. Its reason is no reason for another.
+    monitors.trained(&model);
+    monitors.keep().unwrap();
+    observe(&storage, &monitors, records(20, 2.5, &mut random));
+    let after = restarted(&storage);
+    assert_eq!((after.rise, after.drift_observations, after.observations), (None, 20, 2020));
+    assert_eq!(after.baseline, known(&monitors).baseline, "kept to the bit");
+    assert!(mean(&after) > 1.0, "windows hold what came before the job too");
+}
+
+#[test]
+fn a_version_that_serves_again_keeps_the_loss_at_its_first_birth() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(6);
+    let (monitors, model) = (Monitors::new(storage.clone()), config().name);
+    monitors.watch(&config(), Timestamp(0), VERSION);
+    let switch = |version| {
+        let birth = monitors.birth(&model, version).unwrap().unwrap();
+        let mut batch = CatalogBatch::new();
+        birth.put(&model, &mut batch).unwrap();
+        storage.commit_catalog(&batch).unwrap();
+        monitors.serve(&model, birth);
+    };
+    switch(VERSION);
+    observe(&storage, &monitors, records(1200, 1.0, &mut random));
+    monitors.keep().unwrap();
+    let first = known(&monitors).baseline.unwrap();
+    switch(VersionId(2));
+    observe(&storage, &monitors, records(10, 1.0, &mut random));
+    let second = known(&monitors);
+    assert_eq!((second.version, second.baseline, second.observations), (VersionId(2), None, 0));
+    assert!(second.windows.is_empty(), "what version 1 predicted says nothing about version 2");
+    switch(VERSION);
+    let again = known(&monitors);
+    assert_eq!((again.baseline, again.observations), (Some(first), 0));
+    assert_eq!(monitors.birth(&model, VersionId(1)).unwrap().map(|birth| birth.baseline), Some(Some(first)));
+}
