@@ -56,7 +56,7 @@ impl Run {
     ///
     /// # Errors
     /// `Trainer`, saying why and what to do; `Io` where the supervisor cannot be started.
-    pub(super) async fn to_end(self, tell: impl Fn(Step) + Clone + Send + 'static) -> Result<(), ManagerError> {
+    pub(super) async fn finish(self, tell: impl Fn(Step) + Send + 'static) -> Result<(), ManagerError> {
         let report = self.folder.join("ending.json");
         let mut child = self.spawn(&report)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
