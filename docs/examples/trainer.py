@@ -36,9 +36,12 @@ def sha256(path):
 
 
 class Residuals:
-    """What is left of labels once the means of items and users are taken off: a sparse matrix, users by items."""
+    """What is left of labels once the means of items and users are taken off: a sparse matrix, users by items.
 
-    def __init__(self, observations):
+    Under implicit feedback there are no labels to take means of: what was taken is 1, everything else 0.
+    """
+
+    def __init__(self, observations, loss):
         users = observations["user"].combine_chunks().dictionary_encode()
         items = observations["item"].combine_chunks().dictionary_encode()
         self.items = items.dictionary.to_pylist()
@@ -46,12 +49,16 @@ class Residuals:
         self.shape = (len(users.dictionary), len(self.items))
         labels = observations["label"].to_numpy().astype(np.float64)
         weights = observations["weight"].to_numpy().astype(np.float64)
-        values = labels - np.average(labels, weights=weights)
+        self.mean, self.item_means = 0.0, np.zeros(self.shape[1])
+        if loss == "implicit":
+            self.values = np.where(labels > 0, 1.0, 0.0)
+            return
+        self.mean = np.average(labels, weights=weights)
+        values = labels - self.mean
         self.item_means = self.means(self.columns, values, weights, self.shape[1])
         values -= self.item_means[self.columns]
         values -= self.means(self.rows, values, weights, self.shape[0])[self.rows]
         self.values = values * np.sqrt(weights)
-        self.mean = np.average(labels, weights=weights)
 
     @staticmethod
     def means(places, values, weights, count):
@@ -92,7 +99,8 @@ def main():
     source = folder / job["observations"]["path"]
     if sha256(source) != job["observations"]["sha256"]:
         raise SystemExit(f"{source} is not the file that the job was written for")
-    residuals = Residuals(pq.read_table(source, columns=["user", "item", "label", "weight"]))
+    observations = pq.read_table(source, columns=["user", "item", "label", "weight"])
+    residuals = Residuals(observations, job["loss"])
     factors, sizes = decompose(residuals, job["algorithm"]["rank"], job["seed"])
 
     report("writing", 0.0)

@@ -23,10 +23,18 @@ fn import(client: &Client, dataset: &Path) {
 
 fn retrain(client: &Client, model: &str, body: &Value) -> Value {
     let job = client.model(model).post("retrain", body).expect(202)["job"].as_str().unwrap().to_owned();
-    eventually("the end of the training", || {
-        let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
-        (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
-    })
+    // Spark alone takes ten seconds to start, and minutes where others are at work: every step forward counts anew.
+    let mut last = Value::Null;
+    loop {
+        let state = eventually("a step of the training", || {
+            let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
+            (state != last).then_some(state)
+        });
+        if !matches!(state["state"].as_str(), Some("queued" | "running")) {
+            return state;
+        }
+        last = state;
+    }
 }
 
 fn rmse(job: &Value) -> f64 {

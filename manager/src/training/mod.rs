@@ -112,7 +112,7 @@ impl Manager {
         if let Some(engine) = engine {
             self.jobs.progress(id, engine.name(), 0.0);
         }
-        run.to_end(tell).await
+        run.finish(tell).await
     }
 }
 

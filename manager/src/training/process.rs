@@ -56,7 +56,7 @@ impl Run {
     ///
     /// # Errors
     /// `Trainer`, saying why and what to do; `Io` where the supervisor cannot be started.
-    pub(super) async fn to_end(self, tell: impl Fn(Step) + Clone + Send + 'static) -> Result<(), ManagerError> {
+    pub(super) async fn finish(self, tell: impl Fn(Step) + Send + 'static) -> Result<(), ManagerError> {
         let report = self.folder.join("ending.json");
         let mut child = self.spawn(&report)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -160,7 +160,11 @@ impl Run {
                 limits.memory_bytes >> 20
             ),
             (None, Some(Ending::Exited { code, memory_peak })) => {
-                format!("it ended with exit code {code}{}{said}", self.memory_hint(memory_peak, words))
+                let hint = self.memory_hint(memory_peak, words);
+                words.and_then(own_words).map_or_else(
+                    || format!("it ended with exit code {code}{hint}{said}"),
+                    |refusal| format!("{refusal}{hint}"),
+                )
             }
             (None, Some(Ending::Signalled { signal, memory_peak })) => {
                 format!("it was ended by signal {signal}{}{said}", self.memory_hint(memory_peak, words))
@@ -174,8 +178,16 @@ impl Run {
 
     /// What to try where a program ran into the limit itself, which the kernel tells it as a failed allocation.
     fn memory_hint(&self, memory_peak: u64, words: Option<&str>) -> String {
-        const SIGNS: [&str; 5] =
-            ["MemoryError", "OutOfMemory", "out of memory", "Cannot allocate memory", "memory allocation of"];
+        const SIGNS: [&str; 7] = [
+            "bad_alloc",
+            "cannot allocate memory",
+            "memory allocation of",
+            "memory exhausted",
+            "memoryerror",
+            "out of memory",
+            "outofmemory",
+        ];
+        let words = words.map(str::to_lowercase);
         let complains = words.is_some_and(|words| SIGNS.iter().any(|sign| words.contains(sign)));
         if !complains && memory_peak < self.limits.memory_bytes / 10 * 9 {
             return String::new();
@@ -185,6 +197,11 @@ impl Run {
             ", having run into its limit of {limit} MiB of memory; raise trainer.limits.memory, or lower the model's dim"
         )
     }
+}
+
+/// What this binary says when it ends with an error: the trainer refuses its input, or there is no program to become.
+fn own_words(words: &str) -> Option<&str> {
+    words.lines().rev().find_map(|line| line.strip_prefix("celeris: "))
 }
 
 async fn drain(listeners: [JoinHandle<()>; 2]) {
