@@ -12,8 +12,8 @@ const CHUNK_USERS: usize = 64;
 /// Ratings whose errors are added together; fixed for the same reason.
 const CHUNK_RATINGS: usize = 1 << 15;
 
-/// Users whose predictions are judged, at most: some thousands tell one setting from another.
-const USERS_MAX: usize = 4096;
+/// Users whose predictions are judged, at most: two thousand tell one setting from another.
+const USERS_MAX: usize = 2048;
 
 /// Sums over held-out ratings.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -88,6 +88,15 @@ fn estimates_are_compared_with_a_loaded_node() {
 }
 
 #[test]
+fn trainings_are_compared_with_trainings_from_nothing_and_with_peers() {
+    // The quick form asks no peers: their columns are empty, and the errors are there beside the times.
+    let cases = ["als", "refresh"].map(|kind| [format!("{kind}/synthetic-5m"), format!("{kind}/synthetic-5m/rmse")]);
+    let mut cases: Vec<&str> = cases.as_flattened().iter().map(String::as_str).collect();
+    cases.extend(["implicit/synthetic-5m/iteration", "implicit/synthetic-5m/rank"]);
+    assert_cases("train", &cases);
+}
+
+#[test]
 fn figures_are_drawn_where_documents_are_asked_for() {
     let docs = tempfile::tempdir().unwrap();
     let finished = binary::run(["bench", "update", "--quick", "--docs", docs.path().to_str().unwrap()]);

@@ -6,7 +6,7 @@
 //!
 //! The second experiment has a fourth, *refreshed*: what was told after the first training arrives as a stream, at random
 //! over users, and whenever a twentieth of it has come a training goes on from the version before
-//! (`celeris_retrain::refresh`). No training follows the last twentieth, which is learnt online.
+//! (`celeris_retrain::refresh`), the last time when all has come.
 
 use std::fmt;
 use std::time::Instant;
@@ -30,7 +30,7 @@ const THEN: usize = 7;
 const ORDERS_TEN_PLUS_SEVEN: usize = 5;
 const ORDERS_HALF: usize = 2;
 
-/// The stream is refreshed after each of so many equal parts but the last.
+/// The stream is refreshed after each of so many equal parts.
 const REFRESH_PARTS: usize = 20;
 
 /// What the protocol found.
@@ -87,10 +87,14 @@ pub struct Refreshes {
     pub count: usize,
     /// The share of the later ratings after which each comes.
     pub every: f64,
-    /// RMSE of what is served after the later ratings.
+    /// RMSE of what is served after the last of them.
     pub rmse: f64,
     /// `(initial - refreshed) / (initial - retrained)`.
     pub recovered: f64,
+    /// RMSE of what is served just before the last of them: by the refresh before, the ratings since learnt online.
+    pub rmse_before_last: f64,
+    /// The same share of it.
+    pub recovered_before_last: f64,
     /// Time of one refresh as a share of the training of all from nothing, at the median.
     pub time: f64,
 }
@@ -176,6 +180,7 @@ struct Squares {
     initial_own: f64,
     retrained_own: f64,
     refreshed: f64,
+    before_last: f64,
 }
 
 impl Experiment {
@@ -204,6 +209,7 @@ impl Experiment {
             sum.initial_own += squares.initial_own;
             sum.retrained_own += squares.retrained_own;
             sum.refreshed += squares.refreshed;
+            sum.before_last += squares.before_last;
         }
         let rmse = |sum: f64| (sum / orders as f64).sqrt();
         let [initial, online, retrained] = [sum.initial, sum.online, sum.retrained].map(rmse);
@@ -220,10 +226,12 @@ impl Experiment {
             rmse_initial_own_weights: rmse(sum.initial_own),
             rmse_retrained_own_weights: rmse(sum.retrained_own),
             refreshes: schedule.refreshed.then(|| Refreshes {
-                count: REFRESH_PARTS - 1,
+                count: REFRESH_PARTS,
                 every: 1.0 / REFRESH_PARTS as f64,
                 rmse: rmse(sum.refreshed),
                 recovered: (initial - rmse(sum.refreshed)) / (initial - retrained),
+                rmse_before_last: rmse(sum.before_last),
+                recovered_before_last: (initial - rmse(sum.before_last)) / (initial - retrained),
                 time: median(&mut times),
             }),
         })
@@ -267,27 +275,29 @@ impl Experiment {
     }
 }
 
-/// The version that refreshes along the stream of later ratings lead to; `took` is told the seconds of each.
+/// The version that refreshes along the stream of later ratings lead to, and the one before it; `took` is told the seconds
+/// of each.
 fn refreshed(
     numbered: &Numbered,
     parts: &Parts,
     early: &Trained,
     settings: &EvaluateSettings,
     mut took: impl FnMut(f64),
-) -> anyhow::Result<Trained> {
+) -> anyhow::Result<[Trained; 2]> {
     let mut ratings = parts.first.concat();
     let mut stream = parts.then.concat();
     stream.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.seed));
     let first = ratings.len();
     let until = |part: usize| stream.len() * part / REFRESH_PARTS;
-    let mut version = early.clone();
-    for part in 1..REFRESH_PARTS {
+    let (mut version, mut before) = (early.clone(), early.clone());
+    for part in 1..=REFRESH_PARTS {
         ratings.extend(&stream[until(part - 1)..until(part)]);
         let started = Instant::now();
-        version = numbered.refresh(&version, &ratings, first, settings)?;
+        before = numbered.refresh(&version, &ratings, first, settings)?;
+        std::mem::swap(&mut before, &mut version);
         took(started.elapsed().as_secs_f64());
     }
-    Ok(version)
+    Ok([version, before])
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -316,12 +326,13 @@ impl fmt::Display for Experiment {
         )?;
         let (initial, retrained) = (self.rmse_initial_own_weights, self.rmse_retrained_own_weights);
         writeln!(out, "    own weights         {initial:.4}            {retrained:.4}")?;
-        if let Some(Refreshes { count, every, rmse, recovered, time }) = &self.refreshes {
+        if let Some(refreshes) = &self.refreshes {
+            let Refreshes { count, every, rmse, recovered, recovered_before_last: before, time, .. } = refreshes;
+            let every = 100.0 * every;
             writeln!(
                 out,
-                "    {count} refreshes        {rmse:.4} after each {:.0} % of the later ratings; recovered {recovered:.2}; \
-                 one takes {time:.2} of a training",
-                100.0 * every
+                "    {count} refreshes        {rmse:.4}, one after each {every:.0} % of the later ratings; recovered \
+                 {recovered:.2} ({before:.2} before the last); one takes {time:.2} of a training",
             )?;
         }
         let [first, then, asked] = self.ratings;

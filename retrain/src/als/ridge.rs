@@ -7,6 +7,9 @@ use nalgebra::{Cholesky, DMatrix, DVector};
 /// for the cache and for sums that `f32` holds well.
 const BLOCK_RATINGS: usize = 128;
 
+/// So few unknowns are summed up at once: a block of ratings would be padding for the most part.
+const FEW: usize = 3;
+
 /// The matrix and right-hand side of one row after another; the buffers are kept from row to row.
 pub(crate) struct Normal {
     dim: usize,
@@ -82,7 +85,7 @@ impl Normal {
     /// Adds one rating with the given square root of its weight.
     #[expect(clippy::cast_possible_truncation, reason = "regressors and targets are f32 all along")]
     pub(crate) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f32) {
-        if self.exact {
+        if self.exact || self.dim <= FEW {
             return self.add_exactly(regressors, target, f64::from(root));
         }
         let row = &mut self.block[self.filled * self.stride..][..self.dim + 1];
@@ -97,12 +100,23 @@ impl Normal {
     }
 
     fn add_exactly(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f64) {
+        if self.dim <= FEW {
+            let mut row = [0.0; FEW];
+            for (slot, x) in row.iter_mut().zip(regressors) {
+                *slot = root * f64::from(x);
+            }
+            return self.add_row(&row[..self.dim], root * target);
+        }
         let row: Vec<f64> = regressors.map(|x| root * f64::from(x)).collect();
+        self.add_row(&row, root * target);
+    }
+
+    fn add_row(&mut self, row: &[f64], target: f64) {
         for (i, (entries, moment)) in self.matrix.chunks_exact_mut(self.dim).zip(&mut self.moment).enumerate() {
             for (entry, x) in entries[i..].iter_mut().zip(&row[i..]) {
                 *entry += row[i] * x;
             }
-            *moment += row[i] * root * target;
+            *moment += row[i] * target;
         }
     }
 
