@@ -47,7 +47,7 @@ const JUDGING_MAX: Duration = Duration::from_secs(120);
 const ERRORS_ALLOWED: f64 = 1.0;
 
 /// Items that an observation of implicit feedback is ranked among.
-const RANKED_AMONG: usize = 20;
+const RANKED_AMONG: usize = 100;
 
 /// Seeds the drawing of these items.
 const RANKED_SEED: u64 = 4;
@@ -292,16 +292,17 @@ pub(crate) fn log_loss(probability: f64, label: f64) -> f64 {
     -(label * probability.ln() + (1.0 - label) * (1.0 - probability).ln())
 }
 
-/// What a prediction cost.
-fn loss_of(loss: Loss, replayed: &Replayed) -> f64 {
-    match loss {
+/// What a prediction cost; `None` where that cannot be told, as of implicit feedback that says nothing.
+fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
+    Some(match loss {
         Loss::Squared => (f64::from(replayed.estimate.score) - f64::from(replayed.label)).powi(2),
         Loss::Logistic => {
             let probability = loss.probability(&replayed.estimate).unwrap_or(0.5);
             log_loss(f64::from(probability), f64::from(replayed.label))
         }
-        Loss::Implicit => f64::from(replayed.outranked.unwrap_or(0.5)),
-    }
+        Loss::Implicit if replayed.label > 0.0 => f64::from(replayed.outranked?),
+        Loss::Implicit => return None,
+    })
 }
 
 /// Two versions on a tail.
@@ -339,7 +340,9 @@ impl Manager {
             let losses: Vec<(bool, (f64, f64))> = candidate
                 .iter()
                 .zip(&incumbent)
-                .map(|(ours, theirs)| (ours.pool, (loss_of(config.loss, ours), loss_of(config.loss, theirs))))
+                .filter_map(|(ours, theirs)| {
+                    Some((ours.pool, (loss_of(config.loss, ours)?, loss_of(config.loss, theirs)?)))
+                })
                 .collect();
             all.add(losses.iter().map(|(_, losses)| *losses));
             pool.add(losses.iter().filter(|(pool, _)| *pool).map(|(_, losses)| *losses));

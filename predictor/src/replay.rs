@@ -2,7 +2,7 @@
 //!
 //! Nothing that serves is touched: neither the caches nor the states of users.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, StreamName, UserId, UserModel};
@@ -35,7 +35,8 @@ pub struct Replayed {
     pub pool: bool,
     /// The label that came.
     pub label: f32,
-    /// The share of the items it was ranked among that score higher, ties counted half; `None` among none.
+    /// The share of the items it was ranked among that score higher, ties counted half; `None` among none. Items that the
+    /// user has been observed with are left out: they rank high because they were.
     pub outranked: Option<f32>,
 }
 
@@ -71,7 +72,9 @@ impl<'v> Replay<'v> {
         let resolved: Vec<Resolved<'v>> =
             events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
         let examples: Vec<Example> = events.iter().zip(&resolved).map(|(event, item)| example(event.2, item)).collect();
-        let among: Vec<Resolved<'v>> = among.iter().map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
+        let met: HashSet<&ItemId> = events.iter().map(|(_, item, _)| *item).collect();
+        let among = among.iter().filter(|item| !met.contains(item));
+        let among: Vec<Resolved<'v>> = among.map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
         let learning = &self.version.learning;
         let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?;
         let mut replayed = Vec::new();
