@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE};
-use celeris_features::{LoadedVersion, read_version};
+use celeris_features::{LoadedVersion, read_manifest, read_version};
 use celeris_model::{ModelName, VersionId};
 use celeris_storage::CatalogBatch;
 
@@ -108,18 +107,22 @@ impl Manager {
     }
 }
 
-/// The files of a version directory with their sizes. None may be a link, which could lead anywhere.
+/// The manifest of a version directory and the files that it lists, with their sizes. None may be a link, which could lead
+/// anywhere, or lie anywhere else.
 fn version_files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
-    let mut files = Vec::new();
-    for name in [MANIFEST_FILE, ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE] {
+    let plain = |name: &str| {
         let file = dir.join(name);
-        match fs::symlink_metadata(&file) {
-            Ok(data) if data.is_file() => files.push((file, data.len())),
-            Ok(_) => return Err(format!("{name} is not a plain file")),
-            // User weights are optional; where the manifest lists them, checking the copy finds them missing.
-            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound && name == USER_WEIGHTS_FILE => {}
-            Err(error) => return Err(format!("{name}: {error}; the directory is not a finished version")),
+        let data = fs::symlink_metadata(&file)
+            .map_err(|error| format!("{name}: {error}; the directory is not a finished version"))?;
+        if data.is_file() { Ok((file, data.len())) } else { Err(format!("{name} is not a plain file")) }
+    };
+    let mut files = vec![plain(MANIFEST_FILE)?];
+    let manifest = read_manifest(dir).map_err(|error| error.to_string())?;
+    for name in manifest.files.keys() {
+        if Path::new(name).file_name() != Some(name.as_ref()) {
+            return Err(format!("{MANIFEST_FILE}: the file {name:?} is not named in the directory itself"));
         }
+        files.push(plain(name)?);
     }
     Ok(files)
 }
