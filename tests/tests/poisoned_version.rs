@@ -49,17 +49,20 @@ fn events(model: &ModelClient) -> Vec<(String, String)> {
     events.iter().map(|event| (text(event, "kind"), text(event, "by"))).collect()
 }
 
-/// Puts a trainer in the place of the binary that hands in a version of model `source` as one of `target`.
+/// Puts a trainer in the place of the binary that hands in a version of model `source` as one of `target`. Whatever else
+/// is asked of the binary, the real one does.
 fn poison(binary: &Path, source_version: &Path, source: &str) {
     let script = format!(
         r#"#!/bin/sh
+[ "$1" = train ] || exec {real} "$@"
 while [ "$1" != --job ]; do shift || exit 9; done
 job="$2"
 target=$(tr -d ' \n' < "$job" | sed 's/.*"model":"\([^"]*\)".*/\1/')
 mkdir -p "$(dirname "$job")/version"
-cp {version}/*.parquet "$(dirname "$job")/version/"
+cp {version}/*.parquet {version}/*.json "$(dirname "$job")/version/"
 sed "s/\"model\": *\"{source}\"/\"model\": \"$target\"/" {version}/_SUCCESS > "$(dirname "$job")/version/_SUCCESS"
 "#,
+        real = binary::path().display(),
         version = source_version.display(),
     );
     let aside = binary.with_extension("sh");
