@@ -256,16 +256,20 @@ impl Experiment {
             mean_square(range, judged.iter().map(|one| (one.label, one.served.score)))
         };
         let own = |range, judged: &[super::Judged]| mean_square(range, judged.iter().map(|one| (one.label, one.own)));
-        let refreshed = match times {
-            None => 0.0,
+        let [refreshed, before_last] = match times {
+            None => [0.0; 2],
             Some(times) => {
-                let version =
-                    refreshed(numbered, parts, &early, settings, |seconds| times.push(seconds / of_training))?;
-                served(version.label_range, &judge(&version, &told, &parts.asked)?)
+                let took = |seconds: f64| times.push(seconds / of_training);
+                let [last, before] = refreshed(numbered, parts, &early, settings, took)?;
+                let square = |version: &Trained| -> anyhow::Result<f64> {
+                    Ok(served(version.label_range, &judge(version, &told, &parts.asked)?))
+                };
+                [square(&last)?, square(&before)?]
             }
         };
         Ok(Squares {
             refreshed,
+            before_last,
             initial: served(early.label_range, &initial),
             online: served(early.label_range, &online),
             retrained: served(late.label_range, &retrained),
