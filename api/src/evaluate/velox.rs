@@ -259,12 +259,12 @@ impl Experiment {
         let [refreshed, before_last] = match times {
             None => [0.0; 2],
             Some(times) => {
-                let [last, before] =
-                    refreshed(numbered, parts, &early, settings, |seconds| times.push(seconds / of_training))?;
-                let judged = |version: &Trained| -> anyhow::Result<f64> {
+                let took = |seconds: f64| times.push(seconds / of_training);
+                let [last, before] = refreshed(numbered, parts, &early, settings, took)?;
+                let square = |version: &Trained| -> anyhow::Result<f64> {
                     Ok(served(version.label_range, &judge(version, &told, &parts.asked)?))
                 };
-                [judged(&last)?, judged(&before)?]
+                [square(&last)?, square(&before)?]
             }
         };
         Ok(Squares {
