@@ -63,6 +63,25 @@ fn keep_versions_default() -> u32 {
 }
 
 impl ModelConfig {
+    /// A model of this dimension that learns from the stream of its own name, and is as usual in everything else.
+    #[must_use]
+    pub fn new(name: ModelName, dim: usize) -> Self {
+        Self {
+            stream: StreamName::of_model(&name),
+            name,
+            dim,
+            loss: Loss::default(),
+            half_life: None,
+            policy: PolicySpec::default(),
+            pool_share: PoolShare::default(),
+            gate: GateConfig::default(),
+            watch: WatchConfig::default(),
+            keep_versions: KEEP_VERSIONS_DEFAULT,
+            triggers: Triggers::default(),
+            trainer: TrainerSettings::default(),
+        }
+    }
+
     /// The learning rule of the version with this prior.
     pub(crate) fn learning(&self, prior: Prior) -> Learning {
         Learning::new(prior, self.loss, self.half_life)

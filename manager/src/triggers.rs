@@ -330,6 +330,9 @@ impl Manager {
         let before = record.config.clone();
         change(&mut record.config)?;
         record.config.check()?;
+        if record.config.trainer != before.trainer {
+            record.config.trainer.check(record.config.trainer.engine, &self.options.allowed)?;
+        }
         if record.config == before {
             return Ok(record);
         }

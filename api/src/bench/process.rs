@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use celeris_bandits::PolicySpec;
 use celeris_manager::{Manager, ManagerOptions, ModelConfig};
-use celeris_model::{ItemId, Loss, ModelName, StreamName};
+use celeris_model::{ItemId, ModelName};
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use rustix::process::{Pid, Signal, kill_process};
@@ -42,20 +42,8 @@ pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usiz
     };
     let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
     let name = ModelName::new(MODEL).map_err(Failure::other)?;
-    manager.create(ModelConfig {
-        stream: StreamName::of_model(&name),
-        name: name.clone(),
-        dim,
-        loss: Loss::default(),
-        half_life: None,
-        policy: PolicySpec::named("greedy").map_err(Failure::other)?,
-        pool_share: Default::default(),
-        gate: Default::default(),
-        watch: Default::default(),
-        keep_versions: celeris_manager::versions::KEEP_VERSIONS_DEFAULT,
-        triggers: Default::default(),
-        trainer: Default::default(),
-    })?;
+    let policy = PolicySpec::named("greedy").map_err(Failure::other)?;
+    manager.create(ModelConfig { policy, ..ModelConfig::new(name.clone(), dim) })?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let finished = dir.join("invented");
     for _ in 0..versions {

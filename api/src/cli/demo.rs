@@ -3,13 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
-use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
-use celeris_manager::{
-    GateConfig, JobState, ManagerError, ModelConfig, TrainRequest, TrainerSettings, Triggers, WatchConfig,
-};
-use celeris_model::{ItemId, Loss, ModelName, Observation, ObservationId, StreamName, VersionId};
+use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest};
+use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
@@ -94,20 +90,7 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         None => SyntheticSettings::default().generate().map(|synthetic| synthetic.dataset),
     })?;
     report.at("loading", 1.0);
-    let config = ModelConfig {
-        name: model.clone(),
-        stream: StreamName::of_model(model),
-        dim: args.dim,
-        loss: Loss::default(),
-        half_life: None,
-        policy: PolicySpec::default(),
-        pool_share: PoolShare::default(),
-        gate: GateConfig::default(),
-        watch: WatchConfig::default(),
-        keep_versions: KEEP_VERSIONS_DEFAULT,
-        triggers: Triggers::default(),
-        trainer: TrainerSettings::default(),
-    };
+    let config = ModelConfig::new(model.clone(), args.dim);
     match tokio::task::block_in_place(|| node.manager.create(config)) {
         Ok(_) | Err(ManagerError::ModelExists { .. }) => {}
         Err(error @ ManagerError::Dim { .. }) => return Err(Failure::bad_input(error)),

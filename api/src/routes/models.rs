@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_manager::versions::KEEP_VERSIONS_DEFAULT;
 use celeris_manager::{
     Comparison, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold, TrainerSettings, Triggers,
     Volume, WatchConfig,
@@ -93,6 +92,9 @@ pub struct ModelChange {
     watch: Option<WatchConfig>,
     /// How many versions are kept, from the next one on.
     keep_versions: Option<u32>,
+    /// Who trains it and how, from the next training on; replaces all of `trainer`.
+    #[schema(value_type = Option<Object>)]
+    trainer: Option<TrainerSettings>,
 }
 
 /// Triggers to set, to turn off by null, or, where they are missing, to leave.
@@ -240,19 +242,20 @@ async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
 #[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModel,
     responses((status = 201, body = Model), (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(StatusCode, Json<Model>), ApiError> {
+    let usual = ModelConfig::new(new.name, new.dim.unwrap_or(DIM_DEFAULT));
     let config = ModelConfig {
-        stream: new.stream.unwrap_or_else(|| StreamName::of_model(&new.name)),
-        name: new.name,
-        dim: new.dim.unwrap_or(DIM_DEFAULT),
-        loss: new.loss.unwrap_or_default(),
+        stream: new.stream.unwrap_or(usual.stream),
+        name: usual.name,
+        dim: usual.dim,
+        loss: new.loss.unwrap_or(usual.loss),
         half_life: new.half_life,
-        policy: new.policy.unwrap_or_default(),
-        pool_share: new.pool_share.unwrap_or_default(),
-        gate: new.gate.unwrap_or_default(),
-        watch: new.watch.unwrap_or_default(),
-        keep_versions: new.keep_versions.unwrap_or(KEEP_VERSIONS_DEFAULT),
-        triggers: new.triggers.unwrap_or_default(),
-        trainer: new.trainer.unwrap_or_default(),
+        policy: new.policy.unwrap_or(usual.policy),
+        pool_share: new.pool_share.unwrap_or(usual.pool_share),
+        gate: new.gate.unwrap_or(usual.gate),
+        watch: new.watch.unwrap_or(usual.watch),
+        keep_versions: new.keep_versions.unwrap_or(usual.keep_versions),
+        triggers: new.triggers.unwrap_or(usual.triggers),
+        trainer: new.trainer.unwrap_or(usual.trainer),
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
@@ -273,7 +276,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<M
 async fn change(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(ModelChange { triggers, gate, watch, keep_versions }): Body<ModelChange>,
+    Body(ModelChange { triggers, gate, watch, keep_versions, trainer }): Body<ModelChange>,
 ) -> Result<Json<Model>, ApiError> {
     let change = |config: &mut ModelConfig| {
         if let Some(triggers) = triggers {
@@ -282,6 +285,9 @@ async fn change(
         config.gate = gate.unwrap_or(config.gate);
         config.watch = watch.unwrap_or(config.watch);
         config.keep_versions = keep_versions.unwrap_or(config.keep_versions);
+        if let Some(trainer) = trainer {
+            config.trainer = trainer;
+        }
         Ok(())
     };
     let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;

@@ -1,7 +1,6 @@
 //! What the monitors know after a restart.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_model::{DecisionFacts, DecisionId, Prediction, RecordKind, UserEpoch};
 use celeris_storage::{Append, StorageOptions};
 use rand::{RngExt as _, SeedableRng as _};
@@ -12,16 +11,7 @@ use super::*;
 const VERSION: VersionId = VersionId(1);
 
 fn config() -> ModelConfig {
-    ModelConfig {
-        name: ModelName::new("films").unwrap(),
-        stream: StreamName::new("films").unwrap(),
-        dim: 8,
-        loss: Loss::Squared,
-        half_life: None,
-        policy: PolicySpec::default(),
-        pool_share: PoolShare::default(),
-        triggers: Triggers::default(),
-    }
+    ModelConfig::new(ModelName::new("films").unwrap(), 8)
 }
 
 /// Observations as the log has them, whose predictions are off by at most `error`; every tenth is of the pool.
