@@ -84,9 +84,9 @@ impl Predictor {
             let user = original.user.clone();
             if label.is_some_and(|label| label.to_bits() == original.label.to_bits()) {
                 let subject = self.subject(model, &user)?;
-                let snapshot = compute(false, || self.snapshot(&subject))?;
-                self.settle(&subject, &snapshot).await?;
-                return Ok(Amended { user, user_epoch: snapshot.epoch, sequence, duplicate: true });
+                let moment = compute(false, || self.moment(&subject))?;
+                self.settle(&subject, &moment).await?;
+                return Ok(Amended { user, user_epoch: moment.epoch, sequence, duplicate: true });
             }
             let attempt = compute(false, || self.try_amend(model, sequence, &original, label))?;
             let pending = match attempt {

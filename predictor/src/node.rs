@@ -16,7 +16,7 @@ use crate::features::FeatureSource;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
 use crate::replay::Replay;
-use crate::users::{Snapshot, Sources, UserEntry, UserKey};
+use crate::users::{Moment, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
@@ -186,20 +186,19 @@ impl Predictor {
     }
 
     /// The user's state as it is now.
-    pub(crate) fn snapshot(&self, subject: &Subject) -> Result<Snapshot, PredictorError> {
+    pub(crate) fn moment(&self, subject: &Subject) -> Result<Moment, PredictorError> {
         let Subject { version, entry, key, .. } = subject;
         let rebuilding = (!entry.is_warm(version)).then(Instant::now);
         let sources = self.sources(key);
         let mut user = entry.lock(&sources, version)?;
         let state = user.state();
-        let snapshot =
-            Snapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        let moment = Moment { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
         drop(user);
         if let Some(started) = rebuilding {
             self.user_made_in(started.elapsed());
             self.users.reweigh(key);
         }
-        Ok(snapshot)
+        Ok(moment)
     }
 
     /// A user who was not in memory has taken so long to bring there: what hits save.
@@ -242,8 +241,8 @@ impl Predictor {
     }
 
     /// Waits until what `pending` stands for is durable. If it never will be, the user's memory is discarded.
-    pub(crate) async fn settle(&self, subject: &Subject, snapshot: &Snapshot) -> Result<(), PredictorError> {
-        let Some(ticket) = &snapshot.pending else { return Ok(()) };
+    pub(crate) async fn settle(&self, subject: &Subject, moment: &Moment) -> Result<(), PredictorError> {
+        let Some(ticket) = &moment.pending else { return Ok(()) };
         if let Err(error) = ticket.durable().await {
             subject.entry.discard();
             return Err(error.into());

@@ -58,21 +58,21 @@ impl Predictor {
         self.reach(&subject, request.min_epoch).await?;
         let picked = Picked::all(&subject.version, &request.items);
         let dim = subject.version.dim();
-        let (snapshot, scores) = compute(self.is_quick(&subject, &picked, picked.len() * dim * dim), || {
-            let snapshot = self.snapshot(&subject)?;
+        let (moment, scores) = compute(self.is_quick(&subject, &picked, picked.len() * dim * dim), || {
+            let moment = self.moment(&subject)?;
             let resolved = self.resolve_all(&subject, &picked)?;
-            let estimates = self.estimate_all(&subject, &snapshot, &picked, &resolved);
+            let estimates = self.estimate_all(&subject, &moment, &picked, &resolved);
             let scored = |(index, estimate)| Scored {
                 item: picked.item(index).clone(),
                 estimate,
                 known: resolved[index].known(),
             };
-            Ok::<_, PredictorError>((snapshot, estimates.into_iter().enumerate().map(scored).collect()))
+            Ok::<_, PredictorError>((moment, estimates.into_iter().enumerate().map(scored).collect()))
         })?;
-        self.settle(&subject, &snapshot).await?;
-        let cold = snapshot.model.observations() == 0;
+        self.settle(&subject, &moment).await?;
+        let cold = moment.model.observations() == 0;
         let version = &subject.version;
         let loss = version.learning.loss();
-        Ok(Predictions { version: version.id, loss, user_epoch: snapshot.epoch, cold, scores })
+        Ok(Predictions { version: version.id, loss, user_epoch: moment.epoch, cold, scores })
     }
 }

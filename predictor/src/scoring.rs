@@ -9,7 +9,7 @@ use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::{Predictor, Subject};
 use crate::predictions::PredictionKey;
-use crate::users::Snapshot;
+use crate::users::Moment;
 use crate::version::ServingVersion;
 
 /// How many multiplications a request may take on an async thread: a millisecond of portable code.
@@ -128,26 +128,26 @@ impl Predictor {
     pub(crate) fn estimate_all(
         &self,
         subject: &Subject,
-        snapshot: &Snapshot,
+        moment: &Moment,
         picked: &Picked<'_>,
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
         if !version.caches_predictions() {
-            return estimates(&snapshot.model, version, resolved.iter());
+            return estimates(&moment.model, version, resolved.iter());
         }
         let keys: Vec<PredictionKey> = (0..picked.len())
             .map(|index| PredictionKey {
                 version: version.serial,
                 user: subject.key.user.clone(),
-                epoch: snapshot.epoch,
+                epoch: moment.epoch,
                 item: picked.item(index).clone(),
                 revision: self.features.revision(picked.item(index)),
             })
             .collect();
         let found: Vec<Option<Estimate>> = keys.iter().map(|key| self.predictions.get(key)).collect();
         let missing = found.iter().zip(resolved).filter(|(found, _)| found.is_none()).map(|(_, resolved)| resolved);
-        let mut computed = estimates(&snapshot.model, version, missing).into_iter();
+        let mut computed = estimates(&moment.model, version, missing).into_iter();
         let mut fill = |(found, key): (Option<Estimate>, PredictionKey)| {
             found.or_else(|| {
                 let estimate = computed.next()?;

@@ -12,7 +12,7 @@ use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
 use crate::scoring::{self, Picked};
-use crate::users::Snapshot;
+use crate::users::Moment;
 
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
 const SEED_BITS: u32 = 53;
@@ -72,7 +72,7 @@ pub struct Ranking {
 
 /// Candidates with as much as the policy looks at.
 struct Scene<'s> {
-    snapshot: Snapshot,
+    moment: Moment,
     resolved: Vec<Resolved<'s>>,
     scores: Vec<f32>,
     /// Length `n`, or empty where the policy only looks at scores.
@@ -100,24 +100,24 @@ impl Predictor {
         let wants = policy.policy().wants();
         let dim = subject.version.dim();
         let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
-        let (snapshot, drawn, shown) = compute(self.is_quick(&subject, &picked, multiplications), || {
+        let (moment, drawn, shown) = compute(self.is_quick(&subject, &picked, multiplications), || {
             let scene = self.scene(&subject, &picked, wants)?;
             let drawn = draw(&subject, &scene, request, seed)?;
             let shown = shown(&subject, &scene, &picked, &drawn);
-            Ok::<_, PredictorError>((scene.snapshot, drawn, shown))
+            Ok::<_, PredictorError>((scene.moment, drawn, shown))
         })?;
-        self.settle(&subject, &snapshot).await?;
+        self.settle(&subject, &moment).await?;
         let drawn = Drawn { policy: policy.clone(), seed, pool: drawn.pool, candidates: picked.len(), shown };
-        Ok(self.decide(&subject, &snapshot, request.policy.is_none(), drawn))
+        Ok(self.decide(&subject, &moment, request.policy.is_none(), drawn))
     }
 
     fn scene<'s>(&self, subject: &'s Subject, picked: &Picked<'_>, wants: Wants) -> Result<Scene<'s>, PredictorError> {
-        let snapshot = self.snapshot(subject)?;
+        let moment = self.moment(subject)?;
         let resolved = self.resolve_all(subject, picked)?;
         let (scores, estimates) = if wants == Wants::Scores {
-            (scoring::scores(&snapshot.model, &resolved), Vec::new())
+            (scoring::scores(&moment.model, &resolved), Vec::new())
         } else {
-            let estimates = self.estimate_all(subject, &snapshot, picked, &resolved);
+            let estimates = self.estimate_all(subject, &moment, picked, &resolved);
             (estimates.iter().map(|estimate| estimate.score).collect(), estimates)
         };
         let (mut offsets, mut features) = (Vec::new(), Vec::new());
@@ -127,11 +127,11 @@ impl Predictor {
             resolved.iter().for_each(|item| features.extend_from_slice(item.features()));
         }
         let std_errors = estimates.iter().map(|estimate| estimate.std_error).collect();
-        Ok(Scene { snapshot, resolved, scores, estimates, std_errors, offsets, features })
+        Ok(Scene { moment, resolved, scores, estimates, std_errors, offsets, features })
     }
 
     /// Leaves the decision's record, and is the answer.
-    fn decide(&self, subject: &Subject, snapshot: &Snapshot, default_policy: bool, drawn: Drawn) -> Ranking {
+    fn decide(&self, subject: &Subject, moment: &Moment, default_policy: bool, drawn: Drawn) -> Ranking {
         let Drawn { policy, seed, pool, candidates, shown: items } = drawn;
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
         let shown = items
@@ -148,7 +148,7 @@ impl Predictor {
             model: subject.model.name.clone(),
             version: subject.version.id,
             user: subject.key.user.clone(),
-            user_epoch: snapshot.epoch,
+            user_epoch: moment.epoch,
             timestamp: SystemTime::now().into(),
             seed,
             policy: serde_json::to_string(&policy).expect("a policy has finite parameters"),
@@ -162,8 +162,8 @@ impl Predictor {
             logged,
             version: subject.version.id,
             loss: subject.version.learning.loss(),
-            user_epoch: snapshot.epoch,
-            cold: snapshot.model.observations() == 0,
+            user_epoch: moment.epoch,
+            cold: moment.model.observations() == 0,
             policy,
             seed,
             pool,
@@ -185,7 +185,7 @@ struct Drawn {
 fn shown(subject: &Subject, scene: &Scene<'_>, picked: &Picked<'_>, drawn: &celeris_bandits::Ranking) -> Vec<Ranked> {
     let resolved = drawn.slots.iter().map(|slot| &scene.resolved[slot.candidate]);
     let estimates: Vec<Estimate> = if scene.estimates.is_empty() {
-        scoring::estimates(&scene.snapshot.model, &subject.version, resolved.clone())
+        scoring::estimates(&scene.moment.model, &subject.version, resolved.clone())
     } else {
         drawn.slots.iter().map(|slot| scene.estimates[slot.candidate]).collect()
     };
@@ -208,7 +208,7 @@ fn draw(
         std_errors: &scene.std_errors,
         offsets: &scene.offsets,
         features: &scene.features,
-        posterior: &scene.snapshot.model,
+        posterior: &scene.moment.model,
         learning: &subject.version.learning,
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -29,19 +29,19 @@ impl Predictor {
     /// `UnknownModel` or `Storage`.
     pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
         let subject = self.subject(model, user)?;
-        let snapshot = compute(false, || self.snapshot(&subject))?;
-        self.settle(&subject, &snapshot).await?;
+        let moment = compute(false, || self.moment(&subject))?;
+        self.settle(&subject, &moment).await?;
         let mut history = compute(false, || self.storage.history(&subject.model.stream, user))?;
-        // Events that arrived since the snapshot are not part of this view.
-        history.retain(|(_, record)| record.user_epoch <= snapshot.epoch);
+        // Events that arrived since then are not part of this view.
+        history.retain(|(_, record)| record.user_epoch <= moment.epoch);
         history.reverse();
         history.truncate(history_max);
         Ok(UserView {
             version: subject.version.id,
-            user_epoch: snapshot.epoch,
-            observations: snapshot.model.observations(),
-            weights: snapshot.model.weights(),
-            state_hash: snapshot.model.hash(),
+            user_epoch: moment.epoch,
+            observations: moment.model.observations(),
+            weights: moment.model.weights(),
+            state_hash: moment.model.hash(),
             history,
         })
     }

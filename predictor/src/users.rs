@@ -8,7 +8,7 @@ use celeris_model::{
     Example, GramSums, History, ItemId, ModelName, Record, RecordKind, StreamName, Timestamp, UserEpoch, UserId,
     UserModel, VersionId,
 };
-use celeris_storage::{Storage, Ticket};
+use celeris_storage::{Snapshot, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -96,7 +96,7 @@ pub(crate) struct UserEntry {
 }
 
 /// A user's state at one moment, to compute with outside the lock.
-pub(crate) struct Snapshot {
+pub(crate) struct Moment {
     pub(crate) epoch: UserEpoch,
     pub(crate) model: Arc<UserModel>,
     /// What a reply built on this must wait for.
@@ -112,14 +112,14 @@ pub(crate) struct Sources<'a> {
 
 impl Sources<'_> {
     /// The user's snapshot under this version.
-    fn snapshot(&self, version: &ServingVersion) -> Result<Option<celeris_storage::Snapshot>, PredictorError> {
+    fn snapshot(&self, version: &ServingVersion) -> Result<Option<Snapshot>, PredictorError> {
         let found = self.storage.snapshot(&self.key.stream, &version.model, &self.key.user)?;
         Ok(found.filter(|snapshot| snapshot.version == version.id && snapshot.rule == version.rule))
     }
 
     /// Leaves the sums of a state, which end with the observation of this epoch, for whoever builds it next.
     fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch) {
-        let snapshot = celeris_storage::Snapshot { version: version.id, rule: version.rule, epoch, sums };
+        let snapshot = Snapshot { version: version.id, rule: version.rule, epoch, sums };
         let kept = self.storage.keep_snapshot(&self.key.stream, &version.model, &self.key.user, &snapshot);
         // Without it the state is built from further back, no more.
         let outcome = if kept.is_ok() { "kept" } else { "skipped" };
