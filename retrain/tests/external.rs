@@ -110,7 +110,7 @@ fn write_prior(path: &Path, precision: &[[f64; DIM]; DIM]) {
     write(path, columns);
 }
 
-fn write_success(raw: &Path, rows: &[(&str, usize)], more: Value) {
+fn write_success(raw: &Path, rows: &[(&str, usize)], more: &Value) {
     let files: serde_json::Map<String, Value> = rows
         .iter()
         .map(|(name, rows)| ((*name).to_owned(), json!({"rows": rows, "sha256": sha256_of(&raw.join(name)).unwrap()})))
@@ -156,7 +156,7 @@ fn bring_factors(folder: &Path, world: &World) {
     let rows: Vec<Vec<f32>> = world.factors.iter().map(|row| row.to_vec()).collect();
     write_features(&raw.join("item_features.parquet"), &rows);
     fs::write(raw.join("metrics.json"), r#"{"sweeps_of_theirs": 12}"#).unwrap();
-    write_success(&raw, &[("item_features.parquet", ITEMS)], json!({}));
+    write_success(&raw, &[("item_features.parquet", ITEMS)], &json!({}));
 }
 
 #[test]
@@ -214,10 +214,10 @@ fn a_prior_of_the_engines_own_is_taken_as_it_is() {
     write_features(&raw.join("item_features.parquet"), &rows);
     write_prior(&raw.join("prior.parquet"), &PRECISION);
     let files = [("item_features.parquet", ITEMS), ("prior.parquet", DIM)];
-    write_success(&raw, &files, json!({}));
+    write_success(&raw, &files, &json!({}));
     let refused = finish(folder.path(), &job).unwrap_err();
     assert!(refused.contains("noise_variance"), "{refused}");
-    write_success(&raw, &files, json!({"noise_variance": 0.3, "cold_item_offset": 2.5}));
+    write_success(&raw, &files, &json!({"noise_variance": 0.3, "cold_item_offset": 2.5}));
     let LoadedVersion { theta, prior, .. } = finish(folder.path(), &job).unwrap();
     assert_eq!(prior.precision(), PRECISION.concat());
     assert!((prior.noise_variance() - 0.3).abs() < 1e-12 && (theta.cold_item().offset - 2.5).abs() < 1e-6);
@@ -228,13 +228,13 @@ fn a_prior_of_the_engines_own_is_taken_as_it_is() {
     let mut stretched = PRECISION;
     stretched[2][2] = 1e6;
     write_prior(&raw.join("prior.parquet"), &stretched);
-    write_success(&raw, &files, json!({"noise_variance": 0.3}));
+    write_success(&raw, &files, &json!({"noise_variance": 0.3}));
     let refused = finish(folder.path(), &job).unwrap_err();
     assert!(refused.contains("prior.parquet") && refused.contains("condition"), "{refused}");
     write_prior(&raw.join("prior.parquet"), &PRECISION);
     let unscaled: Vec<Vec<f32>> = rows.iter().map(|row| vec![row[0], row[1] * 1e4, row[2], 1.0]).collect();
     write_features(&raw.join("item_features.parquet"), &unscaled);
-    write_success(&raw, &files, json!({"noise_variance": 0.3}));
+    write_success(&raw, &files, &json!({"noise_variance": 0.3}));
     let refused = finish(folder.path(), &job).unwrap_err();
     assert!(refused.contains("column 1") && refused.contains("scale"), "{refused}");
 }
