@@ -1,12 +1,15 @@
 //! Versions that an external batch job has trained: copied into the store and named in the catalog, not activated.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::{LoadedVersion, read_manifest, read_version};
+use celeris_features::{LoadedVersion, read_version};
 use celeris_model::{ModelName, VersionId};
 use celeris_storage::CatalogBatch;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
@@ -15,6 +18,16 @@ use crate::records::{VersionRecord, model_key, version_key};
 
 /// Free bytes that a copy leaves to the log.
 const DISK_RESERVE: u64 = 1 << 30;
+
+/// The longest manifest, and the most files that one may list: a version has a handful.
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+const FILES_MAX: usize = 32;
+
+/// Of a manifest, what says which files to copy. The rest is checked of the copy.
+#[derive(Deserialize)]
+struct Listed {
+    files: BTreeMap<String, IgnoredAny>,
+}
 
 impl Manager {
     /// Takes a copy of a version directory (`docs/rfcs/001-version-directory.md`) as the model's newest version, once it
@@ -107,24 +120,33 @@ impl Manager {
     }
 }
 
-/// The manifest of a version directory and the files that it lists, with their sizes. None may be a link, which could lead
-/// anywhere, or lie anywhere else.
+/// The files of a version directory with their sizes: the manifest and what it lists. None may be a link, which could
+/// lead anywhere.
 fn version_files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
-    let plain = |name: &str| {
-        let file = dir.join(name);
-        let data = fs::symlink_metadata(&file)
-            .map_err(|error| format!("{name}: {error}; the directory is not a finished version"))?;
-        if data.is_file() { Ok((file, data.len())) } else { Err(format!("{name} is not a plain file")) }
-    };
-    let mut files = vec![plain(MANIFEST_FILE)?];
-    let manifest = read_manifest(dir).map_err(|error| error.to_string())?;
-    for name in manifest.files.keys() {
-        if Path::new(name).file_name() != Some(name.as_ref()) {
-            return Err(format!("{MANIFEST_FILE}: the file {name:?} is not named in the directory itself"));
+    let manifest = plain_file(dir, MANIFEST_FILE)
+        .map_err(|problem| format!("{problem}; without {MANIFEST_FILE} the directory is not a finished version"))?;
+    if manifest.1 > MANIFEST_BYTES_MAX {
+        return Err(format!("{MANIFEST_FILE} is longer than {MANIFEST_BYTES_MAX} bytes"));
+    }
+    let text = fs::read(&manifest.0).map_err(|error| format!("{MANIFEST_FILE}: {error}"))?;
+    let listed: Listed = serde_json::from_slice(&text).map_err(|error| format!("{MANIFEST_FILE}: {error}"))?;
+    if listed.files.len() > FILES_MAX {
+        return Err(format!("{MANIFEST_FILE} lists more than {FILES_MAX} files"));
+    }
+    let mut files = vec![manifest];
+    for name in listed.files.keys() {
+        if name.contains(['/', '\\', '\0']) || name.starts_with('.') || name == MANIFEST_FILE {
+            return Err(format!("{MANIFEST_FILE} lists {name:?}, which is not a file of the directory"));
         }
-        files.push(plain(name)?);
+        files.push(plain_file(dir, name)?);
     }
     Ok(files)
+}
+
+fn plain_file(dir: &Path, name: &str) -> Result<(PathBuf, u64), String> {
+    let file = dir.join(name);
+    let data = fs::symlink_metadata(&file).map_err(|error| format!("{name}: {error}"))?;
+    if data.is_file() { Ok((file, data.len())) } else { Err(format!("{name} is not a plain file")) }
 }
 
 fn copy_files(files: &[(PathBuf, u64)], to: &Path) -> Result<(), ManagerError> {

@@ -71,13 +71,14 @@ impl Run {
             tokio::spawn(hear(stderr, pulse.clone(), said.clone(), |_| {})),
         ];
         let overrun = self.watch(&mut child, leash, &pulse).await?;
-        if let Some(group) = group {
-            // Only the supervisor's own end can have left anything here: it kills all else before it goes.
+        let ending = read_ending(&report);
+        if let (None, Some(group)) = (&ending, group) {
+            // A supervisor that wrote nothing down was killed itself, and has left its group to be ended from here.
             let _ = kill_process_group(group, Signal::KILL);
         }
         drain(listeners).await;
         let words = [said.lock().text(), noted.lock().text()].into_iter().find(|text| !text.is_empty());
-        self.judge(overrun, read_ending(&report), words.as_deref())
+        self.judge(overrun, ending, words.as_deref())
     }
 
     fn spawn(&self, report: &Path) -> Result<Child, ManagerError> {
