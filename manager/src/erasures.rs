@@ -109,7 +109,7 @@ mod tests {
         let cases = [(15, 16, 1), (15, 50, 1), (5, 15, 1), (5, 9, 0), (5, 50, 0), (20, 50, 0)];
         for (cold, read, knows) in cases {
             let warm = WarmRecord { from: VersionId(1), cold_watermark: Some(watermark(cold)) };
-            let mut version = version(watermark(read));
+            let mut version = version(&watermark(read));
             version.warm = Some(warm);
             assert_eq!(erased_users(&version, &[erased]), knows, "from nothing up to {cold}, then on up to {read}");
             version.warm = Some(WarmRecord { from: VersionId(1), cold_watermark: None });
@@ -117,13 +117,11 @@ mod tests {
         }
     }
 
-    fn version(watermark: Watermark) -> VersionRecord {
-        let of = |watermark: &Watermark| {
-            serde_json::json!({
-                "version": 2, "parent": 1, "algorithm": "als", "created": 0, "dim": 2, "items": 0, "label_range": null,
-                "metrics": {}, "watermark": watermark,
-            })
-        };
-        serde_json::from_value(of(&watermark)).unwrap()
+    fn version(watermark: &Watermark) -> VersionRecord {
+        let record = serde_json::json!({
+            "version": 2, "parent": 1, "algorithm": "als", "created": 0, "dim": 2, "items": 0, "label_range": null,
+            "metrics": {}, "watermark": watermark,
+        });
+        serde_json::from_value(record).unwrap()
     }
 }
