@@ -50,7 +50,9 @@ impl Manager {
         if registered.is_err() {
             remove_dir(&copy)?;
         }
-        registered
+        let registered = registered?;
+        self.prune(model)?;
+        Ok(registered)
     }
 
     /// The real place of `path`, which must be inside the import folder.
