@@ -43,8 +43,7 @@ pub fn last_checkpoint(observations: u64) -> u64 {
 const NOT_DEFINITE: ModelError = ModelError::NotPositiveDefinite { what: "the user's Gram matrix" };
 
 /// A history in `f64`, in sequence order: the Gaussian that its likelihood is, or is approximated by. Under squared and
-/// implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, see
-/// [`GramSums::extend`].
+/// implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, block by block.
 ///
 /// With `delta = w - w0`, the log-likelihood is `moment·delta - delta^T gram delta / 2`.
 ///

@@ -11,7 +11,7 @@
 //! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
 //! user is, [`trainer`] for the whole,
 //! `engine_output` and `finish` for what other engines bring, `logistic` for clicks, `implicit`, `conjugate`,
-//! `implicit_train` and `ranking` for implicit feedback, [`refresh`] for training that goes on from an earlier one and
+//! `implicit_train` and `ranking` for implicit feedback, [`mod@refresh`] for training that goes on from an earlier one and
 //! `state` for what that needs, [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;

@@ -161,7 +161,7 @@ pub struct Trained {
     pub label_range: (f32, f32),
     /// What the run measured.
     pub metrics: Metrics,
-    /// What a later training can go on from, see [`crate::refresh`]; `None` of what another engine has trained.
+    /// What a later training can go on from, see [`mod@crate::refresh`]; `None` of what another engine has trained.
     pub state: Option<TrainerState>,
 }
 
