@@ -450,10 +450,13 @@ impl Monitors {
     /// log's end, and corrections and losses that were dropped are counted in.
     pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp, behind: Behind) {
         let mut monitors = self.by_model.lock();
+        // An event comes after its record, so the log is never behind, and often ahead.
+        let mut ends: HashMap<&ModelName, u64> = HashMap::new();
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
-            monitor.position += 1;
-            let position = monitor.position;
+            let end = ends.entry(&event.model).or_insert_with(|| self.storage.watermark(&monitor.stream).records());
+            let position = (monitor.position + 1).min(*end).max(monitor.position);
+            monitor.position = position;
             let scored = Scored {
                 version: event.version,
                 user: &event.user,
@@ -471,7 +474,7 @@ impl Monitors {
         if behind == Behind::Nothing
             && let Some(monitor) = events.last().and_then(|event| monitors.get_mut(&event.model))
         {
-            monitor.position = self.storage.watermark(&monitor.stream).records();
+            monitor.position = monitor.position.max(self.storage.watermark(&monitor.stream).records());
         }
     }
 
