@@ -5,16 +5,15 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::{LoadedVersion, read_version};
-use celeris_model::{ModelName, VersionId};
-use celeris_storage::CatalogBatch;
+use celeris_features::read_version;
+use celeris_model::ModelName;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::manager::{Manager, check_fits, remove_dir, sync_dir};
-use crate::records::{VersionRecord, model_key, version_key};
+use crate::records::VersionRecord;
 
 /// Free bytes that a copy leaves to the log.
 const DISK_RESERVE: u64 = 1 << 30;
@@ -99,26 +98,16 @@ impl Manager {
             let problem = problem.replace(&copy.display().to_string(), &path.display().to_string());
             ManagerError::Import { path: path.to_owned(), problem }
         };
-        let loaded: LoadedVersion = read_version(copy).map_err(|error| refused(error.to_string()))?;
-        let _changing = self.changing.lock();
-        let mut record = self.model(model)?;
-        check_fits(&record.config, &loaded).map_err(|error| refused(error.to_string()))?;
-        let version: VersionId = record.newest.next();
-        let dir = self.version_dir(model, version);
-        remove_dir(&dir)?;
-        fs::rename(copy, &dir).map_err(ManagerError::io(&dir))?;
-        sync_dir(&self.versions_dir(model))?;
-        let description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
-        let event = Event::now(model, EventKind::Registered, Actor::Operator, "on request")
-            .between(Some(record.active), Some(version))
-            .with("path", path.display().to_string())
-            .with("algorithm", description.algorithm.as_str());
-        record.newest = version;
-        let mut batch = CatalogBatch::new();
-        batch.put(version_key(model, version)?, &description)?;
-        batch.put(model_key(model)?, &record)?;
-        self.commit_noting(batch, &[event])?;
-        Ok(description)
+        let loaded = read_version(copy).map_err(|error| refused(error.to_string()))?;
+        check_fits(&self.model(model)?.config, &loaded).map_err(|error| refused(error.to_string()))?;
+        let (registered, _) = self.admit(model, copy, loaded, |active, registered| {
+            let event = Event::now(model, EventKind::Registered, Actor::Operator, "on request")
+                .between(Some(active), Some(registered.version))
+                .with("path", path.display().to_string())
+                .with("algorithm", registered.algorithm.as_str());
+            Some(event)
+        })?;
+        Ok(registered)
     }
 }
 

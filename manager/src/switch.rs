@@ -109,7 +109,7 @@ impl Manager {
     /// `Storage`.
     pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
         let loaded = read_version(finished)?;
-        let (description, serving) = self.admit(model, finished, loaded, None)?;
+        let (description, serving) = self.admit(model, finished, loaded, |_, _| None)?;
         let version = description.version;
         let _switching = self.switching.lock();
         let prepared = self.prepare(model, || Ok(serving))?;
@@ -121,7 +121,8 @@ impl Manager {
     }
 
     /// Takes over a finished version directory as the model's newest version, which does not serve yet. Both are one
-    /// step: a directory that the catalog does not name is removed by the next start.
+    /// step: a directory that the catalog does not name is removed by the next start. `note` is given the version that
+    /// serves and the new one's record to complete; the audit is told what it answers, in the same write.
     ///
     /// # Errors
     /// As [`Manager::adopt`].
@@ -130,7 +131,7 @@ impl Manager {
         model: &ModelName,
         finished: &Path,
         loaded: LoadedVersion,
-        gate: Option<GateReport>,
+        note: impl FnOnce(VersionId, &mut VersionRecord) -> Option<Event>,
     ) -> Result<(VersionRecord, ServingVersion), ManagerError> {
         let _changing = self.changing.lock();
         let mut record = self.model(model)?;
@@ -142,14 +143,13 @@ impl Manager {
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
         sync_dir(&self.versions_dir(model))?;
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
-        description.gate = gate;
+        let event = note(record.active, &mut description);
         let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
         let serving = serving.finished(loaded.manifest.created);
         record.newest = version;
         let mut batch = CatalogBatch::new();
         batch.put(version_key(model, version)?, &description)?;
         batch.put(model_key(model)?, &record)?;
-        let event = description.gate.as_ref().map(|report| gate_event(model, record.active, version, report));
         self.commit_noting(batch, event.as_slice())?;
         Ok((description, serving))
     }
@@ -176,7 +176,11 @@ impl Manager {
         drop(candidate);
         let passed = report.lets_pass();
         self.jobs.judged(job, &report);
-        let (mut version, serving) = self.admit(model, finished, loaded, Some(report))?;
+        let (mut version, serving) = self.admit(model, finished, loaded, |active, judged| {
+            let event = gate_event(model, active, judged.version, &report);
+            judged.gate = Some(report);
+            Some(event)
+        })?;
         if !passed {
             self.prune(model)?;
             return Ok(Concluded { version, serves: false });

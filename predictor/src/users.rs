@@ -134,6 +134,20 @@ struct ResolvedEvents<'a> {
     resolved: Vec<Resolved<'a>>,
 }
 
+impl<'a> ResolvedEvents<'a> {
+    fn of(
+        first: u64,
+        events: &'a [Event],
+        version: &'a ServingVersion,
+        sources: &Sources<'_>,
+    ) -> Result<Self, PredictorError> {
+        let stream = &sources.key.stream;
+        let resolved: Result<_, _> =
+            events.iter().map(|event| sources.features.resolve(version, stream, &event.item)).collect();
+        Ok(Self { first, events, resolved: resolved? })
+    }
+}
+
 impl History for ResolvedEvents<'_> {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index - self.first).expect("an index into memory");
@@ -452,11 +466,7 @@ impl UserState {
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
-        let events = &self.events[self.place(first)..self.place(end)];
-        let stream = &sources.key.stream;
-        let resolved: Result<_, _> =
-            events.iter().map(|event| sources.features.resolve(version, stream, &event.item)).collect();
-        Ok(ResolvedEvents { first, events, resolved: resolved? })
+        ResolvedEvents::of(first, &self.events[self.place(first)..self.place(end)], version, sources)
     }
 
     /// Takes in an event that has been appended, and advances the states of `versions` by it.

@@ -230,6 +230,17 @@ impl<'a> Factors<'a> {
     }
 
     fn solve_users(&mut self, precision: &DMatrix<f64>, steps: usize) {
+        self.each_user(precision, |_, solver, pairs, weights| {
+            if pairs.is_empty() {
+                weights.fill(0.0);
+            } else {
+                solver.improve(pairs, weights, steps);
+            }
+        });
+    }
+
+    /// Has `solve` write every user's row, given what the user has taken.
+    fn each_user(&mut self, precision: &DMatrix<f64>, solve: impl Fn(&Self, &mut Solver, &[Pair], &mut [f32]) + Sync) {
         let dim = self.dim;
         let shared = Shared::new(precision, &DVector::zeros(dim));
         let mut users = std::mem::take(&mut self.users);
@@ -238,11 +249,7 @@ impl<'a> Factors<'a> {
             let (mut solver, mut pairs) = (Solver::new(&shared, &this.items), Vec::new());
             for (row, weights) in rows.chunks_exact_mut(dim).enumerate() {
                 this.pairs_of_user(chunk * CHUNK_ROWS + row, &mut pairs);
-                if pairs.is_empty() {
-                    weights.fill(0.0);
-                } else {
-                    solver.improve(&pairs, weights, steps);
-                }
+                solve(this, &mut solver, &pairs, weights);
             }
         });
         self.users = users;
@@ -260,26 +267,17 @@ impl<'a> Factors<'a> {
     /// The users' rows to the last bit that they are stored with: conjugate gradients in `f32`, refined by residuals in
     /// `f64` (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 12).
     fn solve_users_exactly(&mut self, precision: &DMatrix<f64>) {
-        let dim = self.dim;
-        let shared = Shared::new(precision, &DVector::zeros(dim));
-        let mut users = std::mem::take(&mut self.users);
-        let this = &*self;
-        users.par_chunks_mut(CHUNK_ROWS * dim).enumerate().for_each(|(chunk, rows)| {
-            let (mut solver, mut pairs) = (Solver::new(&shared, &this.items), Vec::new());
-            for (row, weights) in rows.chunks_exact_mut(dim).enumerate() {
-                this.pairs_of_user(chunk * CHUNK_ROWS + row, &mut pairs);
-                let mut exact = DVector::zeros(dim);
-                if !pairs.is_empty() {
-                    for _ in 0..REFINEMENTS {
-                        let residual = this.residual(&pairs, precision, &exact);
-                        let correction = solver.correction(&pairs, &residual, STEPS_EXACT);
-                        exact.iter_mut().zip(correction).for_each(|(sum, part)| *sum += f64::from(*part));
-                    }
+        self.each_user(precision, |this, solver, pairs, weights| {
+            let mut exact = DVector::zeros(this.dim);
+            if !pairs.is_empty() {
+                for _ in 0..REFINEMENTS {
+                    let residual = this.residual(pairs, precision, &exact);
+                    let correction = solver.correction(pairs, &residual, STEPS_EXACT);
+                    exact.iter_mut().zip(correction).for_each(|(sum, part)| *sum += f64::from(*part));
                 }
-                write_row(weights, exact.iter().copied());
             }
+            write_row(weights, exact.iter().copied());
         });
-        self.users = users;
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a residual is solved for in f32")]

@@ -62,6 +62,15 @@ fn compare_with_built_in(client: &Client, engine: &str) {
     assert!(rmse(&theirs) < 1.15 * rmse(&ours), "{theirs} {ours}");
 }
 
+/// Has the engine train on the same stream as implicit feedback.
+fn train_on_plays(client: &Client, trainer: &Value) {
+    let implicit = json!({"name": "plays", "stream": "films", "dim": 8, "loss": "implicit", "trainer": trainer});
+    let _created = client.post("/v1/models", &implicit).expect(201);
+    let done = retrain(client, "plays", &json!({}));
+    assert_eq!(done["state"], "succeeded", "{done}");
+    assert!(done["metrics"]["validation_percentile_rank"].as_f64().unwrap() < 0.5, "better than chance: {done}");
+}
+
 #[test]
 fn a_trainer_of_ones_own_makes_versions_that_serve() {
     let Some(python) = python(&["numpy", "pyarrow"]) else {
@@ -80,11 +89,7 @@ fn a_trainer_of_ones_own_makes_versions_that_serve() {
     compare_with_built_in(&client, "command");
     let versions = client.model("films").get("versions").expect(200);
     assert!(versions["versions"][1]["metrics"]["largest_singular_value"].is_f64(), "{versions}");
-    let implicit = json!({"name": "plays", "stream": "films", "dim": 8, "loss": "implicit", "trainer": trainer});
-    let _created = client.post("/v1/models", &implicit).expect(201);
-    let done = retrain(&client, "plays", &json!({}));
-    assert_eq!(done["state"], "succeeded", "{done}");
-    assert!(done["metrics"]["validation_percentile_rank"].as_f64().unwrap() < 0.5, "better than chance: {done}");
+    train_on_plays(&client, &trainer);
     assert_eq!(node.terminate().code, Some(0));
 }
 
@@ -111,10 +116,6 @@ fn spark_makes_versions_that_serve() {
     let _created = client.post("/v1/models", &json!({"name": "films", "dim": 8, "trainer": trainer})).expect(201);
     import(&client, dataset.path());
     compare_with_built_in(&client, "spark");
-    let implicit = json!({"name": "plays", "stream": "films", "dim": 8, "loss": "implicit", "trainer": trainer});
-    let _created = client.post("/v1/models", &implicit).expect(201);
-    let done = retrain(&client, "plays", &json!({}));
-    assert_eq!(done["state"], "succeeded", "{done}");
-    assert!(done["metrics"]["validation_percentile_rank"].as_f64().unwrap() < 0.5, "better than chance: {done}");
+    train_on_plays(&client, &trainer);
     assert_eq!(node.terminate().code, Some(0));
 }

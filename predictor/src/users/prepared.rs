@@ -25,10 +25,7 @@ impl Excerpt {
         version: &ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Arc<UserModel>, PredictorError> {
-        let stream = &sources.key.stream;
-        let resolved: Result<_, _> =
-            self.events.iter().map(|event| sources.features.resolve(version, stream, &event.item)).collect();
-        let history = ResolvedEvents { first: 0, events: &self.events, resolved: resolved? };
+        let history = ResolvedEvents::of(0, &self.events, version, sources)?;
         Ok(Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?))
     }
 }
