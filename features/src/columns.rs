@@ -22,6 +22,7 @@ const BATCH_ROWS: usize = 16_384;
 pub struct ParquetFile {
     path: PathBuf,
     reader: parquet::arrow::arrow_reader::ParquetRecordBatchReader,
+    rows: usize,
     rows_read: usize,
 }
 
@@ -48,13 +49,20 @@ impl ParquetFile {
 
     fn open_with(path: &Path, mask: impl Fn(&SchemaDescriptor) -> ProjectionMask) -> Result<Self, FeaturesError> {
         let file = File::open(path).map_err(|source| FeaturesError::Io { path: path.to_owned(), source })?;
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+        let (reader, rows) = ParquetRecordBatchReaderBuilder::try_new(file)
             .and_then(|builder| {
                 let mask = mask(builder.parquet_schema());
-                builder.with_projection(mask).with_batch_size(BATCH_ROWS).build()
+                let rows = builder.metadata().file_metadata().num_rows();
+                Ok((builder.with_projection(mask).with_batch_size(BATCH_ROWS).build()?, rows))
             })
             .map_err(|source| FeaturesError::Parquet { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), reader, rows_read: 0 })
+        Ok(Self { path: path.to_owned(), reader, rows: usize::try_from(rows).unwrap_or_default(), rows_read: 0 })
+    }
+
+    /// How many rows the file says it has.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     /// The next rows, or `None` at the end.

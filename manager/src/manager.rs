@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
 use celeris_model::{ModelName, Prior, StreamName, Timestamp, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
-use celeris_storage::{CatalogBatch, Storage};
+use celeris_storage::{CatalogBatch, Storage, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -123,8 +123,12 @@ impl Manager {
                     events.clear();
                 }
                 _ = looks.tick() => tokio::task::block_in_place(|| {
-                    if let Err(error) = self.monitors.keep() {
-                        tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
+                    match self.monitors.keep() {
+                        // The node is stopping. Whoever opens the store next reads the losses from the log.
+                        Ok(()) | Err(StorageError::Closed) => {}
+                        Err(error) => {
+                            tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
+                        }
                     }
                     self.pull_triggers();
                 }),

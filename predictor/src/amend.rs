@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use celeris_model::observation::check_label;
 use celeris_model::{ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
-use celeris_storage::{Append, Appended, Erasure, Lookup, StorageError, Ticket};
+use celeris_storage::{Append, Appended, Erasure, Lookup, StorageError, Then, Ticket};
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
@@ -149,7 +149,12 @@ impl Predictor {
             state.read_back(&sources, &subject.version)?;
         }
         let user_epoch = state.epoch.next();
-        let append = Append { stream: subject.model.stream.clone(), record: record(user_epoch), frozen: Vec::new() };
+        let append = Append {
+            stream: subject.model.stream.clone(),
+            record: record(user_epoch),
+            frozen: Vec::new(),
+            then: Then::Waits,
+        };
         let ticket = match self.storage.append(append)? {
             Appended::New(ticket) => ticket,
             Appended::Existing(_) => unreachable!("only an observation brings an id that may exist"),

@@ -7,7 +7,7 @@ use celeris_model::{
     DecisionFacts, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence, Timestamp,
     UserEpoch, UserId,
 };
-use celeris_storage::{Append, Appended, Existing, Ticket};
+use celeris_storage::{Append, Appended, Existing, Then, Ticket};
 
 use crate::beside::Witnessed;
 use crate::error::PredictorError;
@@ -46,11 +46,13 @@ pub struct PendingObservation {
     duplicate: bool,
 }
 
-/// The versions that learn from an observation, and which row of each one's table its item has.
+/// An observation, the versions that learn from it, and which row of each one's table its item has.
 #[derive(Clone, Copy)]
-struct Taught<'a> {
+struct Lesson<'a> {
+    observation: &'a Observation,
     versions: &'a [Arc<ServingVersion>],
     slots: &'a [Option<u32>],
+    then: Then,
 }
 
 impl Predictor {
@@ -59,7 +61,7 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
-        let pending = self.begin_observe(model, &observation)?;
+        let pending = self.begin_observe(model, &observation, Then::Waits)?;
         self.finish_observe(pending).await
     }
 
@@ -72,6 +74,7 @@ impl Predictor {
         &self,
         model: &ModelName,
         observation: &Observation,
+        then: Then,
     ) -> Result<PendingObservation, PredictorError> {
         observation.validate()?;
         let subject = self.subject(model, &observation.user)?;
@@ -82,10 +85,10 @@ impl Predictor {
         let warm = versions.iter().all(|version| subject.entry.is_warm(version));
         let quick = warm && slots.iter().all(Option::is_some);
         let rebuilding = (!warm).then(Instant::now);
-        let taught = Taught { versions: &versions, slots: &slots };
+        let lesson = Lesson { observation, versions: &versions, slots: &slots, then };
         let pending = compute(quick, || {
             let mut user = subject.entry.lock(&self.sources(&subject.key), &subject.version)?;
-            self.learn(&subject, taught, &mut user, observation, facts)
+            self.learn(&subject, lesson, &mut user, facts)
         })?;
         if let Some(started) = rebuilding {
             self.user_made_in(started.elapsed());
@@ -100,9 +103,8 @@ impl Predictor {
     fn learn(
         &self,
         subject: &Subject,
-        Taught { versions, slots }: Taught<'_>,
+        Lesson { observation, versions, slots, then }: Lesson<'_>,
         user: &mut LockedUser<'_>,
-        observation: &Observation,
         facts: Option<DecisionFacts>,
     ) -> Result<PendingObservation, PredictorError> {
         let stream = &subject.model.stream;
@@ -128,7 +130,7 @@ impl Predictor {
         let record = record(observation, user_epoch, facts, predictions.clone());
         let Record { label, weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
-        let append = Append { stream: stream.clone(), record, frozen };
+        let append = Append { stream: stream.clone(), record, frozen, then };
         let ticket = match self.storage.append(append)? {
             Appended::New(ticket) => ticket,
             Appended::Existing(existing) => return repeated(subject, observation, existing),

@@ -10,7 +10,7 @@ use celeris_model::{
     UserEpoch, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion};
-use celeris_storage::{Snapshot, Storage, StorageOptions};
+use celeris_storage::{Snapshot, Storage, StorageOptions, Then};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -123,7 +123,7 @@ impl Scene {
                 feedback: None,
                 decision: None,
             };
-            pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation).unwrap());
+            pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation, Then::AppendsMore).unwrap());
             self.count += 1;
             self.said.push(said);
         }

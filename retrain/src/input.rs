@@ -189,6 +189,9 @@ impl TrainingInput {
     }
 }
 
+/// Ratings that memory is asked for at once, whatever a file says of itself.
+const ROWS_EXPECTED_MAX: usize = 1 << 24;
+
 /// Reads an observations file and, where there is one, a pinned items file of `dim` features each. `seen` is a watermark:
 /// the last sequence of every partition that an earlier training has read.
 ///
@@ -200,11 +203,17 @@ pub(crate) fn read_input(
     dim: usize,
     seen: Option<&[u64]>,
 ) -> Result<TrainingInput, RetrainError> {
-    let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
+    let (mut users, mut items) = (Numbering::new(), Numbering::new());
     let mut fresh = seen.map(|_| Vec::new());
     let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
-    while let Some(batch) = file.next_batch()? {
-        read_observations(&batch, &mut users, &mut items, &mut list)?;
+    let mut list = Vec::with_capacity(file.rows().min(ROWS_EXPECTED_MAX));
+    let mut next = file.next_batch()?;
+    while let Some(batch) = next {
+        // The next rows are unpacked meanwhile.
+        let (read, following) =
+            rayon::join(|| read_observations(&batch, &mut users, &mut items, &mut list), || file.next_batch());
+        read?;
+        next = following?;
         if let (Some(rows), Some(seen)) = (&mut fresh, seen) {
             match read_fresh(&batch, seen) {
                 Some(more) => rows.extend(more),

@@ -15,8 +15,11 @@ use crate::ratings::Ratings;
 /// Popularity and expected label.
 pub(crate) const TRAITS: usize = 2;
 
-/// Sweeps of the model without factors that says how well an item was rated; it settles in a handful.
+/// Sweeps at most of the model without factors that says how well an item was rated.
 const BIAS_SWEEPS: usize = 10;
+
+/// The model has settled once a sweep moves its biases by less than this share of their size.
+const BIAS_MOVES_MIN: f64 = 1e-4;
 
 /// Traits are cut at so many standard deviations, so that an item which nobody has rated yet is not judged by how far a
 /// straight line reaches beyond the items that somebody has.
@@ -63,7 +66,13 @@ fn expected_labels(ratings: &Ratings, grouped: &Grouped, popularity: &[f32]) -> 
     let start = Start { shape, traits: popularity, regularization: 1.0, seed: 0 };
     let mut als = Als::start(ratings, grouped, start);
     for _ in 0..BIAS_SWEEPS {
+        let before = als.biases.clone();
         als.sweep();
+        let moved = before.iter().zip(&als.biases).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+        let size = als.biases.iter().map(|bias| f64::from(*bias).powi(2)).sum::<f64>();
+        if moved <= BIAS_MOVES_MIN.powi(2) * size {
+            break;
+        }
     }
     let biases = als.biases.iter().chain([&0.0]);
     popularity.iter().zip(biases).map(|(p, bias)| als.weight_mean[0] * f64::from(*p) + f64::from(*bias)).collect()

@@ -18,7 +18,7 @@ use crate::served::{Errors, HeldOut};
 use crate::trainer::TrainSettings;
 
 /// One rating in so many is held out.
-const FOLDS: usize = 10;
+const FOLDS: u8 = 10;
 
 /// Folds are tried until so many ratings have been held out in turn, or [`FOLDS_TRIED_MAX`] folds.
 const HELD_OUT_ENOUGH: usize = 2000;
@@ -154,11 +154,11 @@ pub(crate) fn tune(
 /// Pairs of what is known and what is held out.
 pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
     let count = ratings.list().len();
-    let mut fold_of: Vec<usize> = (0..count).map(|row| row % FOLDS).collect();
+    let mut fold_of: Vec<u8> = (0_u8..FOLDS).cycle().take(count).collect();
     fold_of.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-    let tried = HELD_OUT_ENOUGH.div_ceil(count / FOLDS).min(FOLDS_TRIED_MAX);
+    let tried = HELD_OUT_ENOUGH.div_ceil(count / usize::from(FOLDS)).min(FOLDS_TRIED_MAX);
     let split = |fold| (ratings.filtered(|row| fold_of[row] != fold), ratings.filtered(|row| fold_of[row] == fold));
-    (0..tried).map(split).collect()
+    (0_u8..FOLDS).take(tried).map(split).collect()
 }
 
 /// Learns until a sweep, from [`SWEEPS_MIN`] on, no longer lowers the held-out error; returns the number of sweeps too.

@@ -78,7 +78,7 @@ pub use error::StorageError;
 pub use features::{FrozenFeatures, ItemFeatures};
 pub use history::{LogRange, Lookup, observation_id};
 pub use items::ItemRecord;
-pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Ticket};
+pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Then, Ticket};
 pub use options::StorageOptions;
 pub use snapshots::Snapshot;
 pub use store::Storage;

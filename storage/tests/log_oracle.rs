@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
-use celeris_storage::{Append, Appended, CommitPosition, Erasure, LogRange, Lookup, Storage, StorageError};
+use celeris_storage::{Append, Appended, CommitPosition, Erasure, LogRange, Lookup, Storage, StorageError, Then};
 use proptest::prelude::*;
 use scenario::{amendment, assert_consistent, id, log_of, observation, open, stream, user};
 
@@ -145,7 +145,8 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
         weight: if epoch.is_multiple_of(3) { 2.5 } else { 1.0 },
         ..observation(who, epoch)
     };
-    let append = Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new() };
+    let append =
+        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
     let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
     match (storage.append(append), known) {
         (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
@@ -183,7 +184,8 @@ async fn amend(
     let target = Sequence(pick.index(usize::try_from(log.sequence(partition).0).unwrap()) as u64 + 1);
     let epoch = log.epoch(who) + 1;
     let record = Record { label: epoch as f32, ..amendment(kind, who, epoch, Some(target)) };
-    let append = Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new() };
+    let append =
+        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
     let original = log.at(partition, target).map(|at| log.places[at].2.clone());
     match (storage.append(append), original) {
         (Ok(Appended::New(ticket)), Some(Some(original))) => {
@@ -219,7 +221,8 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
     let log = oracle.streams.entry(number).or_default();
     let epoch = log.epoch(who) + 1;
     let record = amendment(RecordKind::Erase, who, epoch, None);
-    let append = Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new() };
+    let append =
+        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
     let Appended::New(ticket) = storage.append(append).unwrap() else { panic!("an erasure has no id") };
     ticket.durable().await.unwrap();
     let observe = |(.., record): &&Place| {

@@ -4,7 +4,7 @@
 mod scenario;
 
 use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch};
-use celeris_storage::{Append, Appended, Lookup, Storage, StorageError};
+use celeris_storage::{Append, Appended, Lookup, Storage, StorageError, Then};
 use scenario::{
     amendment, append, assert_consistent, crash_image, existing, found, id, log_of, new, observation, open, stream,
     user,
@@ -27,7 +27,8 @@ async fn an_id_that_is_pending_or_committed_is_answered_with_the_first_record() 
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
     assert!(repeat.ticket.is_durable());
     // Ids are unique in a stream only.
-    let elsewhere = Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new() };
+    let elsewhere =
+        Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new(), then: Then::Waits };
     new(storage.append(elsewhere).unwrap()).durable().await.unwrap();
     drop(storage);
     let storage = open(dir.path());

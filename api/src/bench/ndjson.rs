@@ -96,9 +96,9 @@ impl Lines {
         let (mut answered, mut refused) = (0, None);
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(Failure::other)?.into_data() else { continue };
-            answered += data.iter().filter(|byte| **byte == b'\n').count();
+            answered += memchr::memchr_iter(b'\n', &data).count();
             // A refused line begins with its number; one that falls between two frames is missed, its fellows are not.
-            if refused.is_none() && data.windows(8).any(|window| window == b"{\"line\":") {
+            if refused.is_none() && memchr::memmem::find(&data, b"{\"line\":").is_some() {
                 refused = Some(String::from_utf8_lossy(&data[..data.len().min(400)]).into_owned());
             }
         }

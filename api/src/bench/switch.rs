@@ -77,7 +77,8 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     }
     let all: Vec<Sample> = seen.samples.concat();
     let steady = p99(within(&all, &seen.steady));
-    for (during, spans) in [("switch", &seen.switches), ("training", &seen.trainings)] {
+    // The seconds in which nothing happens tell how much of the others is the machine's own.
+    for (during, spans) in [("steady", &seen.steady), ("switch", &seen.switches), ("training", &seen.trainings)] {
         let mut seconds: Vec<f64> =
             spans.iter().flat_map(|span| seconds_of(*span, second)).map(|span| p99(within(&all, &[span]))).collect();
         seconds.sort_unstable_by(f64::total_cmp);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use celeris_model::{ItemId, ModelError, ModelName, Observation, ObservationId, StreamName, VersionId};
 use celeris_predictor::{LossEvent, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
-use celeris_storage::{Storage, StorageOptions};
+use celeris_storage::{Storage, StorageOptions, Then};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use rand::RngExt;
 use tokio::sync::mpsc;
@@ -106,7 +106,8 @@ impl Warm {
                     feedback: None,
                     decision: None,
                 };
-                last = Some(self.predictor.begin_observe(&self.model, &observation).map_err(Failure::other)?);
+                let begun = self.predictor.begin_observe(&self.model, &observation, Then::Waits);
+                last = Some(begun.map_err(Failure::other)?);
             }
             // A user's events are durable in order, so the last one speaks for all.
             if let Some(last) = last {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
 use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest};
 use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
+use celeris_storage::Then;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
@@ -137,7 +138,8 @@ async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Rep
         {
             node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
         }
-        in_flight.push_back(node.predictor.begin_observe(model, &observation).map_err(Failure::other)?);
+        in_flight
+            .push_back(node.predictor.begin_observe(model, &observation, Then::AppendsMore).map_err(Failure::other)?);
         if done % IN_FLIGHT == 0 {
             report.at("observing", done as f32 / dataset.ratings.len() as f32);
         }

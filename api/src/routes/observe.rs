@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use celeris_model::{DecisionId, ItemId, ModelName, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::{Observed, PendingObservation};
+use celeris_storage::Then;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -298,9 +299,12 @@ async fn begin_all(
 ) {
     while let Some(lines) = parsed.recv().await {
         let mut batch = Vec::with_capacity(lines.len());
-        for Line { line, outcome } in lines {
+        let mut lines = lines.into_iter();
+        while let Some(Line { line, outcome }) = lines.next() {
+            let goes_on = lines.len() > 0 || (!parsed.is_empty() && begun.capacity() > 1);
+            let then = if goes_on { Then::AppendsMore } else { Then::Waits };
             let outcome = match outcome {
-                Ok(observation) => begin(node, model, observation).await,
+                Ok(observation) => begin(node, model, observation, then).await,
                 Err(error) => Err(error),
             };
             batch.push(Line { line, outcome });
@@ -311,9 +315,14 @@ async fn begin_all(
     }
 }
 
-async fn begin(node: &Node, model: &ModelName, observation: Observation) -> Result<PendingObservation, ApiError> {
+async fn begin(
+    node: &Node,
+    model: &ModelName,
+    observation: Observation,
+    then: Then,
+) -> Result<PendingObservation, ApiError> {
     loop {
-        match node.predictor.begin_observe(model, &observation) {
+        match node.predictor.begin_observe(model, &observation, then) {
             Err(error) if error.is_overload() => tokio::time::sleep(OVERLOAD_PAUSE).await,
             begun => return Ok(begun?),
         }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_model::{DecisionFacts, DecisionId, Prediction, RecordKind, UserEpoch};
-use celeris_storage::{Append, StorageOptions};
+use celeris_storage::{Append, StorageOptions, Then};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
@@ -54,7 +54,8 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
             timestamp: record.timestamp,
             pool: record.decision.is_some(),
         };
-        let _ticket = storage.append(Append { stream: stream.clone(), record, frozen: Vec::new() }).unwrap();
+        let _ticket =
+            storage.append(Append { stream: stream.clone(), record, frozen: Vec::new(), then: Then::Waits }).unwrap();
         monitors.add(&[event], Timestamp(1_700_000_000_000), Behind::Events);
     }
     let begun = std::time::Instant::now();

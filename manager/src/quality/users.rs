@@ -1,12 +1,19 @@
-//! How well each user is predicted: running aggregates of the users heard of last (Velox §2.4).
+//! How well each user is predicted: running aggregates of a bounded set of users (Velox §2.4).
+//!
+//! Once it is full, one in so many observations of somebody who is not in it lets its user in (sample and hold; Estan and
+//! Varghese, "New directions in traffic measurement and accounting", SIGCOMM 2002), in place of whoever has been silent
+//! longest. So whoever speaks often is in it and stays long enough to be compared, however many others come by.
 
 use celeris_model::UserId;
 use hashlink::LinkedHashMap;
 
 use super::windows::{MeanLoss, Running};
 
-/// The most users of one model that are kept track of; beyond, whoever has been silent longest is forgotten.
+/// The most users of one model that are kept track of.
 pub const USERS_MAX: usize = 4096;
+
+/// Of so many observations of users who are not kept track of, one lets its user in where others have to go for it.
+const ADMITS_ONE_IN: u32 = 16;
 
 /// Users with fewer observations than this are not compared: the first predictions for anybody are poor.
 pub const USER_OBSERVATIONS_MIN: u64 = 5;
@@ -42,6 +49,8 @@ pub struct UsersLoss {
 #[derive(Default)]
 pub(crate) struct Users {
     by_user: LinkedHashMap<UserId, Running>,
+    /// Observations that have let nobody in since the last that did.
+    passed_over: u32,
 }
 
 impl Users {
@@ -51,6 +60,11 @@ impl Users {
             return;
         }
         if self.by_user.len() == USERS_MAX {
+            self.passed_over += 1;
+            if self.passed_over < ADMITS_ONE_IN {
+                return;
+            }
+            self.passed_over = 0;
             self.by_user.pop_front();
         }
         let mut running = Running::default();
@@ -97,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_served_worst_are_named_and_the_longest_silent_are_forgotten() {
+    fn the_users_served_worst_are_named_and_whoever_speaks_often_stays() {
         let mut users = Users::default();
         for number in 1..=100 {
             for _ in 0..USER_OBSERVATIONS_MIN {
@@ -113,12 +127,19 @@ mod tests {
 
         users.forget(&user(100));
         assert!(users.summary().worst.iter().all(|worst| worst.user != user(100)), "erased users are not named");
-        for number in 2000..2000 + USERS_MAX {
+        for number in 2000..2000 + USERS_MAX * 20 {
             users.add(&user(number), 1.0);
             users.add(&user(50), 50.0);
         }
         assert_eq!(users.summary().tracked, USERS_MAX);
-        assert!(users.get(&user(7)).is_none());
+        assert!(users.get(&user(7)).is_none(), "whoever is silent goes");
         assert!(users.get(&user(50)).is_some(), "whoever goes on talking stays");
+
+        // More users than there is room for, all speaking in turn: some stay long enough to be compared.
+        let mut crowded = Users::default();
+        for round in 0..40 * USERS_MAX * 2 {
+            crowded.add(&user(round % (USERS_MAX * 2)), 1.0);
+        }
+        assert!(crowded.summary().compared > USERS_MAX / 2, "{}", crowded.summary().compared);
     }
 }

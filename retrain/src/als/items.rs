@@ -1,16 +1,38 @@
-//! The items' half of a sweep: latent factors and biases.
+//! The items' half of a sweep: latent factors and biases, and the noise that they leave.
 
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
-use super::ridge::{Normal, solve_dual};
-use super::{Als, BIAS_SHARE, CHUNK_ROWS, START_EVIDENCE, write_row};
+use super::ridge::{Normal, Solved, VarianceSums, solve_dual};
+use super::{Als, BIAS_SHARE, CHUNK_ROWS, NOISE_SHARE_MIN, START_EVIDENCE, write_row};
 use crate::ratings::Entry;
 
-/// An item's latent factors, then its bias.
-struct ItemPosterior {
-    mean: DVector<f64>,
-    variances: Vec<f64>,
+/// The regression of an item's latent factors and then its bias, `(D + R^T R) z = R^T t`.
+struct Fit {
+    /// `z`.
+    mean: Vec<f64>,
+    /// The diagonal of the inverse.
+    inverse: Vec<f64>,
+    /// The diagonal of `R^T R`.
+    squares: Vec<f64>,
+    /// `z·R^T t`.
+    explained: f64,
+    targets: Targets,
+}
+
+/// Sums over an item's ratings, each as often as it counts.
+#[derive(Clone, Copy, Default)]
+struct Targets {
+    weight: f64,
+    /// Of `t^2`.
+    square: f64,
+}
+
+impl Targets {
+    fn add(&mut self, target: f64, weight: f32) {
+        self.weight += f64::from(weight);
+        self.square += f64::from(weight) * target * target;
+    }
 }
 
 /// One item's row of every table that the sweep writes.
@@ -19,6 +41,44 @@ struct ItemRow<'a> {
     factor_variances: &'a mut [f32],
     bias: &'a mut f32,
     bias_variance: &'a mut f32,
+}
+
+/// Expected squared residuals under both sides' posteriors.
+#[derive(Clone, Copy, Default)]
+struct Residuals {
+    /// The sum of the ratings' weights.
+    weight: f64,
+    square: f64,
+}
+
+/// What the items of a chunk leave behind.
+#[derive(Clone, Copy, Default)]
+struct ItemSums {
+    rated: f64,
+    bias_square: f64,
+    residuals: Residuals,
+}
+
+impl ItemSums {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            rated: self.rated + other.rated,
+            bias_square: self.bias_square + other.bias_square,
+            residuals: Residuals {
+                weight: self.residuals.weight + other.residuals.weight,
+                square: self.residuals.square + other.residuals.square,
+            },
+        }
+    }
+}
+
+/// Memory that goes from item to item.
+struct Scratch {
+    normal: Normal,
+    /// Of the users' weights, all coordinates.
+    doubt: VarianceSums,
+    /// `D`.
+    ridge: Vec<f64>,
 }
 
 impl Als {
@@ -41,79 +101,143 @@ impl Als {
                 ItemRow { features, factor_variances, bias, bias_variance }
             })
             .collect();
-        let sums: Vec<(f64, f64)> = rows
+        let sums: Vec<ItemSums> = rows
             .par_chunks_mut(CHUNK_ROWS)
             .enumerate()
             .map(|(chunk, rows)| {
-                let mut normal = Normal::new(latent + 1);
+                let mut scratch = Scratch {
+                    normal: Normal::new(latent + 1),
+                    doubt: VarianceSums::new(dim),
+                    ridge: vec![0.0; latent + 1],
+                };
                 let items = rows.iter_mut().enumerate();
-                items.fold((0.0, 0.0), |(count, square), (row, item)| {
+                items.fold(ItemSums::default(), |sum, (row, item)| {
                     let entries = this.by_item.row(chunk * CHUNK_ROWS + row);
-                    this.solve_item(entries, item, &mut normal).map_or((count, square), |b| (count + 1.0, square + b))
+                    sum.plus(this.solve_item(entries, item, &mut scratch))
                 })
             })
             .collect();
         (self.features, self.factor_variances) = (features, factor_variances);
         (self.biases, self.bias_variances) = (biases, bias_variances);
-        let (count, square) = sums.iter().fold((0.0, 0.0), |sum, chunk| (sum.0 + chunk.0, sum.1 + chunk.1));
-        self.bias_variance = (square + START_EVIDENCE * BIAS_SHARE * self.label_variance) / (count + START_EVIDENCE);
+        let sum = sums.into_iter().fold(ItemSums::default(), ItemSums::plus);
+        let started = START_EVIDENCE * BIAS_SHARE * self.label_variance;
+        self.bias_variance = (sum.bias_square + started) / (sum.rated + START_EVIDENCE);
+        let Residuals { weight, square } = sum.residuals;
+        self.noise_variance = (square / weight).max(NOISE_SHARE_MIN * self.label_variance);
     }
 
-    /// Writes one item's posterior and returns the expected square of its bias; an item without ratings is zero.
-    fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, normal: &mut Normal) -> Option<f64> {
+    /// Writes one item's posterior; an item without ratings is zero, and adds nothing to the sums.
+    fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, scratch: &mut Scratch) -> ItemSums {
         let latent = self.shape.latent;
         if entries.is_empty() {
             item.features[..latent].fill(0.0);
-            return None;
+            return ItemSums::default();
         }
-        let posterior = self.item_posterior(entries, &item.features[latent..self.shape.dim() - 1], normal);
-        let (bias, variance) = (posterior.mean[latent], posterior.variances[latent]);
-        write_row(&mut item.features[..latent], posterior.mean.iter().copied());
-        write_row(item.factor_variances, posterior.variances);
+        // Traits and the constant.
+        let known = &item.features[latent..];
+        let fit = if entries.len() > latent {
+            self.fit_many(entries, known, scratch)
+        } else {
+            self.fit_few(entries, known, scratch)
+        };
+        let variances: Vec<f64> = fit.inverse.iter().map(|entry| entry * self.noise_variance).collect();
+        let residuals = fit.residuals(known, &variances, scratch);
+        let (bias, variance) = (fit.mean[latent], variances[latent]);
+        write_row(&mut item.features[..latent], fit.mean);
+        write_row(item.factor_variances, variances);
         write_row(std::slice::from_mut(item.bias), [bias]);
         write_row(std::slice::from_mut(item.bias_variance), [variance]);
-        Some(bias * bias + variance)
+        ItemSums { rated: 1.0, bias_square: bias * bias + variance, residuals }
     }
 
-    fn item_posterior(&self, entries: &[Entry], traits: &[f32], normal: &mut Normal) -> ItemPosterior {
+    /// The regression of an item that has more ratings than latent factors.
+    fn fit_many(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Fit {
+        let Scratch { normal, doubt, ridge } = scratch;
         let latent = self.shape.latent;
-        let mut diagonal = vec![self.noise_variance; latent + 1];
-        diagonal[latent] = self.noise_variance / self.bias_variance;
-        for entry in entries {
-            let variances = self.user_row(&self.weight_variances, entry.other);
-            let charged = self.regularization * f64::from(entry.weight);
-            for (d, variance) in diagonal[..latent].iter_mut().zip(variances) {
-                *d += charged * f64::from(*variance);
+        let mut targets = Targets::default();
+        let Solved { solution, moment, diagonal, inverse } = normal.solve_row(|normal| {
+            // A second time where `f32` did not do.
+            targets = Targets::default();
+            doubt.begin();
+            normal.begin_from_nothing();
+            let dim = self.shape.dim();
+            for entry in Self::fetching(entries, [(&self.weights, dim), (&self.weight_variances, dim)]) {
+                let (weights, target) = self.seen_by(entry, known);
+                normal.add((weights, &[1.0]), target, entry.weight.sqrt());
+                doubt.add(self.user_row(&self.weight_variances, entry.other), entry.weight);
+                targets.add(target, entry.weight);
             }
+            self.set_ridge(ridge, doubt.finish());
+            normal.add_ridge(ridge.iter().copied());
+        });
+        Fit {
+            mean: solution.to_vec(),
+            inverse: inverse.iter().step_by(latent + 2).copied().collect(),
+            squares: diagonal.iter().zip(&*ridge).map(|(sum, ridge)| sum - ridge).collect(),
+            explained: solution.iter().zip(moment).map(|(z, m)| z * m).sum(),
+            targets,
         }
-        let regressors =
-            |entry: &Entry| self.user_row(&self.weights, entry.other)[..latent].iter().copied().chain([1.0]);
-        let (mean, variances) = if entries.len() <= latent {
-            let root = |k: usize| f64::from(entries[k].weight).sqrt();
-            let columns = entries.iter().flat_map(|entry| {
-                let root = f64::from(entry.weight).sqrt();
-                regressors(entry).map(move |w| root * f64::from(w))
-            });
-            let columns = DMatrix::from_iterator(latent + 1, entries.len(), columns);
-            let targets = DVector::from_fn(entries.len(), |k, _| root(k) * self.item_target(&entries[k], traits));
-            solve_dual(&columns, &targets, &diagonal)
-        } else {
-            let (mean, inverse) = normal.solve_row(|normal| {
-                normal.begin_diagonal(&diagonal);
-                for entry in entries {
-                    normal.add(regressors(entry), self.item_target(entry, traits), entry.weight.sqrt());
-                }
-            });
-            (DVector::from_column_slice(mean), inverse.iter().step_by(latent + 2).copied().collect())
-        };
-        ItemPosterior { mean, variances: variances.iter().map(|v| v * self.noise_variance).collect() }
     }
 
-    /// What is left of a label for the item's own factors and bias to explain.
-    fn item_target(&self, entry: &Entry, traits: &[f32]) -> f64 {
-        let weights = &self.user_row(&self.weights, entry.other)[self.shape.latent..];
-        let known = traits.iter().chain([&1.0]);
-        let expected: f64 = weights.iter().zip(known).map(|(w, g)| f64::from(*w) * f64::from(*g)).sum();
-        f64::from(entry.label) - self.mean - expected
+    /// The regression of an item that has no more ratings than latent factors.
+    fn fit_few(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Fit {
+        let Scratch { doubt, ridge, .. } = scratch;
+        let (mut targets, mut roots_of_targets) = (Targets::default(), Vec::with_capacity(entries.len()));
+        let mut columns = Vec::with_capacity(entries.len() * ridge.len());
+        doubt.begin();
+        for entry in entries {
+            let (weights, target) = self.seen_by(entry, known);
+            let root = f64::from(entry.weight).sqrt();
+            columns.extend(weights.iter().chain(&[1.0]).map(|w| root * f64::from(*w)));
+            roots_of_targets.push(root * target);
+            doubt.add(self.user_row(&self.weight_variances, entry.other), entry.weight);
+            targets.add(target, entry.weight);
+        }
+        self.set_ridge(ridge, doubt.finish());
+        let columns = DMatrix::from_vec(ridge.len(), entries.len(), columns);
+        let weighed = DVector::from_vec(roots_of_targets);
+        let (mean, inverse) = solve_dual(&columns, &weighed, ridge);
+        Fit {
+            explained: mean.dot(&(&columns * &weighed)),
+            squares: columns.row_iter().map(|row| row.norm_squared()).collect(),
+            mean: mean.as_slice().to_vec(),
+            inverse,
+            targets,
+        }
+    }
+
+    /// The regression's ridge: the priors of factors and bias, and the doubt about the users' weights.
+    fn set_ridge(&self, ridge: &mut [f64], doubts: &[f64]) {
+        let latent = self.shape.latent;
+        for (ridge, doubt) in ridge.iter_mut().zip(doubts) {
+            *ridge = self.noise_variance + self.regularization * doubt;
+        }
+        ridge[latent] = self.noise_variance / self.bias_variance;
+    }
+
+    /// The user's latent weights, and what is left of the label for the item's own factors and bias to explain.
+    fn seen_by(&self, entry: &Entry, known: &[f32]) -> (&[f32], f64) {
+        let (latent, others) = self.user_row(&self.weights, entry.other).split_at(self.shape.latent);
+        let expected: f32 = others.iter().zip(known).map(|(w, g)| w * g).sum();
+        (latent, f64::from(entry.label) - self.mean - f64::from(expected))
+    }
+}
+
+impl Fit {
+    /// The expected squared residuals, from sums that the regression has formed anyway.
+    ///
+    /// With `(D + R^T R) z = R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t - z·D z`. Of `w·x + b` the variance is
+    /// `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`.
+    fn residuals(&self, known: &[f32], variances: &[f64], scratch: &mut Scratch) -> Residuals {
+        let latent = self.mean.len() - 1;
+        let Targets { weight, square } = self.targets;
+        let penalty: f64 = self.mean.iter().zip(&scratch.ridge).map(|(z, ridge)| z * z * ridge).sum();
+        let doubts = scratch.doubt.finish();
+        let features = self.mean[..latent].iter().copied().chain(known.iter().map(|x| f64::from(*x)));
+        let of_weights: f64 = features.zip(doubts).map(|(x, doubt)| x * x * doubt).sum();
+        let spread = self.squares[..latent].iter().zip(doubts).map(|(square, doubt)| square + doubt);
+        let of_factors: f64 = spread.zip(variances).map(|(spread, variance)| spread * variance).sum();
+        let fitted = (square - self.explained - penalty).max(0.0);
+        Residuals { weight, square: fitted + of_weights + of_factors + weight * variances[latent] }
     }
 }

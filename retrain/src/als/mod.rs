@@ -20,15 +20,19 @@ use std::sync::Arc;
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
+use celeris_model::kernel;
 use celeris_model::linear::dot;
 use serde::{Deserialize, Serialize};
 
-use crate::ratings::{Ratings, Rows};
+use crate::ratings::{Entry, Ratings, Rows};
 
 /// Rows solved, and their sums added, together.
 const CHUNK_ROWS: usize = 64;
+
+/// How many ratings before its turn a partner's row is fetched. Partners come in no order, and their rows do not fit into
+/// the caches near a core.
+const FETCHED_AHEAD: usize = 8;
 
 /// How many rows' worth of evidence the starting value of a variance counts for.
 const START_EVIDENCE: f64 = 5.0;
@@ -226,11 +230,10 @@ impl Als {
         }
     }
 
-    /// One sweep: all users, then all items, then the noise.
+    /// One sweep: all users, then all items, and with them the noise.
     pub(crate) fn sweep(&mut self) {
         self.solve_users();
         self.solve_items();
-        self.estimate_noise();
     }
 
     /// The expected label, with the trainer's own weights.
@@ -254,6 +257,18 @@ impl Als {
         &self.factor_variances[item as usize * latent..][..latent]
     }
 
+    /// A row's ratings, of which each time one further on has its partner's rows of `tables`, of so many columns, fetched.
+    fn fetching<'a>(entries: &'a [Entry], tables: [(&'a [f32], usize); 2]) -> impl Iterator<Item = &'a Entry> {
+        entries.iter().enumerate().map(move |(place, entry)| {
+            if let Some(soon) = entries.get(place + FETCHED_AHEAD) {
+                for (table, columns) in tables {
+                    kernel::prefetch(&table[soon.other as usize * columns..][..columns]);
+                }
+            }
+            entry
+        })
+    }
+
     fn start_covariance(&self) -> DMatrix<f64> {
         let shares = (0..self.shape.latent)
             .map(|_| LATENT_SHARE)
@@ -261,41 +276,6 @@ impl Als {
             .chain([BIAS_SHARE])
             .map(|share| share * self.label_variance);
         DMatrix::from_diagonal(&DVector::from_iterator(self.shape.dim(), shares))
-    }
-
-    /// The expected squared residual under both sides' posteriors.
-    ///
-    /// Of `w·x + b` the variance is `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`: two products of what is known of the item
-    /// with what is known of the user, each of which is squared once.
-    fn estimate_noise(&mut self) {
-        let this = &*self;
-        let (dim, latent) = (this.shape.dim(), this.shape.latent);
-        let squares: Vec<f32> = this.features.iter().map(|x| x * x).collect();
-        let users: Vec<u32> = (0_u32..).take(this.by_user.count()).collect();
-        let sums: Vec<(f64, f64)> = users
-            .par_chunks(CHUNK_ROWS)
-            .map(|users| {
-                let mut spread = vec![0.0; latent];
-                users.iter().fold((0.0, 0.0), |sum, user| {
-                    let weights = this.user_row(&this.weights, *user);
-                    let variances = this.user_row(&this.weight_variances, *user);
-                    for ((spread, weight), variance) in spread.iter_mut().zip(weights).zip(variances) {
-                        *spread = weight * weight + variance;
-                    }
-                    this.by_user.row(*user as usize).iter().fold(sum, |(total, square), entry| {
-                        let item = entry.other as usize;
-                        let variance = this.bias_variances[item]
-                            + dot(variances, &squares[item * dim..][..dim])
-                            + dot(&spread, this.factor_variances_of(entry.other));
-                        let residual = f64::from(entry.label) - this.score(*user, entry.other);
-                        let weight = f64::from(entry.weight);
-                        (total + weight, square + weight * (residual * residual + f64::from(variance)))
-                    })
-                })
-            })
-            .collect();
-        let (total, square) = sums.iter().fold((0.0, 0.0), |sum, chunk| (sum.0 + chunk.0, sum.1 + chunk.1));
-        self.noise_variance = (square / total).max(NOISE_SHARE_MIN * self.label_variance);
     }
 }
 

@@ -10,6 +10,63 @@ const BLOCK_RATINGS: usize = 128;
 /// So few unknowns are summed up at once: a block of ratings would be padding for the most part.
 const FEW: usize = 3;
 
+/// What is known of a rating's partner, to be multiplied with the row's unknowns: in two pieces, so that a constant can be
+/// put behind what a table holds.
+pub(crate) type Regressors<'a> = (&'a [f32], &'a [f32]);
+
+/// The sums of the partners' posterior variances by coordinate, each rating as often as it counts.
+pub(crate) struct VarianceSums {
+    /// Of at most [`BLOCK_RATINGS`] ratings: few enough for `f32`, which is added up several entries at a time.
+    block: Vec<f32>,
+    filled: usize,
+    sums: Vec<f64>,
+}
+
+impl VarianceSums {
+    pub(crate) fn new(dim: usize) -> Self {
+        Self { block: vec![0.0; dim], filled: 0, sums: vec![0.0; dim] }
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.sums.fill(0.0);
+    }
+
+    pub(crate) fn add(&mut self, variances: &[f32], weight: f32) {
+        for (sum, variance) in self.block.iter_mut().zip(variances) {
+            *sum += weight * variance;
+        }
+        self.filled += 1;
+        if self.filled == BLOCK_RATINGS {
+            self.add_block();
+        }
+    }
+
+    fn add_block(&mut self) {
+        for (sum, block) in self.sums.iter_mut().zip(&mut self.block) {
+            *sum += f64::from(std::mem::take(block));
+        }
+        self.filled = 0;
+    }
+
+    /// The sums since [`VarianceSums::begin`].
+    pub(crate) fn finish(&mut self) -> &[f64] {
+        self.add_block();
+        &self.sums
+    }
+}
+
+/// The solution of one row.
+pub(crate) struct Solved<'a> {
+    /// `z`, of as many entries as there are unknowns.
+    pub(crate) solution: &'a [f64],
+    /// `R^T t`, the ratings' part of the right-hand side and the prior's.
+    pub(crate) moment: &'a [f64],
+    /// The diagonal of `P + R^T R`.
+    pub(crate) diagonal: &'a [f64],
+    /// The inverse of `P + R^T R`, row-major.
+    pub(crate) inverse: &'a [f64],
+}
+
 /// The matrix and right-hand side of one row after another; the buffers are kept from row to row.
 pub(crate) struct Normal {
     dim: usize,
@@ -23,6 +80,7 @@ pub(crate) struct Normal {
     /// Row-major `dim x dim`; only what lies on and above the diagonal is kept up to date.
     matrix: Vec<f64>,
     moment: Vec<f64>,
+    diagonal: Vec<f64>,
     solution: Vec<f64>,
     /// Whether ratings are multiplied out in `f64` at once.
     exact: bool,
@@ -40,15 +98,16 @@ impl Normal {
             products: vec![0.0; stride * stride],
             matrix: vec![0.0; dim * dim],
             moment: vec![0.0; dim],
+            diagonal: vec![0.0; dim],
             solution: vec![0.0; dim],
             exact: false,
         }
     }
 
-    /// Solves the row that `fill` begins and adds ratings to: the solution, and the inverse of the matrix, row-major.
+    /// Solves the row that `fill` begins and adds ratings to.
     ///
     /// Where weights are so large that `f32` loses the prior beside them, the row is filled again and summed up in `f64`.
-    pub(crate) fn solve_row(&mut self, fill: impl Fn(&mut Self)) -> (&[f64], &[f64]) {
+    pub(crate) fn solve_row(&mut self, mut fill: impl FnMut(&mut Self)) -> Solved<'_> {
         self.exact = false;
         fill(self);
         if !self.solve() {
@@ -57,7 +116,7 @@ impl Normal {
             let definite = self.solve();
             assert!(definite, "a positive definite matrix plus squares is positive definite");
         }
-        (&self.solution, &self.matrix)
+        Solved { solution: &self.solution, moment: &self.moment, diagonal: &self.diagonal, inverse: &self.matrix }
     }
 
     /// Starts a row from the precision `P`, row-major and symmetric, and the moment `q` of its prior.
@@ -67,16 +126,15 @@ impl Normal {
         self.filled = 0;
     }
 
-    /// Starts a row from a precision with nothing beside its diagonal, and the moment 0.
-    pub(crate) fn begin_diagonal(&mut self, diagonal: &[f64]) {
+    /// Starts a row without a prior.
+    pub(crate) fn begin_from_nothing(&mut self) {
         self.matrix.fill(0.0);
         self.moment.fill(0.0);
         self.filled = 0;
-        self.add_ridge(diagonal);
     }
 
     /// Adds to the first entries of the diagonal.
-    pub(crate) fn add_ridge(&mut self, ridge: &[f64]) {
+    pub(crate) fn add_ridge(&mut self, ridge: impl IntoIterator<Item = f64>) {
         for (entry, ridge) in self.matrix.iter_mut().step_by(self.dim + 1).zip(ridge) {
             *entry += ridge;
         }
@@ -84,15 +142,19 @@ impl Normal {
 
     /// Adds one rating with the given square root of its weight.
     #[expect(clippy::cast_possible_truncation, reason = "regressors and targets are f32 all along")]
-    pub(crate) fn add(&mut self, regressors: impl Iterator<Item = f32>, target: f64, root: f32) {
+    pub(crate) fn add(&mut self, (first, second): Regressors, target: f64, root: f32) {
         if self.exact || self.dim <= FEW {
-            return self.add_exactly(regressors, target, f64::from(root));
+            return self.add_exactly(first.iter().chain(second).copied(), target, f64::from(root));
         }
         let row = &mut self.block[self.filled * self.stride..][..self.dim + 1];
-        for (slot, x) in row.iter_mut().zip(regressors) {
-            *slot = root * x;
+        let (row, last) = row.split_at_mut(self.dim);
+        let (of_first, of_second) = row.split_at_mut(first.len());
+        for (slots, values) in [(of_first, first), (of_second, second)] {
+            for (slot, x) in slots.iter_mut().zip(values) {
+                *slot = root * x;
+            }
         }
-        row[self.dim] = root * target as f32;
+        last[0] = root * target as f32;
         self.filled += 1;
         if self.filled == BLOCK_RATINGS {
             self.multiply_out();
@@ -144,6 +206,9 @@ impl Normal {
             for j in 0..i {
                 self.matrix[i * dim + j] = self.matrix[j * dim + i];
             }
+        }
+        for (kept, entry) in self.diagonal.iter_mut().zip(self.matrix.iter().step_by(dim + 1)) {
+            *kept = *entry;
         }
         if !kernel::invert(&mut self.matrix, dim) {
             return false;

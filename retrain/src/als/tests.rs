@@ -105,6 +105,34 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
 }
 
 #[test]
+fn the_noise_is_the_expected_squared_residual_under_both_posteriors() {
+    let mut als = start(1.0);
+    als.sweep();
+    als.sweep();
+    let (dim, latent) = (SHAPE.dim(), SHAPE.latent);
+    let (mut weights, mut squares) = (0.0, 0.0);
+    let by_user = Rows::by_user(&ratings());
+    for user in 0..6 {
+        for entry in by_user.row(user) {
+            let item = entry.other as usize;
+            let table = |table: &[f32], row: usize, width: usize| -> Vec<f64> {
+                table[row * width..][..width].iter().map(|x| f64::from(*x)).collect()
+            };
+            let (w, v_w) = (table(&als.weights, user, dim), table(&als.weight_variances, user, dim));
+            let (x, v_x) = (table(&als.features, item, dim), table(&als.factor_variances, item, latent));
+            let residual = f64::from(entry.label) - als.score(user as u32, entry.other);
+            let of_weights: f64 = v_w.iter().zip(&x).map(|(v, x)| v * x * x).sum();
+            let of_factors: f64 = (0..latent).map(|j| v_x[j] * (w[j] * w[j] + v_w[j])).sum();
+            let variance = of_weights + of_factors + f64::from(als.bias_variances[item]);
+            weights += f64::from(entry.weight);
+            squares += f64::from(entry.weight) * (residual * residual + variance);
+        }
+    }
+    // Both are sums of what is held in `f32`.
+    assert!((als.noise_variance / (squares / weights) - 1.0).abs() < 1e-5, "{}", squares / weights);
+}
+
+#[test]
 fn without_variances_it_is_textbook_als() {
     let (mut plain, mut charged) = (start(0.0), start(1.0));
     plain.sweep();

@@ -4,7 +4,7 @@ use celeris_model::linear::cholesky;
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
-use super::ridge::Normal;
+use super::ridge::{Normal, Solved, VarianceSums};
 use super::{Als, CHUNK_ROWS, START_EVIDENCE, write_row};
 use crate::ratings::Entry;
 
@@ -35,14 +35,14 @@ impl Als {
             .enumerate()
             .map(|(chunk, (weights, variances))| {
                 let mut sums = UserSums::zero(dim);
-                let mut normal = Normal::new(dim);
+                let (mut normal, mut doubt) = (Normal::new(dim), VarianceSums::new(this.shape.latent));
                 let rows = weights.chunks_exact_mut(dim).zip(variances.chunks_exact_mut(dim));
                 for (row, (weights, variances)) in rows.enumerate() {
                     let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
                     if !entries.is_empty() {
-                        let (solution, inverse) = normal.solve_row(|normal| {
+                        let Solved { solution, inverse, .. } = normal.solve_row(|normal| {
                             normal.begin(&population.precision, &population.moment);
-                            this.add_ratings_of_user(entries, normal);
+                            this.add_ratings_of_user(entries, normal, &mut doubt);
                         });
                         let variance = |entry: &f64| entry * this.noise_variance;
                         write_row(weights, solution.iter().copied());
@@ -67,17 +67,15 @@ impl Als {
     }
 
     /// What one user's ratings add to the regression of the user's weights.
-    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal) {
-        let mut ridge = vec![0.0; self.shape.latent];
-        for entry in entries {
+    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal, doubt: &mut VarianceSums) {
+        doubt.begin();
+        let tables = [(&*self.features, self.shape.dim()), (&*self.factor_variances, self.shape.latent)];
+        for entry in Self::fetching(entries, tables) {
             let target = f64::from(entry.label) - self.mean - f64::from(self.biases[entry.other as usize]);
-            normal.add(self.item_row(entry.other).iter().copied(), target, entry.weight.sqrt());
-            let charged = self.regularization * f64::from(entry.weight);
-            for (sum, variance) in ridge.iter_mut().zip(self.factor_variances_of(entry.other)) {
-                *sum += charged * f64::from(*variance);
-            }
+            normal.add((self.item_row(entry.other), &[]), target, entry.weight.sqrt());
+            doubt.add(self.factor_variances_of(entry.other), entry.weight);
         }
-        normal.add_ridge(&ridge);
+        normal.add_ridge(doubt.finish().iter().map(|sum| self.regularization * sum));
     }
 
     /// `w0` and `S` as the means over users, `S` shrunk towards its start as by an inverse Wishart prior.

@@ -48,6 +48,18 @@ pub struct Append {
     /// Features that freeze with it, written in the same atomic batch. The caller guarantees that one item of one
     /// version is frozen with one vector only.
     pub frozen: Vec<FrozenFeatures>,
+    /// What the caller does next.
+    pub then: Then,
+}
+
+/// What whoever appends does next, and so whether the sync may wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Waits until the record is durable.
+    Waits,
+    /// Appends more before it waits. The sync gathers up to [`StorageOptions::gather_records`] such records, for at most
+    /// [`StorageOptions::gather_wait`], unless somebody waits: then it comes at once and takes them along.
+    AppendsMore,
 }
 
 /// What became of an append.
@@ -145,7 +157,7 @@ impl Log {
         let shared = &*self.shared;
         shared.progress.health()?;
         shared.space.check()?;
-        let Append { stream, mut record, frozen } = append;
+        let Append { stream, mut record, frozen, then } = append;
         let partition = Partition::of(&record.user);
         if record.kind != RecordKind::Observe {
             // Its own key says where in the user's history it is, before an erasure takes the user out of the record.
@@ -157,7 +169,7 @@ impl Log {
                 frozen: Vec::new(),
                 amendment: amendment.map(Box::new),
             };
-            return shared.enqueue(prepare(stream, partition, &record, indexed)?).map(Appended::New);
+            return shared.enqueue(prepare(stream, partition, &record, indexed)?, then).map(Appended::New);
         }
         let mut indexed = Indexed {
             history_key: Some(keys::history(&stream, &record.user, record.user_epoch)),
@@ -166,7 +178,7 @@ impl Log {
             amendment: None,
         };
         let Some(id) = &record.observation_id else {
-            return shared.enqueue(prepare(stream, partition, &record, indexed)?).map(Appended::New);
+            return shared.enqueue(prepare(stream, partition, &record, indexed)?, then).map(Appended::New);
         };
         if id.as_str().starts_with(history::SERVER_ID_SIGN) {
             return match history::find_by_place(&shared.database, &stream, id)? {
@@ -192,7 +204,7 @@ impl Log {
         indexed.id = Some(hash);
         let prepared = prepare(stream, partition, &record, indexed)?;
         let value = Arc::clone(&prepared.value);
-        let ticket = shared.enqueue(prepared)?;
+        let ticket = shared.enqueue(prepared, then)?;
         shard.insert(hash, (value, ticket.position(), ticket.committed().clone()));
         Ok(Appended::New(ticket))
     }
@@ -256,9 +268,9 @@ impl Log {
 }
 
 impl Shared {
-    fn enqueue(&self, prepared: Box<Prepared>) -> Result<Ticket, StorageError> {
+    fn enqueue(&self, prepared: Box<Prepared>, then: Then) -> Result<Ticket, StorageError> {
         let id = prepared.id.clone();
-        let (position, partition, sequence) = self.queue.push(prepared)?;
+        let (position, partition, sequence) = self.queue.push(prepared, then)?;
         Ok(self.progress.ticket(position, Committed::new(partition, sequence, id)))
     }
 

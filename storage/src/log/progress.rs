@@ -1,6 +1,7 @@
 //! How far the log is durable, and the tickets that wait for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use celeris_model::{ObservationId, Partition, Sequence};
 use tokio::sync::watch;
@@ -55,11 +56,13 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Progress {
     state: watch::Sender<State>,
+    /// The durable position once more, since every observation asks for it several times and seldom has to wait.
+    durable: AtomicU64,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::default()) }
+        Self { state: watch::Sender::new(State::default()), durable: AtomicU64::new(CommitPosition::START.0) }
     }
 }
 
@@ -69,10 +72,13 @@ impl Progress {
     }
 
     pub(crate) fn is_durable(&self, position: CommitPosition) -> bool {
-        self.state.borrow().durable >= position
+        self.durable.load(Ordering::Acquire) >= position.0
     }
 
     pub(crate) async fn wait(&self, position: CommitPosition) -> Result<(), StorageError> {
+        if self.is_durable(position) {
+            return Ok(());
+        }
         let mut state = self.state.subscribe();
         let reached = state
             .wait_for(|state| state.durable >= position || state.poisoned.is_some())
@@ -86,6 +92,7 @@ impl Progress {
     }
 
     pub(super) fn advance(&self, position: CommitPosition) {
+        self.durable.store(position.0, Ordering::Release);
         self.state.send_modify(|state| state.durable = position);
     }
 

@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
+use super::Then;
 use super::progress::CommitPosition;
 use crate::database::Column;
 use crate::error::StorageError;
@@ -117,9 +119,19 @@ pub(super) struct Group {
     pub(super) position: CommitPosition,
 }
 
-struct State {
-    waiting: VecDeque<(Work, usize)>,
+struct Waiting {
+    work: Work,
     bytes: usize,
+    then: Then,
+}
+
+struct State {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    /// How many of those waiting have somebody who waits.
+    awaited: usize,
+    /// When the first of those waiting came.
+    since: Instant,
     /// The position handed out last.
     last: CommitPosition,
     /// The sequences handed out last.
@@ -136,12 +148,24 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(limits: &StorageOptions, sequences: HashMap<StreamName, Watermark>) -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, last: CommitPosition::START, sequences, closed: false };
+        let state = State {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            awaited: 0,
+            since: Instant::now(),
+            last: CommitPosition::START,
+            sequences,
+            closed: false,
+        };
         Self { state: Mutex::new(state), arrived: Condvar::new(), limits: limits.clone() }
     }
 
     /// Takes the next place in line.
-    pub(super) fn push(&self, prepared: Box<Prepared>) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
+    pub(super) fn push(
+        &self,
+        prepared: Box<Prepared>,
+        then: Then,
+    ) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
         let bytes = prepared.bytes();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
@@ -149,7 +173,8 @@ impl Queue {
         let handed_out = state.sequences.entry(prepared.stream.clone()).or_insert_with(Watermark::start);
         let sequence = handed_out.get(partition).next();
         handed_out.set(partition, sequence);
-        let position = self.enqueue(&mut state, Work::Append { sequence, prepared }, bytes);
+        let work = Work::Append { sequence, prepared };
+        let position = self.enqueue(&mut state, Waiting { work, bytes, then });
         Ok((position, partition, sequence))
     }
 
@@ -158,15 +183,15 @@ impl Queue {
         let mut state = self.state.lock();
         self.check_room(&state, 0)?;
         state.sequences.remove(&stream);
-        Ok(self.enqueue(&mut state, Work::DeleteStream(stream), 0))
+        Ok(self.enqueue(&mut state, Waiting { work: Work::DeleteStream(stream), bytes: 0, then: Then::Waits }))
     }
 
-    /// Puts a change in line.
+    /// Puts a change in line, for which nobody waits.
     pub(super) fn push_change(&self, change: Change) -> Result<CommitPosition, StorageError> {
         let bytes = change.bytes();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
-        Ok(self.enqueue(&mut state, Work::Change(change), bytes))
+        Ok(self.enqueue(&mut state, Waiting { work: Work::Change(change), bytes, then: Then::AppendsMore }))
     }
 
     fn check_room(&self, state: &State, bytes: usize) -> Result<(), StorageError> {
@@ -182,12 +207,24 @@ impl Queue {
         Ok(())
     }
 
-    fn enqueue(&self, state: &mut State, work: Work, bytes: usize) -> CommitPosition {
+    fn enqueue(&self, state: &mut State, next: Waiting) -> CommitPosition {
+        let is_first = state.waiting.is_empty();
+        if is_first {
+            state.since = Instant::now();
+        }
         state.last.0 += 1;
-        state.bytes += bytes;
-        state.waiting.push_back((work, bytes));
-        self.arrived.notify_one();
+        state.bytes += next.bytes;
+        state.awaited += usize::from(next.then == Then::Waits);
+        state.waiting.push_back(next);
+        if is_first || self.is_due(state) {
+            self.arrived.notify_one();
+        }
         state.last
+    }
+
+    /// Whether what waits is to be written without waiting for more.
+    fn is_due(&self, state: &State) -> bool {
+        state.awaited > 0 || state.waiting.len() >= self.limits.gather_records || state.closed
     }
 
     /// Waits for work and fills `group` with as much as may share a write; `false` once the queue is closed and empty.
@@ -201,14 +238,21 @@ impl Queue {
             }
             self.arrived.wait(&mut state);
         }
-        while group.work.len() < self.limits.commit_records_max.max(1) {
-            let Some((next, size)) = state.waiting.pop_front() else { break };
-            if !group.work.is_empty() && group.bytes + size > self.limits.commit_bytes_max {
-                state.waiting.push_front((next, size));
+        while !self.is_due(&state) {
+            let deadline = state.since + self.limits.gather_wait;
+            if self.arrived.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
-            group.bytes += size;
-            group.work.push(next);
+        }
+        while group.work.len() < self.limits.commit_records_max.max(1) {
+            let Some(next) = state.waiting.pop_front() else { break };
+            if !group.work.is_empty() && group.bytes + next.bytes > self.limits.commit_bytes_max {
+                state.waiting.push_front(next);
+                break;
+            }
+            group.bytes += next.bytes;
+            state.awaited -= usize::from(next.then == Then::Waits);
+            group.work.push(next.work);
         }
         state.bytes -= group.bytes;
         group.position = CommitPosition(state.last.0 - state.waiting.len() as u64);

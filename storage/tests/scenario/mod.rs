@@ -9,7 +9,7 @@ use celeris_model::{
     ItemId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
     UserEpoch, UserId, VersionId,
 };
-use celeris_storage::{Append, Appended, Existing, LogRange, Lookup, Storage, StorageOptions, Ticket};
+use celeris_storage::{Append, Appended, Existing, LogRange, Lookup, Storage, StorageOptions, Then, Ticket};
 
 pub fn stream(name: &str) -> StreamName {
     StreamName::new(name).unwrap()
@@ -51,7 +51,7 @@ pub fn observation(user: &UserId, epoch: u64) -> Record {
 }
 
 pub fn append(record: Record) -> Append {
-    Append { stream: stream("films"), record, frozen: Vec::new() }
+    Append { stream: stream("films"), record, frozen: Vec::new(), then: Then::Waits }
 }
 
 pub fn new(appended: Appended) -> Ticket {
