@@ -7,6 +7,7 @@ mod config;
 mod error;
 mod evaluate;
 mod extract;
+mod huge_pages;
 mod node;
 mod routes;
 mod server;
