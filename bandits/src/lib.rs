@@ -7,7 +7,7 @@
 //!
 //! Where to look: [`policy`] for the trait and what a propensity means here, one module per policy ([`greedy`],
 //! [`epsilon_greedy`], [`lin_ucb`], [`thompson`]), [`pool`] for the uniformly random share of traffic, [`spec`] for how
-//! a policy is written in requests and configuration.
+//! a policy is written in requests and configuration. [`selection`] chooses among whole models instead of items.
 
 pub mod candidates;
 pub mod epsilon_greedy;
@@ -17,6 +17,7 @@ pub mod lin_ucb;
 mod order;
 pub mod policy;
 pub mod pool;
+pub mod selection;
 pub mod spec;
 pub mod thompson;
 
