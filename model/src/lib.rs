@@ -22,13 +22,13 @@ mod sampler;
 pub mod user_model;
 
 pub use canonical::GramSums;
-pub use decision::{Decision, ShownSlot};
+pub use decision::{CandidateDigest, Decision, DecisionFacts, Joined, RecordedCandidates, SelectionFacts, ShownSlot};
 pub use error::ModelError;
 pub use ids::{
     DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
 };
 pub use learning::{HalfLife, Learning, Loss};
-pub use observation::{DecisionFacts, Observation, Prediction, Record, RecordKind, Timestamp};
+pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
 pub use prior::Prior;
 pub use sampler::Sampler;
 pub use user_model::{Estimate, Example, History, UserModel};
