@@ -42,6 +42,14 @@ pub enum BanditError {
         /// The index of the candidate.
         candidate: usize,
     },
+    /// The policy draws weights from a posterior, and several models have answered together.
+    #[error(
+        "policy {policy} draws from one model's posterior, and several answer here; choose one that looks at scores"
+    )]
+    NoPosterior {
+        /// The policy's name.
+        policy: &'static str,
+    },
     /// The shares of an A/B split are not those of its arms.
     #[error("strategy.shares: give {arms} shares above 0 whose sum is 1, one for each arm, got {received:?}")]
     Shares {

@@ -122,15 +122,17 @@ impl DecisionId {
     }
 }
 
-/// Which base model a selection model served, and how probable that was.
+/// Which arm a selection served, and how probable that was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelectionFacts {
-    /// The selection model.
+    /// The selection.
     pub model: ModelName,
-    /// The base model that was served.
-    pub arm: ModelName,
-    /// The probability with which it was.
+    /// The model that answered; `None` where all arms answered together.
+    pub arm: Option<ModelName>,
+    /// The probability with which it was served; 1 where all answered.
     pub propensity: f32,
+    /// The context in which it was selected, where the selection has a state for each.
+    pub context: Option<ModelName>,
 }
 
 /// A ranking as it was drawn.
@@ -166,10 +168,10 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The model whose version scored.
+    /// The model whose version scored; the selection itself where all its arms did together.
     #[must_use]
     pub fn scored_by(&self) -> &ModelName {
-        self.selection.as_ref().map_or(&self.model, |selection| &selection.arm)
+        self.selection.as_ref().and_then(|selection| selection.arm.as_ref()).unwrap_or(&self.model)
     }
 
     /// The slot that shows `item`, from 0.

@@ -18,6 +18,7 @@ use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
 use crate::replay::Replay;
+use crate::selection::{Selection, UserViews};
 use crate::topk::DecisionLogging;
 use crate::users::{Moment, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
@@ -31,6 +32,8 @@ pub struct PredictorOptions {
     pub feature_bytes_max: usize,
     /// Bytes of cached predictions.
     pub prediction_bytes_max: usize,
+    /// Bytes of what selections have learnt of single users.
+    pub selection_bytes_max: usize,
     /// When predictions are cached.
     pub prediction_caching: PredictionCaching,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
@@ -47,6 +50,7 @@ impl Default for PredictorOptions {
             user_bytes_max: 1 << 30,
             feature_bytes_max: 128 << 20,
             prediction_bytes_max: 128 << 20,
+            selection_bytes_max: 64 << 20,
             prediction_caching: PredictionCaching::default(),
             loss_events_max: 65_536,
             decisions: DecisionLogging::default(),
@@ -63,7 +67,10 @@ pub struct Predictor {
     pub(crate) storage: Storage,
     /// In the order of their names.
     models: ArcSwap<BTreeMap<ModelName, Arc<ServedModel>>>,
-    /// Held while the set of models changes, which reads never wait for.
+    /// What answers by these models, in the order of their names.
+    pub(crate) selections: ArcSwap<BTreeMap<ModelName, Arc<Selection>>>,
+    pub(crate) user_views: UserViews,
+    /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
@@ -90,6 +97,8 @@ impl Predictor {
         let (losses, listener) = mpsc::channel(options.loss_events_max);
         let predictor = Self {
             models: ArcSwap::default(),
+            selections: ArcSwap::default(),
+            user_views: UserViews::new(options.selection_bytes_max),
             changing: Mutex::new(()),
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
@@ -175,9 +184,19 @@ impl Predictor {
         Ok(Replay::new(self.storage.clone(), self.features.unasked(), stream, version))
     }
 
+    pub(crate) fn change_selections(&self, change: impl FnOnce(&mut BTreeMap<ModelName, Arc<Selection>>)) {
+        let _changing = self.changing.lock();
+        let mut selections = BTreeMap::clone(&self.selections.load());
+        change(&mut selections);
+        self.selections.store(Arc::new(selections));
+    }
+
     pub(crate) fn model(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {
         let models = self.models.load();
-        models.get(name).cloned().ok_or_else(|| PredictorError::UnknownModel { model: name.clone() })
+        models.get(name).cloned().ok_or_else(|| match self.selection(name) {
+            Some(selection) => selection.is_no_model(),
+            None => PredictorError::UnknownModel { model: name.clone() },
+        })
     }
 
     /// The active versions of all models that learn from `stream`, in the order of their names.

@@ -86,7 +86,9 @@ impl Predictor {
         model: &ModelName,
         observation: &Observation,
     ) -> Result<PendingObservation, PredictorError> {
-        self.begin_observe_of(model, model, observation)
+        let mut pending = self.begin_observe_of(&self.of_stream(model), model, observation)?;
+        pending.model.clone_from(model);
+        Ok(pending)
     }
 
     /// Predicts, enqueues and learns. A decision that the observation names is one of the model `decided_by`. Later calls for the same user are ordered after this one, so a stream of

@@ -15,7 +15,9 @@ use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
 use crate::scoring::{self, Picked};
+use crate::selection::{SelectedBy, without_context};
 use crate::users::Moment;
+use crate::version::RankingDefaults;
 
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
 const SEED_BITS: u32 = 53;
@@ -69,6 +71,18 @@ pub struct TopkRequest {
     pub selection: Option<SelectionFacts>,
 }
 
+impl TopkRequest {
+    /// What draws the ranking. A policy that the request names ranks as it is; the model's default shares its traffic with
+    /// the pool.
+    pub(crate) fn draw<'a>(&'a self, defaults: &'a RankingDefaults) -> Draw<'a> {
+        let (policy, pool_share) = match &self.policy {
+            Some(named) => (named, None),
+            None => (&defaults.policy, Some(defaults.pool_share)),
+        };
+        Draw { policy, pool_share, k: self.k, seed: self.seed.unwrap_or_else(fresh_seed) }
+    }
+}
+
 /// One slot of a ranking.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
@@ -101,6 +115,8 @@ pub struct Ranking {
     pub pool: bool,
     /// The slots.
     pub items: Vec<Ranked>,
+    /// Of a selection: who answered.
+    pub selected: Option<SelectedBy>,
 }
 
 /// Candidates with as much as the policy looks at.
@@ -130,20 +146,25 @@ impl Scene<'_> {
 }
 
 /// What a decision is about.
-struct Asked<'a> {
-    subject: &'a Subject,
-    picked: &'a Picked<'a>,
-    draw: Draw<'a>,
-    request: &'a TopkRequest,
+pub(crate) struct Asked<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) picked: &'a Picked<'a>,
+    pub(crate) draw: Draw<'a>,
+    pub(crate) request: &'a TopkRequest,
 }
 
 /// A ranking as drawn, before it is a decision.
-struct Drawn {
-    moment: Moment,
-    pool: bool,
-    shown: Vec<Ranked>,
+pub(crate) struct Drawn {
+    pub(crate) moment: Moment,
+    pub(crate) pool: bool,
+    pub(crate) shown: Vec<Ranked>,
     /// Of each slot, whether greedy would have shown its item in none.
-    explored: Vec<bool>,
+    pub(crate) explored: Vec<bool>,
+}
+
+/// A seed where the request brings none.
+pub(crate) fn fresh_seed() -> u64 {
+    rand::random::<u64>() >> (u64::BITS - SEED_BITS)
 }
 
 impl Predictor {
@@ -152,21 +173,32 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `NoItems`, `EpochNotReached`, `Bandit` or `Storage`.
     pub async fn topk(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
+        self.topk_in(request, None).await
+    }
+
+    /// [`Predictor::topk`] in a context, for a selection that has a state for each.
+    ///
+    /// # Errors
+    /// As there, and `Context`.
+    pub async fn topk_in(&self, request: &TopkRequest, context: Option<&ModelName>) -> Result<Ranking, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
+        match self.selection(&request.model) {
+            Some(selection) => self.topk_among(&selection, request, context).await,
+            None => {
+                without_context(&request.model, context)?;
+                self.topk_by_model(request).await
+            }
+        }
+    }
+
+    pub(crate) async fn topk_by_model(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
-        let seed = request.seed.unwrap_or_else(|| rand::random::<u64>() >> (u64::BITS - SEED_BITS));
         let picked = Picked::distinct(&subject.version, &request.items);
-        let defaults = &subject.model.defaults;
-        // A policy that the request names ranks as it is; the model's default shares its traffic with the pool.
-        let (policy, pool_share) = match &request.policy {
-            Some(named) => (named, None),
-            None => (&defaults.policy, Some(defaults.pool_share)),
-        };
-        let draw = Draw { policy, pool_share, k: request.k, seed };
-        let wants = policy.policy().wants();
+        let draw = request.draw(&subject.model.defaults);
+        let wants = draw.policy.policy().wants();
         let dim = subject.version.dim();
         let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
         let drawn = compute(self.is_quick(&subject, &picked, multiplications), || {
@@ -200,7 +232,7 @@ impl Predictor {
     }
 
     /// Leaves the decision's record, and is the answer.
-    fn decide(&self, asked: &Asked<'_>, drawn: Drawn) -> Ranking {
+    pub(crate) fn decide(&self, asked: &Asked<'_>, drawn: Drawn) -> Ranking {
         let Asked { subject, picked, draw, request } = asked;
         let selection = request.selection.clone();
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
@@ -233,6 +265,7 @@ impl Predictor {
             seed: draw.seed,
             pool: drawn.pool,
             items: drawn.shown,
+            selected: None,
         }
     }
 }

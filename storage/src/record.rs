@@ -19,8 +19,8 @@
 //! | first label    | `FIRST_LABEL`                               | float                                           |
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
-//! The flags of a decision say in three bits how it joined and which of its parts are there; a selection is two texts and
-//! a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
+//! The flags of a decision say in three bits how it joined and which of its parts are there; a selection is its text,
+//! flags, the arm and the context if there are any, and a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
 
 use celeris_model::{
     DecisionFacts, DecisionId, ItemId, Joined, ModelName, ObservationId, Prediction, Record, RecordKind,
@@ -54,6 +54,9 @@ impl Flags {
     const SELECTION: u64 = 1 << 3;
     /// How the decision joined takes the bits from here on.
     const JOINED_SHIFT: u32 = 4;
+
+    const ARM: u64 = 1;
+    const CONTEXT: u64 = 1 << 1;
 }
 
 /// In the place of a kind.
@@ -178,10 +181,17 @@ fn encode_decision(value: &mut Writer, facts: &DecisionFacts) {
         value.float(propensity);
     }
     if let Some(selection) = &facts.selection {
-        value.text(selection.model.as_str());
-        value.text(selection.arm.as_str());
-        value.float(selection.propensity);
+        encode_selection(value, selection);
     }
+}
+
+fn encode_selection(value: &mut Writer, SelectionFacts { model, arm, propensity, context }: &SelectionFacts) {
+    value.text(model.as_str());
+    value.varint(flag(arm.is_some(), Flags::ARM) | flag(context.is_some(), Flags::CONTEXT));
+    for name in arm.iter().chain(context) {
+        value.text(name.as_str());
+    }
+    value.float(*propensity);
 }
 
 /// What takes the place of a forgotten record, but for its seal.
@@ -262,11 +272,11 @@ fn decode_decision(body: &mut Reader) -> Option<DecisionFacts> {
 }
 
 fn decode_selection(body: &mut Reader) -> Option<SelectionFacts> {
-    Some(SelectionFacts {
-        model: ModelName::new(body.text()?).ok()?,
-        arm: ModelName::new(body.text()?).ok()?,
-        propensity: body.float()?,
-    })
+    let model = ModelName::new(body.text()?).ok()?;
+    let flags = body.varint()?;
+    let mut name = |flag| if flags & flag == 0 { Some(None) } else { Some(Some(ModelName::new(body.text()?).ok()?)) };
+    let (arm, context) = (name(Flags::ARM)?, name(Flags::CONTEXT)?);
+    Some(SelectionFacts { model, arm, propensity: body.float()?, context })
 }
 
 fn decode_predictions(body: &mut Reader) -> Option<Vec<Prediction>> {
@@ -386,11 +396,17 @@ mod tests {
     fn every_outcome_of_a_join_and_a_selection_come_back() {
         let id = || DecisionId::new("d").unwrap();
         let name = |name| ModelName::new(name).unwrap();
-        let selection = Some(SelectionFacts { model: name("best"), arm: name("films"), propensity: 0.25 });
+        let selection = |arm: Option<&str>, context: Option<&str>| {
+            let (arm, context) = (arm.map(name), context.map(name));
+            Some(SelectionFacts { model: name("best"), arm, propensity: 0.25, context })
+        };
         let joined = Joined::ALL.into_iter().filter(|joined| *joined != Joined::Slot);
         let mut all: Vec<DecisionFacts> = joined.map(|joined| DecisionFacts::without_slot(id(), joined)).collect();
-        let slot = DecisionFacts { joined: Joined::Slot, slot: Some(0), selection, ..all[0].clone() };
-        all.push(slot);
+        for selection in
+            [selection(Some("films"), None), selection(Some("films"), Some("phone")), selection(None, None)]
+        {
+            all.push(DecisionFacts { joined: Joined::Slot, slot: Some(0), selection, ..all[0].clone() });
+        }
         for facts in all {
             let record = Record { decision: Some(facts), ..usual() };
             let (key, value) = stored(&record);

@@ -48,6 +48,10 @@ impl Strategy for Exp4 {
         exponential(&losses, (8.0 * (losses.len() as f64).ln() / outcomes).sqrt())
     }
 
+    fn tolerance(&self) -> f64 {
+        self.tolerance
+    }
+
     fn select(&self, faded: &Faded, _lot: Lot) -> Selected {
         Selected::All(self.weights(faded))
     }

@@ -35,5 +35,5 @@ pub use fixed::Fixed;
 pub use loss::{LabelRange, LossScale, Objective};
 pub use spec::StrategySpec;
 pub use state::{ArmSums, Faded, FadedArm, Layout, Place, State};
-pub use strategy::{Combined, Lot, Outcome, Selected, Strategy};
+pub use strategy::{Combined, Labels, Lot, Outcome, Selected, Strategy};
 pub use tsallis_inf::TsallisInf;

@@ -1,10 +1,11 @@
 //! The one trait behind which every strategy stands.
 
-use celeris_model::Estimate;
+use celeris_model::{Estimate, Loss};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
 use crate::selection::fixed::Fixed;
+use crate::selection::loss::LabelRange;
 use crate::selection::state::{ArmSums, Faded};
 
 /// What is drawn for a request, both uniformly from 0 up to, without, 1.
@@ -36,6 +37,15 @@ pub enum Selected {
     },
     /// All of them together, with these weights, whose sum is 1.
     All(Vec<f64>),
+}
+
+/// What scores mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Labels {
+    /// The loss of the models, which tells what label a score expects.
+    pub loss: Loss,
+    /// The labels there are.
+    pub range: LabelRange,
 }
 
 /// One answer made of those of several arms.
@@ -89,11 +99,15 @@ pub trait Strategy {
         Selected::One { arm, propensity }
     }
 
-    /// One answer of those of the arms, `weights` and `estimates` in their order; `tolerance` is by how much, in units of
-    /// the score, an arm may differ from the answer and agree with it.
+    /// By how much of the range of labels an arm may differ from the answer and agree with it.
+    fn tolerance(&self) -> f64 {
+        0.0
+    }
+
+    /// One answer of those of the arms, `weights` and `estimates` in their order.
     ///
     /// The uncertainty is the mean of the arms', as if they erred together, which models that learn from one log do.
-    fn combine(&self, weights: &[f64], estimates: &[Estimate], tolerance: f32) -> Combined {
+    fn combine(&self, weights: &[f64], estimates: &[Estimate], labels: Labels) -> Combined {
         let mean = |part: fn(&Estimate) -> f32| {
             let sum: f64 =
                 weights.iter().zip(estimates).map(|(weight, estimate)| weight * f64::from(part(estimate))).sum();
@@ -104,7 +118,9 @@ pub trait Strategy {
             std_error: mean(|estimate| estimate.std_error),
             label_std: mean(|estimate| estimate.label_std),
         };
-        let agrees = |other: &&Estimate| (other.score - estimate.score).abs() <= tolerance;
+        let expected = |estimate: &Estimate| f64::from(labels.loss.expected_label(estimate.score));
+        let reach = self.tolerance() * labels.range.width();
+        let agrees = |other: &&Estimate| (expected(other) - expected(&estimate)).abs() <= reach;
         let agreeing = estimates.iter().filter(agrees).count();
         Combined { estimate, confidence: agreeing as f32 / estimates.len().max(1) as f32 }
     }

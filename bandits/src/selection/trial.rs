@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use celeris_model::Estimate;
+use celeris_model::{Estimate, Loss};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -12,7 +12,7 @@ use rand_distr::StandardNormal;
 use crate::selection::blocks::HalfLifeRecords;
 use crate::selection::loss::{LabelRange, LossScale, Objective};
 use crate::selection::state::{Layout, Place, State};
-use crate::selection::strategy::{Lot, Outcome, Selected, Strategy};
+use crate::selection::strategy::{Labels, Lot, Outcome, Selected, Strategy};
 
 /// One query with its immediate feedback.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,8 +162,7 @@ impl Trial<'_> {
             Selected::All(weights) => {
                 let estimate = |score: &f32| Estimate { score: *score, std_error: 0.0, label_std: 0.0 };
                 let estimates: Vec<Estimate> = query.predictions.iter().map(estimate).collect();
-                let tolerance = 0.1 * range.width() as f32;
-                let combined = self.strategy.combine(&weights, &estimates, tolerance);
+                let combined = self.strategy.combine(&weights, &estimates, Labels { loss: Loss::Squared, range });
                 let said = self.strategy.observe(Outcome::Every(&losses));
                 (combined.estimate.score, Some(combined.confidence), said)
             }

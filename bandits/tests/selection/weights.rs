@@ -1,7 +1,9 @@
 //! Weights and probabilities on sums that are known.
 
-use celeris_bandits::selection::{Ab, Exp3, Exp4, Faded, FadedArm, Lot, Outcome, Selected, Strategy, TsallisInf};
-use celeris_model::Estimate;
+use celeris_bandits::selection::{
+    Ab, Exp3, Exp4, Faded, FadedArm, LabelRange, Labels, Lot, Outcome, Selected, Strategy, TsallisInf,
+};
+use celeris_model::{Estimate, Loss};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
@@ -114,7 +116,10 @@ fn what_was_improbable_weighs_more() {
 fn answers_are_combined_by_weight_and_agreement_is_counted() {
     let estimate = |score| Estimate { score, std_error: 0.5, label_std: 1.0 };
     let estimates = [3.0, 4.0, 5.0].map(estimate);
-    let combined = Exp4::default().combine(&[0.5, 0.25, 0.25], &estimates, 0.75);
+    let range = LabelRange::new(1.0, 6.0).unwrap();
+    // A tolerance of 0.15 of five stars.
+    let exp4 = Exp4 { tolerance: 0.15 };
+    let combined = exp4.combine(&[0.5, 0.25, 0.25], &estimates, Labels { loss: Loss::Squared, range });
     assert_eq!((combined.estimate.score, combined.estimate.std_error), (3.75, 0.5));
     assert!((combined.confidence - 2.0 / 3.0).abs() < 1e-6, "3 and 4 agree with 3.75");
 }

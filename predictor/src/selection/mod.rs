@@ -17,9 +17,9 @@ mod user_view;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use celeris_bandits::selection::{HalfLifeRecords, Layout, LossScale, State, StrategySpec};
+use celeris_bandits::selection::{Combined, HalfLifeRecords, Labels, Layout, LossScale, State, StrategySpec};
 use celeris_model::ids::PARTITIONS;
-use celeris_model::{ModelName, StreamName};
+use celeris_model::{Estimate, Loss, ModelName, StreamName};
 use celeris_storage::Watermark;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,9 +27,8 @@ use crate::error::PredictorError;
 use crate::node::Predictor;
 use crate::version::RankingDefaults;
 
-pub use choose::SelectedBy;
+pub use choose::{SelectedBy, WeightedArm};
 pub use report::{ArmReport, CurvePoint, SelectionReport};
-pub(crate) use serve::Chosen;
 pub(crate) use user_view::UserViews;
 
 use stream_view::StreamView;
@@ -87,6 +86,13 @@ impl Selection {
     }
 }
 
+impl Selection {
+    /// Answers what only models have.
+    pub(crate) fn is_no_model(&self) -> PredictorError {
+        PredictorError::IsSelection { model: self.rule.name.clone(), arms: listed(&self.rule.arms) }
+    }
+}
+
 impl SelectionRule {
     fn layout(&self) -> Layout {
         let (groups, lanes) = match &self.scope {
@@ -95,6 +101,12 @@ impl SelectionRule {
             Scope::Context(contexts) => (contexts.len(), usize::from(PARTITIONS)),
         };
         Layout { arms: self.arms.len(), groups, lanes, half_life: self.half_life }
+    }
+
+    /// One estimate of those of the arms.
+    fn combine(&self, weights: &[f64], estimates: &[Estimate], loss: Loss) -> Combined {
+        let strategy = self.strategy.strategy();
+        strategy.combine(weights, estimates, Labels { loss, range: self.scale.range })
     }
 
     /// The group of sums that a request or a record of this context is part of.
@@ -111,11 +123,21 @@ impl SelectionRule {
             (Scope::Context(contexts), None) => {
                 Err(wrong(format!("is missing: name one of {}, by which this selection selects", listed(contexts))))
             }
-            (Scope::User | Scope::Global, Some(_)) => Err(wrong("cannot be given: the model does not select by it".to_owned())),
+            (Scope::User | Scope::Global, Some(_)) => Err(wrong(NO_CONTEXT.to_owned())),
             (Scope::User | Scope::Global, None) => Ok(0),
         }
     }
 }
+
+/// Refuses a context for what does not select by it.
+pub(crate) fn without_context(model: &ModelName, context: Option<&ModelName>) -> Result<(), PredictorError> {
+    if context.is_none() {
+        return Ok(());
+    }
+    Err(PredictorError::Context { model: model.clone(), problem: NO_CONTEXT.to_owned() })
+}
+
+const NO_CONTEXT: &str = "cannot be given: the model does not select by it";
 
 /// Names in words.
 fn listed(names: &[ModelName]) -> String {
@@ -140,6 +162,22 @@ impl Predictor {
         let mut removed = false;
         self.change_selections(|selections| removed = selections.remove(name).is_some());
         removed
+    }
+
+    /// The model through which `name` reaches its stream: itself, or of a selection its first arm.
+    pub(crate) fn of_stream(&self, name: &ModelName) -> ModelName {
+        self.selection(name).map_or_else(|| name.clone(), |selection| selection.rule.arms[0].clone())
+    }
+
+    /// The selections among models of a stream.
+    pub(crate) fn selections_of(&self, stream: &StreamName) -> Vec<ModelName> {
+        let selections = self.selections.load();
+        selections
+            .values()
+            .map(|selection| &selection.rule)
+            .filter(|rule| rule.stream == *stream)
+            .map(|rule| rule.name.clone())
+            .collect()
     }
 
     /// Reads on in the log what selections have not read yet, so that no request has to. Blocks on the disk.

@@ -2,15 +2,15 @@
 
 use celeris_bandits::selection::{Combined, Selected};
 use celeris_bandits::{BanditError, Candidates, Wants};
-use celeris_model::{Estimate, ModelName, SelectionFacts, UserEpoch};
+use celeris_model::{Estimate, Loss, ModelName, SelectionFacts, UserEpoch};
 
 use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::{PredictRequest, Predictions, Scored};
 use crate::scoring::Picked;
-use crate::selection::choose::{SelectedBy, Turn, WeightedArm};
 use crate::selection::Selection;
+use crate::selection::choose::{SelectedBy, Turn, WeightedArm};
 use crate::topk::{Asked, Drawn, Ranked, Ranking, TopkRequest, fresh_seed};
 
 /// What all arms say of the same items, made one.
@@ -18,6 +18,7 @@ struct Together {
     scored: Vec<Scored>,
     confidence: Vec<f32>,
     arms: Vec<WeightedArm>,
+    loss: Loss,
     /// The least that any arm reflects.
     user_epoch: UserEpoch,
     cold: bool,
@@ -25,8 +26,8 @@ struct Together {
 
 impl Selection {
     /// What a decision's record says of who answered.
-    fn facts(&self, arm: Option<ModelName>, propensity: f32, context: Option<&ModelName>) -> SelectionFacts {
-        SelectionFacts { model: self.rule.name.clone(), arm, propensity, context: context.cloned() }
+    fn facts(&self, arm: Option<&ModelName>, propensity: f32, context: Option<&ModelName>) -> SelectionFacts {
+        SelectionFacts { model: self.rule.name.clone(), arm: arm.cloned(), propensity, context: context.cloned() }
     }
 }
 
@@ -35,9 +36,9 @@ impl Predictor {
         &self,
         selection: &Selection,
         request: &PredictRequest,
+        context: Option<&ModelName>,
     ) -> Result<Predictions, PredictorError> {
-        let PredictRequest { user, min_epoch, context, .. } = request;
-        let turn = Turn { user, min_epoch: *min_epoch, context: context.as_ref(), seed: None };
+        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: None };
         match self.choose(selection, &turn).await? {
             Selected::One { arm, propensity } => {
                 let arm = selection.rule.arms[arm].clone();
@@ -47,16 +48,11 @@ impl Predictor {
                 Ok(predictions)
             }
             Selected::All(weights) => {
-                let together = self.together(selection, &weights, request).await?;
-                let heaviest = heaviest(&together.arms);
-                Ok(Predictions {
-                    version: heaviest.version,
-                    loss: self.active(&heaviest.arm)?.learning.loss(),
-                    user_epoch: together.user_epoch,
-                    cold: together.cold,
-                    scores: together.scored,
-                    selected: Some(SelectedBy::All { arms: together.arms, confidence: together.confidence }),
-                })
+                let Together { scored: scores, confidence, arms, loss, user_epoch, cold } =
+                    self.together(selection, &weights, request).await?;
+                let version = heaviest(&arms).version;
+                let selected = Some(SelectedBy::All { arms, confidence });
+                Ok(Predictions { version, loss, user_epoch, cold, scores, selected })
             }
         }
     }
@@ -71,19 +67,20 @@ impl Predictor {
         let rule = &selection.rule;
         let mut answers = Vec::with_capacity(rule.arms.len());
         for arm in &rule.arms {
-            let request = PredictRequest { model: arm.clone(), context: None, ..request.clone() };
+            let request = PredictRequest { model: arm.clone(), ..request.clone() };
             answers.push(self.predict_by_model(&request).await?);
         }
-        let arms = rule.arms.iter().zip(weights).zip(&answers).map(|((arm, weight), answer)| WeightedArm {
+        let weighted = |((arm, weight), answer): ((&ModelName, &f64), &Predictions)| WeightedArm {
             arm: arm.clone(),
             weight: *weight,
             version: answer.version,
-        });
+        };
+        let loss = answers[0].loss;
         let mut estimates: Vec<Estimate> = Vec::with_capacity(answers.len());
         let combine = |item: usize| {
             estimates.clear();
             estimates.extend(answers.iter().map(|answer| answer.scores[item].estimate));
-            let Combined { estimate, confidence } = rule.combine(weights, &estimates);
+            let Combined { estimate, confidence } = rule.combine(weights, &estimates, loss);
             let known = answers.iter().any(|answer| answer.scores[item].known);
             (Scored { item: request.items[item].clone(), estimate, known }, confidence)
         };
@@ -91,7 +88,8 @@ impl Predictor {
         Ok(Together {
             scored,
             confidence,
-            arms: arms.collect(),
+            arms: rule.arms.iter().zip(weights).zip(&answers).map(weighted).collect(),
+            loss,
             user_epoch: answers.iter().map(|answer| answer.user_epoch).min().unwrap_or_default(),
             cold: answers.iter().all(|answer| answer.cold),
         })
@@ -101,28 +99,22 @@ impl Predictor {
         &self,
         selection: &Selection,
         request: &TopkRequest,
+        context: Option<&ModelName>,
     ) -> Result<Ranking, PredictorError> {
         let seed = request.seed.unwrap_or_else(fresh_seed);
-        let context = request.context.as_ref();
         let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: Some(seed) };
+        let mut request = TopkRequest { seed: Some(seed), ..request.clone() };
         match self.choose(selection, &turn).await? {
             Selected::One { arm, propensity } => {
                 let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
-                let facts = selection.facts(Some(arm.clone()), propensity, context);
-                let request = TopkRequest {
-                    model: arm.clone(),
-                    seed: Some(seed),
-                    selection: Some(facts),
-                    context: None,
-                    ..request.clone()
-                };
+                request.selection = Some(selection.facts(Some(&arm), propensity, context));
+                request.model = arm.clone();
                 let mut ranking = self.topk_by_model(&request).await?;
                 ranking.selected = Some(SelectedBy::Arm { arm, propensity });
                 Ok(ranking)
             }
             Selected::All(weights) => {
-                let facts = selection.facts(None, 1.0, context);
-                let request = TopkRequest { seed: Some(seed), selection: Some(facts), ..request.clone() };
+                request.selection = Some(selection.facts(None, 1.0, context));
                 self.topk_together(selection, &weights, &request).await
             }
         }
@@ -136,7 +128,7 @@ impl Predictor {
         request: &TopkRequest,
     ) -> Result<Ranking, PredictorError> {
         let rule = &selection.rule;
-        let draw = Draw::asked(request, &rule.defaults);
+        let draw = request.draw(&rule.defaults);
         if draw.policy.policy().wants() > Wants::Uncertainty {
             return Err(BanditError::NoPosterior { policy: draw.policy.name() }.into());
         }
@@ -148,17 +140,44 @@ impl Predictor {
             user: request.user.clone(),
             items: picked.items().cloned().collect(),
             min_epoch: request.min_epoch,
-            context: None,
         };
-        let Together { scored, confidence, arms, user_epoch, cold } = self.together(selection, weights, &all).await?;
-        let drawn = self.draw_together(&subject, &scored, &draw)?;
+        let together = self.together(selection, weights, &all).await?;
+        let quick = subject.entry.is_warm(&subject.version);
+        let (drawn, confidence) = compute(quick, || self.draw_together(&subject, &together, draw))?;
         self.settle(&subject, &drawn.moment).await?;
-        let slots: Vec<usize> = drawn.slots.clone();
-        let mut ranking = self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn.drawn);
-        let confidence = slots.iter().map(|candidate| confidence[*candidate]).collect();
-        ranking.selected = Some(SelectedBy::All { arms, confidence });
-        (ranking.user_epoch, ranking.cold) = (user_epoch, cold);
+        let mut ranking = self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn);
+        ranking.selected = Some(SelectedBy::All { arms: together.arms, confidence });
+        (ranking.user_epoch, ranking.cold) = (together.user_epoch, together.cold);
         Ok(ranking)
+    }
+
+    /// A ranking by the combined scores, and the agreement on what each slot shows.
+    fn draw_together(
+        &self,
+        subject: &Subject,
+        together: &Together,
+        draw: Draw<'_>,
+    ) -> Result<(Drawn, Vec<f32>), PredictorError> {
+        let moment = self.moment(subject)?;
+        let part = |part: fn(&Estimate) -> f32| together.scored.iter().map(|scored| part(&scored.estimate)).collect();
+        let (scores, std_errors): (Vec<f32>, Vec<f32>) = (part(|one| one.score), part(|one| one.std_error));
+        let candidates = Candidates {
+            scores: &scores,
+            std_errors: &std_errors,
+            offsets: &[],
+            features: &[],
+            posterior: &moment.model,
+            learning: &subject.version.learning,
+        };
+        let ranking = draw.draw(&candidates)?;
+        let explored = explored(&scores, &ranking.slots);
+        let ranked = ranking
+            .slots
+            .iter()
+            .map(|slot| Ranked { scored: together.scored[slot.candidate].clone(), propensity: slot.propensity });
+        let shown = ranked.collect();
+        let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
+        Ok((Drawn { moment, pool: ranking.pool, shown, explored }, confidence))
     }
 }
 

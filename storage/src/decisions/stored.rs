@@ -104,7 +104,10 @@ pub(super) fn bytes_at_most(decision: &Decision) -> usize {
     let candidates: usize =
         decision.candidates.items().unwrap_or_default().iter().map(|item| text(item.as_str())).sum();
     let selection = decision.selection.as_ref();
-    let selection = selection.map_or(0, |facts| text(facts.model.as_str()) + text(facts.arm.as_str()));
+    let selection = selection.map_or(0, |facts| {
+        let names = facts.arm.iter().chain(&facts.context).map(|name| text(name.as_str()));
+        text(facts.model.as_str()) + names.sum::<usize>()
+    });
     FIXED + names + text(&decision.policy) + shown + candidates + selection
 }
 
@@ -149,8 +152,9 @@ mod tests {
         // These bytes are on users' disks. A change needs a new format byte and a way to read the old one.
         let selection = SelectionFacts {
             model: ModelName::new("best").unwrap(),
-            arm: ModelName::new("films").unwrap(),
+            arm: Some(ModelName::new("films").unwrap()),
             propensity: 0.5,
+            context: None,
         };
         let full =
             Decision { selection: Some(selection), ..decision(RecordedCandidates::Full(vec![item("m1"), item("m2")])) };
