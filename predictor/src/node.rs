@@ -166,6 +166,12 @@ impl Predictor {
         Ok(self.model(model)?.active.load_full())
     }
 
+    /// The models that serve, by name.
+    #[must_use]
+    pub fn served(&self) -> Vec<ModelName> {
+        self.models.load().keys().cloned().collect()
+    }
+
     /// Replays histories of the stream of `version`'s model under it, whether it serves or not.
     ///
     /// # Errors
