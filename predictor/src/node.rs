@@ -23,7 +23,7 @@ use crate::users::{Moment, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PredictorOptions {
     /// Bytes of user states and histories.
     pub user_bytes_max: usize,
