@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    Decision, DecisionFacts, DecisionId, Joined, ModelName, Observation, ObservationId, RecordKind, StreamName,
-    Timestamp, UserEpoch,
+    Decision, DecisionFacts, DecisionId, Joined, ModelName, Observation, ObservationId, Record, RecordKind, Sequence,
+    StreamName, Timestamp, UserEpoch,
 };
 use celeris_storage::{Lookup, Storage, StorageError};
 use hashlink::LruCache;
@@ -25,6 +25,9 @@ const REMEMBERED_MAX: usize = 1 << 17;
 
 /// The shortest wait for a default reward.
 pub const DEFAULT_REWARD_WAIT_MIN_MS: i64 = 1_000;
+
+/// What default rewards are called in the log, as clients call their kinds of feedback.
+pub const DEFAULT_FEEDBACK: &str = "default";
 
 /// The slots of recent decisions that have a reward.
 pub(crate) struct Joins {
@@ -72,7 +75,7 @@ pub(crate) enum Target {
 
 /// Whose word a reward is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum Giver {
     /// A client's.
     Client,
     /// Nobody's: none has come in time. It gives way to any other.
@@ -142,6 +145,14 @@ impl Predictor {
         }
     }
 
+    /// The observations of a decision's user that name it, as the log has them now. Reads the disk; blocks the thread.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn outcomes(&self, decision: &Decision) -> Result<Vec<(Sequence, Record)>, PredictorError> {
+        outcomes(&self.storage, &self.model(decision.scored_by())?.stream, decision)
+    }
+
     /// Retracts the default reward of the slot that an observation is the true reward of, if it has one. To be called
     /// before [`Predictor::begin_observe`] for an observation that names a decision of the model `decided_by`.
     ///
@@ -192,8 +203,18 @@ fn rewarded_slots(
         // The user has not said anything since.
         return Ok(Vec::new());
     }
-    let since = storage.history_after(stream, &decision.user, decision.user_epoch)?;
-    let facts = since.into_iter().filter(|(_, record)| record.kind == RecordKind::Observe);
-    let facts = facts.filter_map(|(_, record)| record.decision).filter(|facts| facts.id == decision.id);
-    Ok(facts.filter_map(|facts| facts.slot).collect())
+    let joined = outcomes(storage, stream, decision)?;
+    Ok(joined.into_iter().filter_map(|(_, record)| record.decision?.slot).collect())
+}
+
+/// The observations of a decision's user that name it, in their order.
+fn outcomes(
+    storage: &Storage,
+    stream: &StreamName,
+    decision: &Decision,
+) -> Result<Vec<(Sequence, Record)>, PredictorError> {
+    let mut since = storage.history_after(stream, &decision.user, decision.user_epoch)?;
+    let names_it = |record: &Record| record.decision.as_ref().is_some_and(|facts| facts.id == decision.id);
+    since.retain(|(_, record)| record.kind == RecordKind::Observe && names_it(record));
+    Ok(since)
 }

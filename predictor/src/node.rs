@@ -24,7 +24,7 @@ use crate::users::{Moment, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PredictorOptions {
     /// Bytes of user states and histories.
     pub user_bytes_max: usize,
@@ -173,6 +173,12 @@ impl Predictor {
     /// `UnknownModel`.
     pub fn active(&self, model: &ModelName) -> Result<Arc<ServingVersion>, PredictorError> {
         Ok(self.model(model)?.active.load_full())
+    }
+
+    /// The models that serve, by name.
+    #[must_use]
+    pub fn served(&self) -> Vec<ModelName> {
+        self.models.load().keys().cloned().collect()
     }
 
     /// Replays histories of the stream of `version`'s model under it, whether it serves or not.

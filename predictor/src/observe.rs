@@ -11,7 +11,7 @@ use celeris_storage::{Append, Appended, Existing, StorageError, Ticket};
 
 use crate::beside::Witnessed;
 use crate::error::PredictorError;
-use crate::joins::{Origin, Target, default_reward_id};
+use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, default_reward_id};
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
 use crate::users::{Event, Learner, LockedUser, UserEntry};
@@ -47,7 +47,7 @@ pub struct PendingObservation {
     timestamp: Timestamp,
     pool: bool,
     joined: Option<Joined>,
-    origin: Origin,
+    giver: Giver,
     duplicate: bool,
 }
 
@@ -56,7 +56,7 @@ struct Arrival<'a> {
     observation: &'a Observation,
     /// The decision it names.
     target: Option<Target>,
-    origin: Origin,
+    giver: Giver,
 }
 
 /// The versions that learn from an observation, and which row of each one's table its item has.
@@ -103,7 +103,7 @@ impl Predictor {
         observation: &Observation,
     ) -> Result<PendingObservation, PredictorError> {
         let target = observation.decision.as_ref().map(|id| self.target(decided_by, id)).transpose()?;
-        self.begin(model, &Arrival { observation, target, origin: Origin::Client })
+        self.begin(model, &Arrival { observation, target, giver: Giver::Client })
     }
 
     fn begin(&self, model: &ModelName, arrival: &Arrival<'_>) -> Result<PendingObservation, PredictorError> {
@@ -145,7 +145,7 @@ impl Predictor {
         let join = |target| self.join(stream, target, state.epoch, observation);
         let facts = arrival.target.as_ref().map(join).transpose()?;
         let joined = facts.as_ref().map(|facts| facts.joined);
-        if arrival.origin == Origin::Default && joined != Some(Joined::Slot) {
+        if arrival.giver == Giver::Default && joined != Some(Joined::Slot) {
             return Err(PredictorError::Rewarded);
         }
         for version in versions {
@@ -194,7 +194,7 @@ impl Predictor {
             timestamp,
             pool,
             joined,
-            origin: arrival.origin,
+            giver: arrival.giver,
             duplicate: false,
         })
     }
@@ -215,7 +215,7 @@ impl Predictor {
         let predicted = predicted.map(|prediction| prediction.predicted);
         if !pending.duplicate {
             if let (Some(joined), Ok(served)) = (pending.joined, self.model(&pending.model)) {
-                served.exploration.joined(SystemTime::now().into(), joined, pending.origin, pending.label);
+                served.exploration.joined(SystemTime::now().into(), joined, pending.giver, pending.label);
             }
             let PendingObservation { label, timestamp, pool, .. } = pending;
             for Prediction { model, version, predicted } in pending.predictions {
@@ -240,17 +240,17 @@ impl Predictor {
         })
     }
 
-    /// Gives a slot the reward that has not come, unless it has one by now; says whether it did.
+    /// Begins to observe the reward of a slot for which none has come; `None` where it has one by now.
     ///
     /// # Errors
-    /// As [`Predictor::observe`].
-    pub async fn observe_default(
+    /// As [`Predictor::begin_observe`].
+    pub fn begin_default(
         &self,
         decision: &Arc<Decision>,
         slot: u32,
         reward: DefaultReward,
-    ) -> Result<bool, PredictorError> {
-        let Some(shown) = decision.shown.get(slot as usize) else { return Ok(false) };
+    ) -> Result<Option<PendingObservation>, PredictorError> {
+        let Some(shown) = decision.shown.get(slot as usize) else { return Ok(None) };
         let observation = Observation {
             user: decision.user.clone(),
             item: shown.item.clone(),
@@ -262,16 +262,15 @@ impl Predictor {
             decision: Some(decision.id.clone()),
         };
         let target = Some(Target::Found(Arc::clone(decision)));
-        let arrival = Arrival { observation: &observation, target, origin: Origin::Default };
-        let pending = match self.begin(decision.scored_by(), &arrival) {
-            Ok(pending) => pending,
+        let arrival = Arrival { observation: &observation, target, giver: Giver::Default };
+        match self.begin(decision.scored_by(), &arrival) {
+            Ok(pending) => Ok(Some(pending)),
             // The slot has its reward, or had this one and it was replaced or taken back.
             Err(PredictorError::Rewarded | PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {
-                return Ok(false);
+                Ok(None)
             }
-            Err(error) => return Err(error),
-        };
-        Ok(!self.finish_observe(pending).await?.duplicate)
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -283,9 +282,6 @@ pub struct DefaultReward {
     /// When the wait for another ended.
     pub due: Timestamp,
 }
-
-/// What default rewards are called in the log, as clients call theirs.
-pub const DEFAULT_FEEDBACK: &str = "default";
 
 fn record(
     observation: &Observation,
@@ -335,7 +331,7 @@ fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result
         timestamp: first.timestamp,
         pool: first.decision.as_ref().is_some_and(|facts| facts.pool),
         joined: first.decision.map(|facts| facts.joined),
-        origin: Origin::Client,
+        giver: Giver::Client,
         duplicate: true,
     })
 }

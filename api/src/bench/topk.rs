@@ -54,6 +54,7 @@ pub fn request(
         policy: Some(policy.clone()),
         seed: Some(scene::SEED),
         min_epoch: None,
+        selection: None,
     })
 }
 
