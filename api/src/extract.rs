@@ -37,7 +37,10 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+/// A body that is not looked into yet.
+pub struct Text(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Text {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -49,8 +52,16 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             }
         })?;
         // A request without a body is one without fields.
-        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        Ok(Self(parse(text)?))
+        Ok(Self(if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes }))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let Text(text) = Text::from_request(request, state).await?;
+        Ok(Self(parse(&text)?))
     }
 }
 

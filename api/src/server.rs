@@ -33,6 +33,7 @@ struct Description;
 pub fn router(node: Node) -> Router {
     let (api, description) = OpenApiRouter::with_openapi(Description::openapi())
         .merge(routes::models::router())
+        .merge(routes::selections::router())
         .merge(routes::predict::router())
         .merge(routes::topk::router())
         .merge(routes::observe::router())

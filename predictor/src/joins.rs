@@ -174,7 +174,7 @@ impl Predictor {
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);
-        let served = self.model(model)?;
+        let served = self.model(&self.of_stream(model))?;
         let found = compute(false, || self.storage.observation(&served.stream, &default))?;
         let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
         if of_default.kind != RecordKind::Observe || observation.observation_id.as_ref() == Some(&default) {

@@ -181,6 +181,14 @@ impl Predictor {
         self.models.load().keys().cloned().collect()
     }
 
+    /// Refuses what neither model nor selection answers for.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn check_serves(&self, name: &ModelName) -> Result<(), PredictorError> {
+        self.model(&self.of_stream(name)).map(drop)
+    }
+
     /// Replays histories of the stream of `version`'s model under it, whether it serves or not.
     ///
     /// # Errors

@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn every_outcome_of_a_join_and_a_selection_come_back() {
         let id = || DecisionId::new("d").unwrap();
-        let name = |name| ModelName::new(name).unwrap();
+        let name = |name: &str| ModelName::new(name).unwrap();
         let selection = |arm: Option<&str>, context: Option<&str>| {
             let (arm, context) = (arm.map(name), context.map(name));
             Some(SelectionFacts { model: name("best"), arm, propensity: 0.25, context })

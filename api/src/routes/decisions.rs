@@ -99,12 +99,15 @@ pub struct Replay {
     slots: Vec<SlotAgain>,
 }
 
-/// Which arm a selection model served.
+/// Which arm a selection served.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Selection {
-    /// The base model that was served.
-    #[schema(value_type = String)]
-    arm: ModelName,
+pub struct SelectionOfArm {
+    /// The model that answered; null where all arms answered together.
+    #[schema(value_type = Option<String>)]
+    arm: Option<ModelName>,
+    /// The context in which it was selected, where the selection has a state for each.
+    #[schema(value_type = Option<String>)]
+    context: Option<ModelName>,
     /// The probability with which it was.
     propensity: f32,
 }
@@ -131,7 +134,7 @@ pub struct DecisionReply {
     /// Whether this one was.
     pool: bool,
     /// Of a selection model; else null.
-    selection: Option<Selection>,
+    selection: Option<SelectionOfArm>,
     candidates: Candidates,
     slots: Vec<Slot>,
     /// Observations of the user that name the decision, in their order.
@@ -224,7 +227,11 @@ fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionR
         policy: serde_json::from_str(&decision.policy).unwrap_or_default(),
         pool_share: decision.pool_share,
         pool: decision.pool,
-        selection: selection.map(|facts| Selection { arm: facts.arm.clone(), propensity: facts.propensity }),
+        selection: selection.map(|facts| SelectionOfArm {
+            arm: facts.arm.clone(),
+            context: facts.context.clone(),
+            propensity: facts.propensity,
+        }),
         candidates: candidates(&decision.candidates),
         slots: decision.shown.iter().enumerate().map(|shown| slot(shown, &outcomes)).collect(),
         outcomes: outcomes.iter().map(|(sequence, record)| outcome(decision, *sequence, record)).collect(),

@@ -12,6 +12,7 @@ pub mod observe;
 pub mod page;
 pub mod predict;
 pub mod quality;
+pub mod selections;
 pub mod topk;
 pub mod users;
 pub mod versions;

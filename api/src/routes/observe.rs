@@ -159,7 +159,7 @@ async fn observe_stream(
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
-    node.predictor.active(&model)?;
+    node.predictor.check_serves(&model)?;
     // A stream outlives the request that opened it, and counts as long as it lives.
     let permit = node.permits.clone().try_acquire_owned();
     let permit =

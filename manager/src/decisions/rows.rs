@@ -11,7 +11,7 @@ use arrow::array::{
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use celeris_features::columns::ParquetOut;
-use celeris_model::{Decision, RecordedCandidates, ShownSlot};
+use celeris_model::{Decision, ModelName, RecordedCandidates, ShownSlot};
 
 use crate::error::ManagerError;
 
@@ -160,7 +160,9 @@ impl Columns {
         self.policy.append_value(&decision.policy);
         self.pool_share.append_option(decision.pool_share);
         self.pool.append_value(decision.pool);
-        self.arm.append_option(decision.selection.as_ref().map(|selection| selection.arm.as_str()));
+        self.arm.append_option(
+            decision.selection.as_ref().and_then(|selection| selection.arm.as_ref()).map(ModelName::as_str),
+        );
         self.arm_propensity.append_option(decision.selection.as_ref().map(|selection| selection.propensity));
         self.push_candidates(&decision.candidates);
         self.shown.push(&decision.shown);

@@ -63,9 +63,6 @@ impl StreamView {
 
 impl Held {
     /// Reads what has become durable since.
-    ///
-    /// An amendment has changed records before it, in blocks that are then read anew. Reading a block twice does no harm, so
-    /// it does not matter whether the change was there already when the block was first read.
     fn catch_up(&mut self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
         let end = storage.watermark(&rule.stream);
         if end == self.read {
@@ -74,34 +71,57 @@ impl Held {
         let ends: Vec<u64> = Partition::all().map(|partition| end.get(partition).0).collect();
         self.state.advance(&ends);
         self.faded.fill(None);
-        for partition in Partition::all().filter(|partition| end.get(*partition) != self.read.get(*partition)) {
-            let lane = usize::from(partition.index());
-            let after = self.read.get(partition).max(Sequence(self.state.first_counting(lane) - 1));
+        for partition in Partition::all() {
             let up_to = end.get(partition);
-            let mut changed = BTreeSet::new();
-            self.read(rule, storage, &LogRange { stream: rule.stream.clone(), partition, after, up_to }, |record| {
-                if record.kind != RecordKind::Observe {
-                    changed.extend(record.targets.iter().map(|target| target.0));
-                }
-            })?;
-            let mut behind = 0;
-            for position in changed {
-                if position <= behind || !self.state.counts(lane, position) {
-                    continue;
-                }
-                let (first, last) = self.state.span(lane, position);
-                behind = last;
-                self.state.clear(lane, position);
-                let (after, up_to) = (Sequence(first - 1), Sequence(last).min(up_to));
-                self.read(rule, storage, &LogRange { stream: rule.stream.clone(), partition, after, up_to }, |_| ())?;
+            if up_to == self.read.get(partition) {
+                continue;
             }
+            if let Err(error) = self.catch_up_in(rule, storage, partition, up_to) {
+                // Half of a run may have been added, and must not be twice.
+                self.state = State::new(rule.layout());
+                self.read = Watermark::start();
+                return Err(error);
+            }
+            self.read.set(partition, up_to);
         }
-        self.read = end;
+        Ok(())
+    }
+
+    /// Reads what has become durable in a partition.
+    ///
+    /// An amendment has changed records before it, in blocks that are then read anew. Reading a block twice does no harm, so
+    /// it does not matter whether the change was there already when the block was first read.
+    fn catch_up_in(
+        &mut self,
+        rule: &SelectionRule,
+        storage: &Storage,
+        partition: Partition,
+        up_to: Sequence,
+    ) -> Result<(), PredictorError> {
+        let lane = usize::from(partition.index());
+        let after = self.read.get(partition).max(Sequence(self.state.first_counting(lane) - 1));
+        let range = |after, up_to| LogRange { stream: rule.stream.clone(), partition, after, up_to };
+        let mut changed = BTreeSet::new();
+        self.learn(rule, storage, &range(after, up_to), |record| {
+            if record.kind != RecordKind::Observe {
+                changed.extend(record.targets.iter().map(|target| target.0));
+            }
+        })?;
+        let mut read_anew_to = 0;
+        for position in changed {
+            if position <= read_anew_to || !self.state.counts(lane, position) {
+                continue;
+            }
+            let (first, last) = self.state.span(lane, position);
+            self.state.clear(lane, position);
+            self.learn(rule, storage, &range(Sequence(first - 1), Sequence(last).min(up_to)), |_| ())?;
+            read_anew_to = last;
+        }
         Ok(())
     }
 
     /// Adds what the records of a range say.
-    fn read(
+    fn learn(
         &mut self,
         rule: &SelectionRule,
         storage: &Storage,
