@@ -4,6 +4,7 @@
 //! `plot` draws the figures. `scene` makes the data, `stopwatch` measures code in process, `load` measures servers:
 //! a node against [`bare`], a handler that parses and answers the same JSON and does nothing else.
 
+mod bandits;
 pub mod bare;
 mod bytes;
 mod caches;
@@ -15,6 +16,7 @@ mod machine;
 mod memory;
 mod ndjson;
 mod observe;
+mod peers;
 mod plot;
 mod process;
 pub mod report;
@@ -72,12 +74,23 @@ pub enum Bench {
     Memory,
     /// The trainers against Spark, `implicit` and training from nothing. Takes some ten minutes where the peers are there.
     Train,
+    /// Regret of the policies against MABWiser's and Vowpal Wabbit's. Takes some ten minutes where the peers are there.
+    Bandits,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 8] =
-        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Switch, Self::Size, Self::Memory, Self::Train];
+    pub const ALL: [Self; 9] = [
+        Self::Update,
+        Self::Topk,
+        Self::Observe,
+        Self::Serve,
+        Self::Switch,
+        Self::Size,
+        Self::Memory,
+        Self::Train,
+        Self::Bandits,
+    ];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -91,6 +104,7 @@ impl Bench {
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Train => "train",
+            Self::Bandits => "bandits",
         }
     }
 
@@ -109,6 +123,7 @@ impl Bench {
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
             Self::Train => train::run(settings),
+            Self::Bandits => bandits::run(settings),
         }
     }
 }
