@@ -21,6 +21,7 @@ mod plot;
 mod process;
 pub mod report;
 mod scene;
+mod selection;
 mod serve;
 mod size;
 mod stopwatch;
@@ -76,11 +77,13 @@ pub enum Bench {
     Train,
     /// Regret of the policies against MABWiser's and Vowpal Wabbit's. Takes some ten minutes where the peers are there.
     Bandits,
+    /// Selection among models of which one fails and recovers, and what choosing costs.
+    Selection,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
@@ -90,6 +93,7 @@ impl Bench {
         Self::Memory,
         Self::Train,
         Self::Bandits,
+        Self::Selection,
     ];
 
     /// Its name on the command line and in reports.
@@ -105,6 +109,7 @@ impl Bench {
             Self::Memory => "memory",
             Self::Train => "train",
             Self::Bandits => "bandits",
+            Self::Selection => "selection",
         }
     }
 
@@ -124,6 +129,7 @@ impl Bench {
             Self::Memory => memory::run(settings),
             Self::Train => train::run(settings),
             Self::Bandits => bandits::run(settings),
+            Self::Selection => selection::run(settings),
         }
     }
 }

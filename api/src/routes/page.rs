@@ -35,6 +35,7 @@ files![
     ("model.js", JAVASCRIPT),
     ("ranking.js", JAVASCRIPT),
     ("ratings.js", JAVASCRIPT),
+    ("selection.js", JAVASCRIPT),
     ("stars.js", JAVASCRIPT),
     ("users.js", JAVASCRIPT),
 ];

@@ -69,7 +69,8 @@ pub enum Outcome<'a> {
         /// Its loss, from 0 to 1.
         loss: f64,
     },
-    /// Every arm had predicted. `None` is one that had not, which is charged the mean of the others.
+    /// Every arm had predicted. `None` is one that had not, which is charged the mean of the others; where fewer than two
+    /// had, the outcome says nothing.
     Every(&'a [Option<f64>]),
 }
 
@@ -142,7 +143,8 @@ pub trait Strategy {
 
 fn every(losses: &[Option<f64>]) -> Vec<(usize, ArmSums)> {
     let known: Vec<f64> = losses.iter().copied().flatten().collect();
-    if known.is_empty() {
+    // One loss alone compares nothing.
+    if known.len() < 2 {
         return Vec::new();
     }
     let mean = known.iter().sum::<f64>() / known.len() as f64;

@@ -100,7 +100,7 @@ fn an_arm_that_did_not_predict_is_charged_the_mean() {
     let estimated: Vec<f64> = said.iter().map(|(_, sums)| sums.estimated.value()).collect();
     assert_eq!(estimated, [0.25, 0.5, 0.75]);
     assert_eq!(said[1].1.outcomes, 0);
-    assert!(Exp4::default().observe(Outcome::Every(&[None, None])).is_empty());
+    assert!(Exp4::default().observe(Outcome::Every(&[None, Some(0.5)])).is_empty(), "one alone compares nothing");
 }
 
 #[test]

@@ -134,6 +134,45 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn the_weights_of_a_selection_are_drawn_as_they_move() -> Result<()> {
+    if skips() {
+        return Ok(());
+    }
+    let data_dir = TempDir::new()?;
+    let demo = Node::demo(data_dir.path(), None);
+    let trained = demo.client().get("/v1/models").expect(200)["models"][0]["name"].clone();
+    let stream = trained.as_str().context("the demo's model has a name")?.to_owned();
+    let second = json!({"name": "untrained", "stream": stream, "dim": 4});
+    let _second = demo.client().post("/v1/models", &second).expect(201);
+    let selection = json!({
+        "name": "best", "kind": "selection", "arms": [stream, "untrained"], "strategy": "exp4", "label_range": [1, 5],
+    });
+    let _selection = demo.client().post("/v1/models", &selection).expect(201);
+    browse(Screen::DESK, async |page| {
+        page.goto(&format!("{}/?model=best&user=guest-11aa", demo.client().url())).await?;
+        wait_until(page, SETTLED).await?;
+        let weights =
+            "[...document.querySelectorAll('[data-testid=arm-weight]')].map((it) => parseFloat(it.textContent))";
+        let weights = async || -> Result<Vec<f64>> { Ok(serde_json::from_value(evaluate(page, weights).await?)?) };
+        ensure!(weights().await?.len() == 2, "both arms are listed");
+        for _ in 0..ROUNDS {
+            let best = order(page).await?.swap_remove(0);
+            rate(page, &best, 4).await?;
+        }
+        wait_until(page, "document.querySelectorAll('[data-testid=weight-line]').length === 2").await?;
+        let now = weights().await?;
+        ensure!(now[0] > now[1], "the trained model predicts better, and weighs more: {now:?}");
+        ensure!(text(page, "#status").await?.contains("2 models together"), "the page says who answered");
+        let height = "document.querySelector('#selection-chart').getBoundingClientRect().height";
+        ensure!(evaluate(page, height).await?.as_f64() > Some(100.0), "the chart can be seen");
+        let hidden = "getComputedStyle(document.querySelector('#life')).display";
+        ensure!(evaluate(page, hidden).await? == "none", "what a selection has not is not shown");
+        Ok(())
+    })
+    .await
+}
+
 /// The kinds of what the page shows of the model's life, in the order of the page.
 async fn kinds(page: &Client, test_id: &str) -> Result<Vec<String>> {
     let kinds = format!("[...document.querySelectorAll('[data-testid={test_id}]')].map((it) => it.dataset.kind)");
