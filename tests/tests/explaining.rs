@@ -65,8 +65,12 @@ fn a_decision_is_drawn_again_to_the_same_ranking_whatever_came_after() {
         }
     }
     let greedy = explain(&films, &rankings[1]);
-    let ranks: Vec<u64> =
-        greedy["replay"]["slots"].as_array().unwrap().iter().map(|slot| slot["rank_by_score"].as_u64().unwrap()).collect();
+    let ranks: Vec<u64> = greedy["replay"]["slots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|slot| slot["rank_by_score"].as_u64().unwrap())
+        .collect();
     assert_eq!(ranks, [0, 1, 2, 3, 4]);
 
     let first = films.user("u", 1000)["history"].as_array().unwrap().last().unwrap()["observation_id"].clone();
@@ -94,7 +98,8 @@ fn propensities_that_take_long_are_completed_after_the_answer() {
         (!explained["slots"][0]["propensity"].is_null()).then(|| explained["slots"].clone())
     });
     for slot in slots.as_array().unwrap() {
-        let (propensity, error) = (slot["propensity"].as_f64().unwrap(), slot["propensity_std_error"].as_f64().unwrap());
+        let (propensity, error) =
+            (slot["propensity"].as_f64().unwrap(), slot["propensity_std_error"].as_f64().unwrap());
         assert!(0.0 < propensity && propensity <= 1.0 && 0.0 < error && error < 0.02, "{slot}");
     }
 }

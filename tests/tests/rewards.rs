@@ -100,7 +100,14 @@ fn every_reward_has_its_stated_result_and_the_totals_reconcile() {
 
     let explored = films.get("exploration").expect(200);
     let counted: BTreeMap<String, u64> = serde_json::from_value(explored["joined"].clone()).unwrap();
-    assert_eq!(counted.iter().filter(|(_, count)| **count > 0).map(|(joined, count)| (joined.clone(), *count)).collect::<BTreeMap<_, _>>(), told);
+    assert_eq!(
+        counted
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(joined, count)| (joined.clone(), *count))
+            .collect::<BTreeMap<_, _>>(),
+        told
+    );
     assert_eq!(explored["totals"]["decisions"], 3);
     assert_eq!(explored["totals"]["slots"], 9);
     assert_eq!(explored["totals"]["mean_reward"], 13.0 / 3.0);
@@ -114,7 +121,10 @@ fn every_reward_has_its_stated_result_and_the_totals_reconcile() {
     assert_eq!(explained["slots"][1]["reward"], Value::Null, "another user's is nobody's");
     let before = outcomes(&films, &[&first, &second, &third]);
     // Those of another user, and those that name no decision of ours, are outcomes of none.
-    assert_eq!(before, BTreeMap::from([("slot".to_owned(), 3), ("repeated".to_owned(), 2), ("not_shown".to_owned(), 1)]));
+    assert_eq!(
+        before,
+        BTreeMap::from([("slot".to_owned(), 3), ("repeated".to_owned(), 2), ("not_shown".to_owned(), 1)])
+    );
 
     node.kill_hard();
     let node = Node::serve(dir.path());

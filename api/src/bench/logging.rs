@@ -1,6 +1,6 @@
 //! What decisions cost: rankings that leave one against rankings that leave none, and the bytes of many a second.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use celeris_model::{
     Decision, DecisionId, ItemId, ModelName, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
@@ -80,13 +80,15 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
         propensity_std_error: None,
         explored: false,
     };
+    let now = Timestamp::from(SystemTime::now());
     Ok(Decision {
-        id: DecisionId::new(uuid::Uuid::now_v7().to_string()).map_err(Failure::other)?,
+        // As long as any, and another for each.
+        id: DecisionId::first_at(Timestamp(now.0 + number as i64)),
         model: model.clone(),
         version: VersionId(2),
         user: scene::user(number).map_err(Failure::other)?,
         user_epoch: UserEpoch(20),
-        timestamp: Timestamp::from(std::time::SystemTime::now()),
+        timestamp: now,
         seed: number as u64,
         policy: r#"{"name":"epsilon_greedy","epsilon":0.05}"#.to_owned(),
         pool_share: Some(0.01),
