@@ -4,6 +4,7 @@ import * as api from './api.js';
 import { Catalogue } from './catalogue.js';
 import { showErrors } from './chart.js';
 import { byId, count, element } from './dom.js';
+import { showExploration } from './exploration.js';
 import { showLife } from './life.js';
 import { retrain, showModel } from './model.js';
 import { Ranking } from './ranking.js';
@@ -201,7 +202,7 @@ async function refreshModel() {
     await showSelection(state.model, state.user);
     return;
   }
-  const asked = [api.getModel(name), api.listVersions(name), showLife(name)];
+  const asked = [api.getModel(name), api.listVersions(name), showLife(name), showExploration(name)];
   const [model, { versions }] = await Promise.all(asked);
   if (name !== state.model.name) return;
   state.model = model;
@@ -218,7 +219,7 @@ async function follow() {
     await showSelection(model, state.user);
     return;
   }
-  const version = await showLife(model.name);
+  const [version] = await Promise.all([showLife(model.name), showExploration(model.name)]);
   if (state.model.name === model.name && version !== state.model.active_version) await refreshModel();
 }
 

@@ -110,7 +110,11 @@ impl Figure<'_> {
         builder
     }
 
-    fn fill<X, Y>(&self, chart: &mut Chart<'_, '_, X, Y>, points: Points) -> Result<(), Box<dyn std::error::Error>>
+    fn fill<'a, 'b: 'a, X, Y>(
+        &self,
+        chart: &mut Chart<'a, 'b, X, Y>,
+        points: Points,
+    ) -> Result<(), Box<dyn std::error::Error>>
     where
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,

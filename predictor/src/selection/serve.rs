@@ -177,7 +177,8 @@ impl Predictor {
             .map(|slot| Ranked { scored: together.scored[slot.candidate].clone(), propensity: slot.propensity });
         let shown = ranked.collect();
         let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
-        Ok((Drawn { moment, pool: ranking.pool, shown, explored }, confidence))
+        // Policies that look at scores alone know their propensities.
+        Ok((Drawn { moment, pool: ranking.pool, shown, explored, unknown: None }, confidence))
     }
 }
 
