@@ -90,6 +90,8 @@ pub struct Memory {
     pub features: ByteSize,
     /// Cached predictions.
     pub predictions: ByteSize,
+    /// What selections have learnt of single users.
+    pub selections: ByteSize,
     /// Blocks of the store that were read.
     pub blocks: ByteSize,
 }
@@ -100,6 +102,7 @@ impl Default for Memory {
             users: ByteSize::gib(1),
             features: ByteSize::mib(128),
             predictions: ByteSize::mib(128),
+            selections: ByteSize::mib(64),
             blocks: ByteSize::mib(128),
         }
     }

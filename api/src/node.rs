@@ -55,6 +55,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         user_bytes_max: bytes(memory.users),
         feature_bytes_max: bytes(memory.features),
         prediction_bytes_max: bytes(memory.predictions),
+        selection_bytes_max: bytes(memory.selections),
         decisions: DecisionLogging {
             enabled: decisions.enabled,
             candidates_in_full: decisions.candidates_in_full,

@@ -11,6 +11,7 @@ use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
 use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
+use crate::decisions::DefaultReward;
 use crate::error::ManagerError;
 use crate::manager::Manager;
 use crate::records::ModelRecord;
@@ -61,6 +62,8 @@ pub struct NewSelection {
     pub policy: Option<PolicySpec>,
     /// The share of such rankings that the validation pool draws.
     pub pool_share: Option<PoolShare>,
+    /// The reward of shown slots for which none has come in time.
+    pub default_reward: Option<DefaultReward>,
 }
 
 /// A selection in the catalog.
@@ -89,6 +92,9 @@ pub struct SelectionRecord {
     pub policy: PolicySpec,
     /// The share of such rankings that the validation pool draws.
     pub pool_share: PoolShare,
+    /// The reward of shown slots for which none has come in time; absent, they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_reward: Option<DefaultReward>,
     /// When it was created.
     pub created: Timestamp,
     /// Where its part of the log begins. One that learns from what it served begins with its creation, since decisions of
@@ -187,6 +193,9 @@ impl Manager {
         }
         let arms = arms(&new, &models, &selections)?;
         let stream = arms[0].config.stream.clone();
+        if let Some(reward) = &new.default_reward {
+            reward.check(arms[0].config.loss)?;
+        }
         let label_range = match new.label_range {
             Some(given) => given,
             None => self.label_range(&arms)?,
@@ -206,6 +215,7 @@ impl Manager {
             label_range,
             policy: new.policy.unwrap_or_default(),
             pool_share: new.pool_share.unwrap_or_default(),
+            default_reward: new.default_reward,
             created: SystemTime::now().into(),
         };
         let mut batch = CatalogBatch::new();

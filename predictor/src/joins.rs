@@ -150,7 +150,7 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel` or `Storage`.
     pub fn outcomes(&self, decision: &Decision) -> Result<Vec<(Sequence, Record)>, PredictorError> {
-        outcomes(&self.storage, &self.model(decision.scored_by())?.stream, decision)
+        outcomes(&self.storage, &self.model(&self.of_stream(decision.scored_by()))?.stream, decision)
     }
 
     /// Retracts the default reward of the slot that an observation is the true reward of, if it has one. To be called

@@ -263,7 +263,7 @@ impl Predictor {
         };
         let target = Some(Target::Found(Arc::clone(decision)));
         let arrival = Arrival { observation: &observation, target, giver: Giver::Default };
-        match self.begin(decision.scored_by(), &arrival) {
+        match self.begin(&self.of_stream(decision.scored_by()), &arrival) {
             Ok(pending) => Ok(Some(pending)),
             // The slot has its reward, or had this one and it was replaced or taken back.
             Err(PredictorError::Rewarded | PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {

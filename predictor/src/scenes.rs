@@ -26,6 +26,8 @@ pub enum WhyNot {
     VersionPruned,
     /// The recorded policy is one that this program does not know.
     UnknownPolicy,
+    /// All arms of a selection answered together, by weights that are not part of the record.
+    SeveralAnswered,
 }
 
 impl WhyNot {
@@ -36,6 +38,7 @@ impl WhyNot {
             Self::CandidatesNotKept => "the candidates were not kept in full",
             Self::HistoryAmended => "the user's history has been corrected or retracted in part since",
             Self::VersionPruned => "the version that scored is not kept any more",
+            Self::SeveralAnswered => "several models answered together, by weights that have moved since",
             Self::UnknownPolicy => "this program does not know the recorded policy",
         }
     }

@@ -200,6 +200,9 @@ const DIFFERS: &str = "what was known of a candidate outside of the version's ta
 
 fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
     let impossible = |why: WhyNot| Replay { same: None, why_not: Some(why.in_words().to_owned()), slots: Vec::new() };
+    if decision.selection.as_ref().is_some_and(|facts| facts.arm.is_none()) {
+        return Ok(impossible(WhyNot::SeveralAnswered));
+    }
     let Some(version) = node.manager.version_of_decision(decision)? else {
         return Ok(impossible(WhyNot::VersionPruned));
     };

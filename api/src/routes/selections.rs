@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use celeris_bandits::selection::{Difference, HalfLifeRecords, LabelRange, Objective, StrategySpec};
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_manager::{NewSelection, ScopeKind, SelectionRecord};
+use celeris_manager::{DefaultReward, NewSelection, ScopeKind, SelectionRecord};
 use celeris_model::{ModelName, StreamName, UserId};
 use celeris_predictor::{ArmReport, SelectedBy, SelectionReport, WeightedArm};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -60,6 +60,10 @@ pub struct NewSelectionBody {
     /// With `exp4`: the share of such rankings that are drawn uniformly for the validation pool.
     #[schema(value_type = Option<f64>)]
     pool_share: Option<PoolShare>,
+    /// The reward of slots shown by its decisions for which none has come in time, like that of a model: `{label,
+    /// after_seconds, slots}`.
+    #[schema(value_type = Option<Object>)]
+    default_reward: Option<DefaultReward>,
 }
 
 /// Tells null, which is an answer, from a field that is missing.
@@ -80,6 +84,7 @@ impl From<NewSelectionBody> for NewSelection {
             half_life_records: body.half_life_records,
             policy: body.policy,
             pool_share: body.pool_share,
+            default_reward: body.default_reward,
         }
     }
 }
@@ -114,6 +119,9 @@ pub struct Selection {
     policy: PolicySpec,
     #[schema(value_type = f64)]
     pool_share: PoolShare,
+    /// The reward of shown slots for which none has come in time; null where they have none.
+    #[schema(value_type = Option<Object>)]
+    default_reward: Option<DefaultReward>,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// Records in the log of its stream.
@@ -149,6 +157,7 @@ pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection,
         half_life_records: record.half_life_records,
         policy: record.policy,
         pool_share: record.pool_share,
+        default_reward: record.default_reward,
         created: record.created.0,
         weights,
     })

@@ -51,9 +51,10 @@ impl Manager {
         let mut wanted = BTreeMap::new();
         let mut changes = CatalogBatch::new();
         let mut changed = false;
-        for record in self.models()? {
-            let Some(reward) = record.config.default_reward else { continue };
-            let model = record.config.name;
+        let models = self.models()?.into_iter().map(|record| (record.config.name, record.config.default_reward));
+        let selections = self.selections()?.into_iter().map(|record| (record.name, record.default_reward));
+        for (model, reward) in models.chain(selections) {
+            let Some(reward) = reward else { continue };
             let key = cursor_key(&model)?;
             let cursor = match cursors.remove(&key) {
                 Some(cursor) => cursor,
