@@ -108,6 +108,24 @@ fn policies_are_compared_by_their_regret() {
     assert_cases("bandits", &cases);
 }
 
+/// Nothing is timed in these cases, so that they mean something in the quick form too.
+#[test]
+fn selections_survive_a_failing_model_and_know_users_apart() {
+    let rows = rows("selection");
+    let ratio = |case: &str| {
+        let row = rows.iter().find(|(name, _)| name == case);
+        row.and_then(|(_, row)| row["ratio"].as_f64()).unwrap_or_else(|| panic!("no ratio of {case} in {rows:?}"))
+    };
+    for strategy in ["exp3", "exp4", "tsallis_inf"] {
+        assert!(ratio(&format!("failure/{strategy}")) < 1.0, "{strategy} errs less than the best single model");
+        assert!(ratio(&format!("failure/{strategy}/readopted")) > 2.0, "{strategy} takes the recovered model back");
+    }
+    for strategy in ["exp4", "tsallis_inf"] {
+        assert!(ratio(&format!("dialects/{strategy}")) < 0.9, "{strategy} gains by a state for each user");
+    }
+    assert!(ratio("agreement/exp4") < 1.0, "answers that models agree on are better");
+}
+
 #[test]
 fn figures_are_drawn_where_documents_are_asked_for() {
     let docs = tempfile::tempdir().unwrap();
