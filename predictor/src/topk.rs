@@ -1,5 +1,6 @@
 //! Rankings of given items by a policy (Velox §2.5, `topK`), each leaving a decision behind.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare, Slot, Wants};
@@ -7,6 +8,7 @@ use celeris_model::{
     CandidateDigest, Decision, DecisionId, Estimate, ItemId, Loss, ModelName, RecordedCandidates, SelectionFacts,
     ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
 };
+use celeris_storage::LateCandidates;
 
 use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
@@ -18,10 +20,16 @@ use crate::propensities::Unknown;
 use crate::scoring::{self, Picked};
 use crate::selection::{SelectedBy, without_context};
 use crate::users::Moment;
-use crate::version::RankingDefaults;
+use crate::version::{RankingDefaults, ServingVersion};
 
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
 const SEED_BITS: u32 = 53;
+
+/// About the bytes of an id in a record.
+const ID_BYTES: usize = 16;
+
+/// The bytes of a digest, at most.
+const DIGEST_BYTES: usize = 20;
 
 /// Which decisions are recorded, and how much of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,13 +49,23 @@ impl Default for DecisionLogging {
 }
 
 impl DecisionLogging {
-    fn record(&self, picked: &Picked<'_>) -> RecordedCandidates {
-        let in_full = picked.len() <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled;
-        if in_full {
-            return RecordedCandidates::Full(picked.items().cloned().collect());
-        }
-        let count = u32::try_from(picked.len()).unwrap_or(u32::MAX);
-        RecordedCandidates::Digest { count, digest: CandidateDigest::of(picked.items()) }
+    /// The candidates as they will be recorded. Only their rows are copied here; whose they are is looked up later.
+    fn record(&self, version: &Arc<ServingVersion>, picked: &Picked<'_>) -> LateCandidates {
+        let count = picked.len();
+        let in_full = count <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled;
+        let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
+        let make = move || {
+            let mut outside = outside.iter();
+            let ids = version.theta.items();
+            let mut id = |row: &Option<u32>| row.map_or_else(|| outside.next(), |row| ids.get(row as usize));
+            let items: Vec<&ItemId> = rows.iter().filter_map(&mut id).collect();
+            if in_full {
+                return RecordedCandidates::Full(items.into_iter().cloned().collect());
+            }
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            RecordedCandidates::Digest { count, digest: CandidateDigest::of(items) }
+        };
+        LateCandidates { bytes: if in_full { count * ID_BYTES } else { DIGEST_BYTES }, make: Box::new(make) }
     }
 }
 
@@ -265,9 +283,10 @@ impl Predictor {
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = drawn.unknown.take();
         let logged = self.logging.enabled && {
-            let decision = self.decision_of(asked, &drawn, decision_id.clone(), timestamp);
+            let decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
             let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
-            let logged = self.storage.record_decision(decision);
+            let candidates = self.logging.record(&subject.version, asked.picked);
+            let logged = self.storage.record_decision_with(decision, candidates);
             if let Some(later) = later.filter(|_| logged) {
                 self.estimator.offer(later);
             }
@@ -288,25 +307,26 @@ impl Predictor {
             selected: None,
         }
     }
+}
 
-    fn decision_of(&self, asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
-        let Asked { subject, picked, draw, request } = asked;
-        let selection = request.selection.clone();
-        Decision {
-            id,
-            model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
-            version: subject.version.id,
-            user: subject.key.user.clone(),
-            user_epoch: drawn.moment.epoch,
-            timestamp,
-            seed: draw.seed,
-            policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
-            pool_share: draw.pool_share.map(PoolShare::into),
-            pool: drawn.pool,
-            shown: recorded_slots(drawn),
-            candidates: self.logging.record(picked),
-            selection,
-        }
+/// The record, but for what its candidates are.
+fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
+    let Asked { subject, picked, draw, request } = asked;
+    let selection = request.selection.clone();
+    Decision {
+        id,
+        model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+        version: subject.version.id,
+        user: subject.key.user.clone(),
+        user_epoch: drawn.moment.epoch,
+        timestamp,
+        seed: draw.seed,
+        policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
+        pool_share: draw.pool_share.map(PoolShare::into),
+        pool: drawn.pool,
+        shown: recorded_slots(drawn),
+        candidates: RecordedCandidates::Count(u32::try_from(picked.len()).unwrap_or(u32::MAX)),
+        selection,
     }
 }
 
@@ -314,7 +334,10 @@ impl Predictor {
 fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> Unknown {
     let Seen { ranking, scores, std_errors, offsets, features } = seen;
     Unknown {
-        decision: decision.clone(),
+        decided_by: decision.model.clone(),
+        id: decision.id.clone(),
+        pool: decision.pool,
+        seed: decision.seed,
         version: asked.subject.version.clone(),
         posterior: drawn.moment.model.clone(),
         policy: asked.draw.policy.clone(),
