@@ -121,7 +121,7 @@ fn replayed(storage: &Storage, half_life: Option<u64>) -> u64 {
     for (partition, sequence, record) in backwards(storage) {
         add(&mut state, usize::from(partition.index()), sequence.0, &record);
     }
-    xxh3_64(&state.canonical_bytes())
+    xxh3_64(&state.canonical_bytes(0))
 }
 
 fn replayed_of(storage: &Storage, user: &UserId, half_life: Option<u64>) -> u64 {
@@ -131,7 +131,7 @@ fn replayed_of(storage: &Storage, user: &UserId, half_life: Option<u64>) -> u64 
     for (_, record) in storage.history(&stream(), user).unwrap().into_iter().rev() {
         add(&mut state, 0, record.user_epoch.0, &record);
     }
-    xxh3_64(&state.canonical_bytes())
+    xxh3_64(&state.canonical_bytes(0))
 }
 
 async fn assert_views(storage: &Storage, predictor: &Predictor) {

@@ -290,8 +290,9 @@ fn what_cannot_be_selected_is_refused_with_the_reason() {
         assert!(refused["detail"].as_str().unwrap().contains(says), "{settings}: {refused}");
     }
     let best = client.model("best");
-    for (call, body) in [("retrain", json!({})), ("rollback", json!({})), ("versions/1/activate", json!({}))] {
-        let refused = best.post(call, &body).expect(409);
+    for call in ["retrain", "rollback", "versions/1/activate"] {
+        // Without a body, which such a refusal would not read.
+        let refused = client.try_send("POST", &best.path(call), "application/json", "").unwrap().expect(409);
         assert!(refused["detail"].as_str().unwrap().contains("films, second, third"), "{call}: {refused}");
     }
     for call in ["versions", "quality", "users/u", "events"] {

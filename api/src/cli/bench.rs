@@ -35,7 +35,7 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 11] = [
+        const NAMES: [Name; 12] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -45,6 +45,7 @@ impl ValueEnum for Name {
             Name::One(Bench::Memory),
             Name::One(Bench::Train),
             Name::One(Bench::Bandits),
+            Name::One(Bench::Selection),
             Name::All,
             Name::BareHandler,
         ];

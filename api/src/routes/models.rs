@@ -45,8 +45,8 @@ struct OfKind {
 #[serde(untagged)]
 #[expect(dead_code, reason = "it describes both kinds of bodies; which one it is, `kind` says before it is read")]
 enum NewModelOrSelection {
-    Model(NewModel),
-    Selection(NewSelectionBody),
+    Model(Box<NewModel>),
+    Selection(Box<NewSelectionBody>),
 }
 
 /// A model or a selection.

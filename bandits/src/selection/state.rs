@@ -284,18 +284,19 @@ impl State {
         sums
     }
 
-    /// What tells whether two states are equal to the bit: every sum that is not nothing, with its place.
+    /// What tells whether two states are equal to the bit in a group: every sum that is not nothing, with its place.
     #[must_use]
-    pub fn canonical_bytes(&self) -> Vec<u8> {
+    pub fn canonical_bytes(&self, group: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (index, lane) in self.lanes.iter().enumerate() {
             let mut push = |number: u64| bytes.extend_from_slice(&number.to_le_bytes());
             push(lane.clock);
             for block in &lane.blocks {
-                for (cell, sums) in block.sums.iter().enumerate().filter(|(_, sums)| **sums != ArmSums::default()) {
+                let sums = block.sums[group * self.layout.arms..][..self.layout.arms].iter().enumerate();
+                for (arm, sums) in sums.filter(|(_, sums)| **sums != ArmSums::default()) {
                     push(index as u64);
                     push(block.index);
-                    push(cell as u64);
+                    push(arm as u64);
                     push(sums.outcomes);
                     push(sums.loss.units().cast_unsigned());
                     push(sums.estimated.units().cast_unsigned());

@@ -144,9 +144,9 @@ fn listed(names: &[ModelName]) -> String {
     names.iter().map(ModelName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Tells whether two states are equal to the bit.
-fn hash(state: &State) -> u64 {
-    xxh3_64(&state.canonical_bytes())
+/// Tells whether two states are equal to the bit in a group.
+fn hash(state: &State, group: usize) -> u64 {
+    xxh3_64(&state.canonical_bytes(group))
 }
 
 impl Predictor {

@@ -96,7 +96,7 @@ fn report(rule: &SelectionRule, state: &State, group: usize) -> SelectionReport 
     SelectionReport {
         arms: strategy.weights(&faded).into_iter().enumerate().map(of_arm).collect(),
         records: state.records(),
-        state_hash: hash(state),
+        state_hash: hash(state, group),
         curve: (1..=points).map(point).collect(),
     }
 }

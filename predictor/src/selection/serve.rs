@@ -138,7 +138,7 @@ impl Predictor {
         let all = PredictRequest {
             model: rule.name.clone(),
             user: request.user.clone(),
-            items: picked.items().cloned().collect(),
+            items: (0..picked.len()).map(|index| picked.item(index).clone()).collect(),
             min_epoch: request.min_epoch,
         };
         let together = self.together(selection, weights, &all).await?;
