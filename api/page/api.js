@@ -42,7 +42,14 @@ export const listModels = () => call('GET', at('models'));
 export const getModel = (model) => call('GET', at('models', model));
 export const listVersions = (model) => call('GET', at('models', model, 'versions'));
 export const getQuality = (model) => call('GET', at('models', model, 'quality'));
+export const getExploration = (model) => call('GET', at('models', model, 'exploration'));
 export const listEvents = (model, limit) => call('GET', `${at('models', model, 'events')}?limit=${limit}`);
+
+/** What a selection knows of its arms; `user` and `context` are null where it has no state for each. */
+export function getSelection(model, { user, context }) {
+  const asked = Object.entries({ user, context }).filter(([, value]) => value !== null);
+  return call('GET', `${at('models', model, 'selection')}?${new URLSearchParams(asked)}`);
+}
 export const activate = (model, version) =>
   call('POST', at('models', model, 'versions', version, 'activate'), { body: {} });
 export const retrain = (model) => call('POST', at('models', model, 'retrain'), { body: {} });

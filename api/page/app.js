@@ -4,10 +4,12 @@ import * as api from './api.js';
 import { Catalogue } from './catalogue.js';
 import { showErrors } from './chart.js';
 import { byId, count, element } from './dom.js';
+import { showExploration } from './exploration.js';
 import { showLife } from './life.js';
 import { retrain, showModel } from './model.js';
 import { Ranking } from './ranking.js';
 import { showRatings } from './ratings.js';
+import { contextOf, showSelection } from './selection.js';
 import { freshUser, rememberUser, suggestedUsers } from './users.js';
 
 const ROWS = 25;
@@ -27,6 +29,9 @@ const POLICIES = {
   lin_ucb: { chance: false, does: 'with a bonus for what is uncertain' },
   thompson: { chance: true, does: 'by a taste that you might have' },
   epsilon_greedy: { chance: true, does: 'mostly the best, sometimes anything' },
+  softmax: { chance: true, does: 'the better, the likelier' },
+  squarecb: { chance: true, does: 'what seems worse less often, by how much worse' },
+  regcb: { chance: false, does: 'as good as the past allows' },
 };
 
 const state = {
@@ -71,14 +76,15 @@ async function openModel(name) {
   ranking.wait(8);
   const model = await api.getModel(name);
   state.model = model;
+  document.body.dataset.kind = model.kind;
   state.genre = null;
-  const loaded = (items) => say(`loading titles: ${count(items)} of ${count(Math.max(items, model.items))}`);
+  const loaded = (items) => say(`loading titles: ${count(items)} of ${count(Math.max(items, model.items ?? 0))}`);
   loaded(0);
   const [catalogue] = await Promise.all([Catalogue.load(name, loaded), refreshModel()]);
   state.catalogue = catalogue;
   showGenres();
   await openUser(state.user);
-  const users = await suggestedUsers(name);
+  const users = await suggestedUsers(learner());
   byId('users').replaceChildren(...users.map((user) => element('option', { value: user })));
 }
 
@@ -91,6 +97,9 @@ async function openUser(user) {
   await refreshUser();
   await rank();
 }
+
+/** The model that knows users: of a selection, one of those that answer for it, all of which learn from the same log. */
+const learner = () => state.model.arms?.[0] ?? state.model.name;
 
 // --- asking --------------------------------------------------------------------------------------------------------
 
@@ -111,6 +120,7 @@ async function rank({ moves = false, seed } = {}) {
     policy: state.policy,
     min_epoch: state.epoch,
     ...(seed === undefined ? {} : { seed }),
+    ...(contextOf(state.model) === null ? {} : { context: contextOf(state.model) }),
   };
   try {
     const reply = await api.topk(state.model.name, body, asked.signal);
@@ -161,14 +171,16 @@ function showNothing(words) {
   say('');
 }
 
-function circumstances({ cold, pool }) {
+function circumstances({ arm, arms, cold, pool }) {
+  if (arm) return ` · by ${arm}`;
+  if (arms) return ` · by ${arms.length} models together`;
   if (pool) return ' · drawn at random for the validation pool';
   return cold ? ' · everyone’s taste so far' : '';
 }
 
 async function refreshUser() {
-  const { model, user, catalogue } = state;
-  const reply = await api.getUser(model.name, user, HISTORY_MAX);
+  const { user, catalogue } = state;
+  const reply = await api.getUser(learner(), user, HISTORY_MAX);
   if (user !== state.user) return;
   // What was retracted names no item any more.
   state.history = reply.history.filter((event) => event.item !== null);
@@ -184,8 +196,13 @@ function drawErrors() {
 }
 
 async function refreshModel() {
-  const { name } = state.model;
-  const asked = [api.getModel(name), api.listVersions(name), showLife(name)];
+  const { name, kind } = state.model;
+  if (kind === 'selection') {
+    byId('untrained').hidden = true;
+    await showSelection(state.model, state.user);
+    return;
+  }
+  const asked = [api.getModel(name), api.listVersions(name), showLife(name), showExploration(name)];
   const [model, { versions }] = await Promise.all(asked);
   if (name !== state.model.name) return;
   state.model = model;
@@ -198,7 +215,11 @@ async function refreshModel() {
 async function follow() {
   const { model } = state;
   if (model === null || document.visibilityState !== 'visible') return;
-  const version = await showLife(model.name);
+  if (model.kind === 'selection') {
+    await showSelection(model, state.user);
+    return;
+  }
+  const [version] = await Promise.all([showLife(model.name), showExploration(model.name)]);
   if (state.model.name === model.name && version !== state.model.active_version) await refreshModel();
 }
 

@@ -149,12 +149,15 @@ impl From<PredictorError> for ApiError {
     fn from(error: PredictorError) -> Self {
         match error {
             PredictorError::UnknownModel { .. } | PredictorError::UnknownObservation { .. } => Self::not_found(error),
-            PredictorError::EpochNotReached { .. } | PredictorError::ObservationConflict { .. } => {
-                Self::conflict(error)
-            }
-            PredictorError::NoItems | PredictorError::Features { .. } | PredictorError::Bandit(_) => {
-                Self::invalid(error)
-            }
+            PredictorError::IsSelection { .. }
+            | PredictorError::EpochNotReached { .. }
+            | PredictorError::ObservationConflict { .. }
+            | PredictorError::Rewarded => Self::conflict(error),
+            PredictorError::NoItems
+            | PredictorError::Context { .. }
+            | PredictorError::UserMissing { .. }
+            | PredictorError::Features { .. }
+            | PredictorError::Bandit(_) => Self::invalid(error),
             PredictorError::Model(error) => error.into(),
             PredictorError::Storage(error) => error.into(),
         }
@@ -169,11 +172,15 @@ impl From<ManagerError> for ApiError {
             | ManagerError::UnknownJob { .. } => Self::not_found(error),
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
+            | ManagerError::IsSelection { .. }
+            | ManagerError::IsArm { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
             ManagerError::Dim { .. }
             | ManagerError::Setting { .. }
             | ManagerError::TooManyModels { .. }
             | ManagerError::TrainerSetting { .. }
+            | ManagerError::SelectionSetting { .. }
+            | ManagerError::Bandit { .. }
             | ManagerError::Import { .. } => Self::invalid(error),
             ManagerError::Predictor(error) => error.into(),
             ManagerError::Storage(error) => error.into(),

@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
-use celeris_model::{ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
+use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
@@ -37,7 +37,10 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+/// A body that is not looked into yet.
+pub struct Text(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Text {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -49,8 +52,16 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             }
         })?;
         // A request without a body is one without fields.
-        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        Ok(Self(parse(text)?))
+        Ok(Self(if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes }))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let Text(text) = Text::from_request(request, state).await?;
+        Ok(Self(parse(&text)?))
     }
 }
 
@@ -148,6 +159,23 @@ impl<S: Send + Sync> FromRequestParts<S> for OfObservation {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (model, id): (String, String) = path_texts(parts, state).await?;
         Ok(Self { model: model_name(&model)?, observation_id: ObservationId::new(id)? })
+    }
+}
+
+/// The model and decision that a path names.
+pub struct OfDecision {
+    /// The model.
+    pub model: ModelName,
+    /// The decision.
+    pub decision_id: DecisionId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfDecision {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, id): (String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, decision_id: DecisionId::new(id)? })
     }
 }
 

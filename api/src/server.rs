@@ -33,6 +33,7 @@ struct Description;
 pub fn router(node: Node) -> Router {
     let (api, description) = OpenApiRouter::with_openapi(Description::openapi())
         .merge(routes::models::router())
+        .merge(routes::selections::router())
         .merge(routes::predict::router())
         .merge(routes::topk::router())
         .merge(routes::observe::router())
@@ -43,6 +44,8 @@ pub fn router(node: Node) -> Router {
         .merge(routes::jobs::router())
         .merge(routes::events::router())
         .merge(routes::quality::router())
+        .merge(routes::decisions::router())
+        .merge(routes::exploration::router())
         .split_for_parts();
     let body_max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
     let limited = api.layer(DefaultBodyLimit::max(body_max)).layer(CatchPanicLayer::custom(

@@ -42,6 +42,30 @@ pub enum BanditError {
         /// The index of the candidate.
         candidate: usize,
     },
+    /// The policy draws weights from a posterior, and several models have answered together.
+    #[error(
+        "policy {policy} draws from one model's posterior, and several answer here; choose one that looks at scores"
+    )]
+    NoPosterior {
+        /// The policy's name.
+        policy: &'static str,
+    },
+    /// The shares of an A/B split are not those of its arms.
+    #[error("strategy.shares: give {arms} shares above 0 whose sum is 1, one for each arm, got {received:?}")]
+    Shares {
+        /// How many arms there are.
+        arms: usize,
+        /// As received.
+        received: Vec<f64>,
+    },
+    /// Labels have no such range.
+    #[error("label_range must be two finite numbers, the smaller one first, got [{low}, {high}]")]
+    LabelRange {
+        /// The first.
+        low: f32,
+        /// The second.
+        high: f32,
+    },
     /// The user's posterior cannot be drawn from.
     #[error(transparent)]
     Model(#[from] ModelError),

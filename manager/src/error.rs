@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use celeris_bandits::BanditError;
 use celeris_features::FeaturesError;
 use celeris_model::{ModelError, ModelName, VersionId};
 use celeris_predictor::PredictorError;
@@ -81,6 +82,36 @@ pub enum ManagerError {
         model: ModelName,
         /// The job.
         job: JobId,
+    },
+    /// What is asked for belongs to models, not to selections among them.
+    #[error("{model} selects among {arms} and has no versions of its own; ask one of these")]
+    IsSelection {
+        /// The selection.
+        model: ModelName,
+        /// Its arms, in words.
+        arms: String,
+    },
+    /// The model answers for a selection.
+    #[error("model {model} is an arm of selection {selection}; delete the selection first")]
+    IsArm {
+        /// The model.
+        model: ModelName,
+        /// The selection.
+        selection: ModelName,
+    },
+    /// A setting of a selection is not one that can be used.
+    #[error("{field} {problem}")]
+    SelectionSetting {
+        /// The setting's name.
+        field: &'static str,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+    /// A parameter of a strategy is out of its range.
+    #[error("{error}")]
+    Bandit {
+        /// Which and how.
+        error: BanditError,
     },
     /// The trainer did not do its work.
     #[error("the trainer made no version: {reason}")]

@@ -7,6 +7,7 @@
 //!
 //! What this crate is not: it serves no request and trains nothing itself.
 
+pub mod decisions;
 pub mod erasures;
 pub mod error;
 pub mod events;
@@ -21,12 +22,14 @@ pub mod records;
 mod registering;
 mod retraining;
 pub mod sealing;
+pub mod selections;
 mod switch;
 pub mod training;
 pub mod triggers;
 pub mod versions;
 pub mod watch;
 
+pub use decisions::DefaultReward;
 pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
 pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
@@ -38,6 +41,7 @@ pub use quality::{DriftSettings, MeanLoss, Metric, Quality, RecentLoss};
 pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
 pub use retraining::{TrainFrom, TrainRequest};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
+pub use selections::{NewSelection, ScopeKind, SelectionRecord};
 pub use training::{AllowedTrainers, Engine, TrainerSettings};
 pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};
 pub use versions::{ItemsOnlyIn, Moved, VersionDiff};

@@ -95,6 +95,7 @@ impl Manager {
             manager.monitors.resume(model)?;
             tracing::info!(%model, version = %record.active, "model serves");
         }
+        manager.open_selections()?;
         manager.monitors.rebuild(SystemTime::now().into())?;
         for job in &interrupted {
             manager.note_failure(job);
@@ -130,6 +131,9 @@ impl Manager {
                             tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
                         }
                     }
+                    if let Err(error) = self.predictor.follow_log() {
+                        tracing::warn!(%error, "selections could not read on in the log; they do when they are asked");
+                    }
                     self.pull_triggers();
                 }),
             }
@@ -147,8 +151,10 @@ impl Manager {
     /// # Errors
     /// `UnknownModel`.
     pub fn quality(&self, model: &ModelName) -> Result<Quality, ManagerError> {
-        let described = self.monitors.describe(model, SystemTime::now().into());
-        described.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
+        match self.monitors.describe(model, SystemTime::now().into()) {
+            Some(described) => Ok(described),
+            None => Err(self.model(model).err().unwrap_or_else(|| ManagerError::UnknownModel { model: model.clone() })),
+        }
     }
 
     /// The mean loss of one user's observations; `None` where the user is not among those heard of last.
@@ -174,10 +180,18 @@ impl Manager {
     /// One model.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`.
+    /// `UnknownModel`, `IsSelection` or `Storage`.
     pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
-        let found = self.storage.catalog(&model_key(model)?)?;
-        found.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
+        if let Some(found) = self.storage.catalog(&model_key(model)?)? {
+            return Ok(found);
+        }
+        Err(match self.selection(model)? {
+            Some(selection) => {
+                let arms = selection.arms.iter().map(ModelName::as_str).collect::<Vec<_>>().join(", ");
+                ManagerError::IsSelection { model: model.clone(), arms }
+            }
+            None => ManagerError::UnknownModel { model: model.clone() },
+        })
     }
 
     /// One job.
@@ -198,10 +212,12 @@ impl Manager {
         config.trainer.check(config.trainer.engine, &self.options.allowed)?;
         let _changing = self.changing.lock();
         let models = self.models()?;
-        if models.iter().any(|record| record.config.name == config.name) {
+        let selections = self.selections()?;
+        let is_taken = models.iter().any(|record| record.config.name == config.name);
+        if is_taken || selections.iter().any(|selection| selection.name == config.name) {
             return Err(ManagerError::ModelExists { model: config.name });
         }
-        if models.len() >= self.options.models_max {
+        if models.len() + selections.len() >= self.options.models_max {
             return Err(ManagerError::TooManyModels { max: self.options.models_max });
         }
         let version = VersionId(1);
@@ -234,11 +250,12 @@ impl Manager {
     /// learn from them, and a model created anew on the stream starts from them.
     ///
     /// # Errors
-    /// `UnknownModel`, `JobRunning` or `Storage`.
+    /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
     pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
         let _changing = self.changing.lock();
         self.model(model)?;
         self.jobs.check_idle(model)?;
+        self.check_no_arm(model)?;
         let mut batch = CatalogBatch::new();
         for version in self.versions(model)? {
             batch.delete(version_key(model, version.version)?);

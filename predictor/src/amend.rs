@@ -61,6 +61,7 @@ impl Predictor {
     /// was retracted.
     pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
         check_label(label)?;
+        let model = &self.of_stream(model);
         self.active(model)?.learning.loss().check_label(label)?;
         self.amend_observation(model, id, Some(label)).await
     }
@@ -70,7 +71,7 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `UnknownObservation`; `Storage`, with `ObservationForgotten` where it was retracted before.
     pub async fn forget(&self, model: &ModelName, id: &ObservationId) -> Result<Amended, PredictorError> {
-        self.amend_observation(model, id, None).await
+        self.amend_observation(&self.of_stream(model), id, None).await
     }
 
     async fn amend_observation(
@@ -98,6 +99,9 @@ impl Predictor {
             };
             let user_epoch = pending.user_epoch;
             let sequence = self.finish_amendment(pending).await?;
+            if let Some(facts) = original.decision.as_ref().filter(|_| label.is_none()) {
+                self.joins.forget(&facts.id);
+            }
             return Ok(Amended { user, user_epoch, sequence, duplicate: false });
         }
     }
@@ -182,6 +186,7 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel` or `Storage`.
     pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
+        let model = &self.of_stream(model);
         let pending = loop {
             let subject = self.subject(model, user)?;
             let record = |user_epoch| event(RecordKind::Erase, user.clone(), user_epoch);
@@ -195,7 +200,9 @@ impl Predictor {
         let user_epoch = pending.user_epoch;
         let stream = pending.subject.model.stream.clone();
         let at = self.finish_amendment(pending).await?;
-        let models = self.learners(&stream).iter().map(|version| version.model.clone()).collect::<Vec<_>>();
+        let learners = self.learners(&stream);
+        let models = learners.iter().map(|version| version.model.clone()).chain(self.selections_of(&stream));
+        let models: Vec<ModelName> = models.collect();
         let (decisions, erasures) = compute(false, || {
             Ok::<_, StorageError>((self.storage.erase_decisions(&models, user)?, self.storage.erasures(&stream)?))
         })?;
@@ -203,6 +210,7 @@ impl Predictor {
         let erasure = erasures.into_iter().find(|erasure| (erasure.partition, erasure.at) == place);
         let erasure = erasure.expect("the log lists every erasure that is durable");
         self.predictions.purge(|key| key.user == *user);
+        self.user_views.purge(user);
         self.purge_user(&stream, user);
         Ok(Erased { user_epoch, decisions, erasure })
     }

@@ -35,6 +35,31 @@ pub enum PredictorError {
         /// The id.
         id: ObservationId,
     },
+    /// The slot that a default reward was for has its reward.
+    #[error("the slot has a reward already")]
+    Rewarded,
+    /// What is asked for belongs to models, not to selections among them.
+    #[error("{model} selects among {arms} and has no state of its own; ask one of these")]
+    IsSelection {
+        /// The selection.
+        model: ModelName,
+        /// Its arms, in words.
+        arms: String,
+    },
+    /// The context of a request is missing, unknown or out of place.
+    #[error("context {problem} (model {model})")]
+    Context {
+        /// The model.
+        model: ModelName,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Every user has a state of their own, and none was named.
+    #[error("user is missing: selection {model} has a state for each user, so name one")]
+    UserMissing {
+        /// The selection.
+        model: ModelName,
+    },
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,

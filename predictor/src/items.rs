@@ -49,7 +49,8 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `Features` for a vector that does not fit, or `Storage`.
     pub fn put_item(&self, model: &ModelName, item: &ItemId, change: ItemChange) -> Result<Effective, PredictorError> {
-        let served = self.model(model)?;
+        // Attributes are the stream's, features the model's own.
+        let served = if change.features.is_none() { self.model(&self.of_stream(model))? } else { self.model(model)? };
         let version = served.active.load_full();
         compute(false, || {
             let mut effective = Effective::Now;
@@ -78,7 +79,7 @@ impl Predictor {
         model: &ModelName,
         items: impl IntoIterator<Item = (&'a ItemId, &'a Map<String, Value>)>,
     ) -> Result<(), PredictorError> {
-        let served = self.model(model)?;
+        let served = self.model(&self.of_stream(model))?;
         compute(false, || self.features.describe_all(&served.stream, items))
     }
 
@@ -92,7 +93,7 @@ impl Predictor {
         after: Option<&ItemId>,
         limit: usize,
     ) -> Result<Vec<ListedItem>, PredictorError> {
-        let served = self.model(model)?;
+        let served = self.model(&self.of_stream(model))?;
         let version = served.active.load_full();
         let page = compute(false, || self.storage.items(&served.stream, after, limit))?;
         let listed = |(item, record): (ItemId, ItemRecord)| ListedItem {

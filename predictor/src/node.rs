@@ -12,15 +12,20 @@ use tokio::sync::mpsc;
 
 use crate::cache::BoundedCache;
 use crate::error::PredictorError;
+use crate::exploration::Exploration;
 use crate::features::FeatureSource;
+use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
+use crate::propensities::Estimator;
 use crate::replay::Replay;
+use crate::selection::{Selection, UserViews};
+use crate::topk::DecisionLogging;
 use crate::users::{Moment, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PredictorOptions {
     /// Bytes of user states and histories.
     pub user_bytes_max: usize,
@@ -28,10 +33,14 @@ pub struct PredictorOptions {
     pub feature_bytes_max: usize,
     /// Bytes of cached predictions.
     pub prediction_bytes_max: usize,
+    /// Bytes of what selections have learnt of single users.
+    pub selection_bytes_max: usize,
     /// When predictions are cached.
     pub prediction_caching: PredictionCaching,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
     pub loss_events_max: usize,
+    /// Which decisions are recorded, and how much of them.
+    pub decisions: DecisionLogging,
     /// How long a request with `min_epoch` waits for the user's events.
     pub epoch_wait_max: Duration,
 }
@@ -42,8 +51,10 @@ impl Default for PredictorOptions {
             user_bytes_max: 1 << 30,
             feature_bytes_max: 128 << 20,
             prediction_bytes_max: 128 << 20,
+            selection_bytes_max: 64 << 20,
             prediction_caching: PredictionCaching::default(),
             loss_events_max: 65_536,
+            decisions: DecisionLogging::default(),
             epoch_wait_max: Duration::from_secs(1),
         }
     }
@@ -57,13 +68,19 @@ pub struct Predictor {
     pub(crate) storage: Storage,
     /// In the order of their names.
     models: ArcSwap<BTreeMap<ModelName, Arc<ServedModel>>>,
-    /// Held while the set of models changes, which reads never wait for.
+    /// What answers by these models, in the order of their names.
+    pub(crate) selections: ArcSwap<BTreeMap<ModelName, Arc<Selection>>>,
+    pub(crate) user_views: UserViews,
+    /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
     prediction_caching: PredictionCaching,
     losses: mpsc::Sender<LossEvent>,
+    pub(crate) logging: DecisionLogging,
+    pub(crate) joins: Joins,
+    pub(crate) estimator: Estimator,
     epoch_wait_max: Duration,
 }
 
@@ -82,13 +99,18 @@ impl Predictor {
         let (losses, listener) = mpsc::channel(options.loss_events_max);
         let predictor = Self {
             models: ArcSwap::default(),
+            selections: ArcSwap::default(),
+            user_views: UserViews::new(options.selection_bytes_max),
             changing: Mutex::new(()),
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
+            estimator: Estimator::new(storage.clone()),
             storage,
             prediction_caching: options.prediction_caching,
             losses,
+            logging: options.decisions.clone(),
+            joins: Joins::new(),
             epoch_wait_max: options.epoch_wait_max,
         };
         (predictor, listener)
@@ -124,12 +146,15 @@ impl Predictor {
             return;
         }
         let name = version.model.clone();
-        let beside = models.get(&name).and_then(|model| model.beside.load_full());
+        let before = models.get(&name);
+        let beside = before.and_then(|model| model.beside.load_full());
+        let exploration = before.map_or_else(|| Arc::new(Exploration::new()), |model| model.exploration.clone());
         let model = ServedModel {
             name: name.clone(),
             stream: stream.clone(),
             defaults,
             active: version.into(),
+            exploration,
             beside: beside.into(),
         };
         let mut models = BTreeMap::clone(&models);
@@ -153,6 +178,20 @@ impl Predictor {
         Ok(self.model(model)?.active.load_full())
     }
 
+    /// The models that serve, by name.
+    #[must_use]
+    pub fn served(&self) -> Vec<ModelName> {
+        self.models.load().keys().cloned().collect()
+    }
+
+    /// Refuses what neither model nor selection answers for.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn check_serves(&self, name: &ModelName) -> Result<(), PredictorError> {
+        self.model(&self.of_stream(name)).map(drop)
+    }
+
     /// Replays histories of the stream of `version`'s model under it, whether it serves or not.
     ///
     /// # Errors
@@ -162,9 +201,19 @@ impl Predictor {
         Ok(Replay::new(self.storage.clone(), self.features.unasked(), stream, version))
     }
 
+    pub(crate) fn change_selections(&self, change: impl FnOnce(&mut BTreeMap<ModelName, Arc<Selection>>)) {
+        let _changing = self.changing.lock();
+        let mut selections = BTreeMap::clone(&self.selections.load());
+        change(&mut selections);
+        self.selections.store(Arc::new(selections));
+    }
+
     pub(crate) fn model(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {
         let models = self.models.load();
-        models.get(name).cloned().ok_or_else(|| PredictorError::UnknownModel { model: name.clone() })
+        models.get(name).cloned().ok_or_else(|| match self.selection(name) {
+            Some(selection) => selection.is_no_model(),
+            None => PredictorError::UnknownModel { model: name.clone() },
+        })
     }
 
     /// The active versions of all models that learn from `stream`, in the order of their names.

@@ -5,6 +5,7 @@ use celeris_model::{Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, Versio
 use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
 use crate::scoring::Picked;
+use crate::selection::{SelectedBy, without_context};
 
 /// Which items to score for which user.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Predictions {
     pub cold: bool,
     /// The scores.
     pub scores: Vec<Scored>,
+    /// Of a selection: who answered.
+    pub selected: Option<SelectedBy>,
 }
 
 impl Predictor {
@@ -51,9 +54,31 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `NoItems`, `EpochNotReached` or `Storage`.
     pub async fn predict(&self, request: &PredictRequest) -> Result<Predictions, PredictorError> {
+        self.predict_in(request, None).await
+    }
+
+    /// [`Predictor::predict`] in a context, for a selection that has a state for each.
+    ///
+    /// # Errors
+    /// As there, and `Context`.
+    pub async fn predict_in(
+        &self,
+        request: &PredictRequest,
+        context: Option<&ModelName>,
+    ) -> Result<Predictions, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
+        match self.selection(&request.model) {
+            Some(selection) => self.predict_among(&selection, request, context).await,
+            None => {
+                without_context(&request.model, context)?;
+                self.predict_by_model(request).await
+            }
+        }
+    }
+
+    pub(crate) async fn predict_by_model(&self, request: &PredictRequest) -> Result<Predictions, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
         let picked = Picked::all(&subject.version, &request.items);
@@ -73,6 +98,6 @@ impl Predictor {
         let cold = moment.model.observations() == 0;
         let version = &subject.version;
         let loss = version.learning.loss();
-        Ok(Predictions { version: version.id, loss, user_epoch: moment.epoch, cold, scores })
+        Ok(Predictions { version: version.id, loss, user_epoch: moment.epoch, cold, scores, selected: None })
     }
 }

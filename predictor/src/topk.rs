@@ -1,26 +1,78 @@
 //! Rankings of given items by a policy (Velox §2.5, `topK`), each leaving a decision behind.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_bandits::{Candidates, PolicySpec, Pooled, Slot, Wants};
-use celeris_model::{Decision, DecisionId, Estimate, ItemId, Loss, ModelName, ShownSlot, UserEpoch, UserId, VersionId};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use celeris_bandits::{Candidates, PolicySpec, PoolShare, Slot, Wants};
+use celeris_model::{
+    CandidateDigest, Decision, DecisionId, Estimate, ItemId, Loss, ModelName, RecordedCandidates, SelectionFacts,
+    ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
+};
+use celeris_storage::LateCandidates;
 
+use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
+use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
+use crate::propensities::Unknown;
 use crate::scoring::{self, Picked};
+use crate::selection::{SelectedBy, without_context};
 use crate::users::Moment;
+use crate::version::{RankingDefaults, ServingVersion};
 
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
 const SEED_BITS: u32 = 53;
 
+/// About the bytes of an id in a record.
+const ID_BYTES: usize = 16;
+
+/// The bytes of a digest, at most.
+const DIGEST_BYTES: usize = 20;
+
+/// Which decisions are recorded, and how much of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionLogging {
+    /// Whether decisions are recorded at all.
+    pub enabled: bool,
+    /// Up to so many candidates are recorded with every decision.
+    pub candidates_in_full: usize,
+    /// The share of decisions over more candidates that are recorded with all of them; the others with a digest.
+    pub candidates_sampled: f64,
+}
+
+impl Default for DecisionLogging {
+    fn default() -> Self {
+        Self { enabled: true, candidates_in_full: 256, candidates_sampled: 0.01 }
+    }
+}
+
+impl DecisionLogging {
+    /// The candidates as they will be recorded. Only their rows are copied here; whose they are is looked up later.
+    fn record(&self, version: &Arc<ServingVersion>, picked: &Picked<'_>) -> LateCandidates {
+        let count = picked.len();
+        let in_full = count <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled;
+        let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
+        let make = move || {
+            let mut outside = outside.iter();
+            let ids = version.theta.items();
+            let mut id = |row: &Option<u32>| row.map_or_else(|| outside.next(), |row| ids.get(row as usize));
+            let items: Vec<&ItemId> = rows.iter().filter_map(&mut id).collect();
+            if in_full {
+                return RecordedCandidates::Full(items.into_iter().cloned().collect());
+            }
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            RecordedCandidates::Digest { count, digest: CandidateDigest::of(items) }
+        };
+        LateCandidates { bytes: if in_full { count * ID_BYTES } else { DIGEST_BYTES }, make: Box::new(make) }
+    }
+}
+
 /// What to rank, for whom, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopkRequest {
-    /// The model.
+    /// The model that scores.
     pub model: ModelName,
     /// The user.
     pub user: UserId,
@@ -34,6 +86,20 @@ pub struct TopkRequest {
     pub seed: Option<u64>,
     /// The answer must reflect at least that many of the user's events.
     pub min_epoch: Option<UserEpoch>,
+    /// Where a selection model has chosen the model: its choice. The decision is then the selection model's.
+    pub selection: Option<SelectionFacts>,
+}
+
+impl TopkRequest {
+    /// What draws the ranking. A policy that the request names ranks as it is; the model's default shares its traffic with
+    /// the pool.
+    pub(crate) fn draw<'a>(&'a self, defaults: &'a RankingDefaults) -> Draw<'a> {
+        let (policy, pool_share) = match &self.policy {
+            Some(named) => (named, None),
+            None => (&defaults.policy, Some(defaults.pool_share)),
+        };
+        Draw { policy, pool_share, k: self.k, seed: self.seed.unwrap_or_else(fresh_seed) }
+    }
 }
 
 /// One slot of a ranking.
@@ -68,6 +134,8 @@ pub struct Ranking {
     pub pool: bool,
     /// The slots.
     pub items: Vec<Ranked>,
+    /// Of a selection: who answered.
+    pub selected: Option<SelectedBy>,
 }
 
 /// Candidates with as much as the policy looks at.
@@ -83,32 +151,110 @@ struct Scene<'s> {
     features: Vec<f32>,
 }
 
+impl Scene<'_> {
+    fn candidates<'a>(&'a self, subject: &'a Subject) -> Candidates<'a> {
+        Candidates {
+            scores: &self.scores,
+            std_errors: &self.std_errors,
+            offsets: &self.offsets,
+            features: &self.features,
+            posterior: &self.moment.model,
+            learning: &subject.version.learning,
+        }
+    }
+}
+
+/// What a decision is about.
+pub(crate) struct Asked<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) picked: &'a Picked<'a>,
+    pub(crate) draw: Draw<'a>,
+    pub(crate) request: &'a TopkRequest,
+}
+
+/// A ranking as drawn, before it is a decision.
+pub(crate) struct Drawn {
+    pub(crate) moment: Moment,
+    pub(crate) pool: bool,
+    pub(crate) shown: Vec<Ranked>,
+    /// Of each slot, whether greedy would have shown its item in none.
+    pub(crate) explored: Vec<bool>,
+    /// Where propensities are not known yet, what they are computed from.
+    pub(crate) unknown: Option<Seen>,
+}
+
+/// What a policy has seen and chosen.
+pub(crate) struct Seen {
+    ranking: Vec<usize>,
+    scores: Vec<f32>,
+    std_errors: Vec<f32>,
+    offsets: Vec<f32>,
+    features: Vec<f32>,
+}
+
+impl Drawn {
+    fn new(subject: &Subject, picked: &Picked<'_>, scene: Scene<'_>, ranking: &celeris_bandits::Ranking) -> Self {
+        let shown = shown(subject, &scene, picked, ranking);
+        let explored = explored(&scene.scores, &ranking.slots);
+        let Scene { moment, scores, std_errors, offsets, features, .. } = scene;
+        let is_unknown = ranking.slots.iter().any(|slot| slot.propensity.is_none());
+        let unknown = is_unknown.then(|| Seen {
+            ranking: ranking.slots.iter().map(|slot| slot.candidate).collect(),
+            scores,
+            std_errors,
+            offsets,
+            features,
+        });
+        Self { moment, pool: ranking.pool, shown, explored, unknown }
+    }
+}
+
+/// A seed where the request brings none.
+pub(crate) fn fresh_seed() -> u64 {
+    rand::random::<u64>() >> (u64::BITS - SEED_BITS)
+}
+
 impl Predictor {
     /// Ranks items for a user and leaves a decision record.
     ///
     /// # Errors
     /// `UnknownModel`, `NoItems`, `EpochNotReached`, `Bandit` or `Storage`.
     pub async fn topk(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
+        self.topk_in(request, None).await
+    }
+
+    /// [`Predictor::topk`] in a context, for a selection that has a state for each.
+    ///
+    /// # Errors
+    /// As there, and `Context`.
+    pub async fn topk_in(&self, request: &TopkRequest, context: Option<&ModelName>) -> Result<Ranking, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
+        match self.selection(&request.model) {
+            Some(selection) => self.topk_among(&selection, request, context).await,
+            None => {
+                without_context(&request.model, context)?;
+                self.topk_by_model(request).await
+            }
+        }
+    }
+
+    pub(crate) async fn topk_by_model(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
-        let seed = request.seed.unwrap_or_else(|| rand::random::<u64>() >> (u64::BITS - SEED_BITS));
         let picked = Picked::distinct(&subject.version, &request.items);
-        let policy = request.policy.as_ref().unwrap_or(&subject.model.defaults.policy);
-        let wants = policy.policy().wants();
+        let draw = request.draw(&subject.model.defaults);
+        let wants = draw.policy.policy().wants();
         let dim = subject.version.dim();
         let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
-        let (moment, drawn, shown) = compute(self.is_quick(&subject, &picked, multiplications), || {
+        let drawn = compute(self.is_quick(&subject, &picked, multiplications), || {
             let scene = self.scene(&subject, &picked, wants)?;
-            let drawn = draw(&subject, &scene, request, seed)?;
-            let shown = shown(&subject, &scene, &picked, &drawn);
-            Ok::<_, PredictorError>((scene.moment, drawn, shown))
+            let ranking = draw.draw(&scene.candidates(&subject))?;
+            Ok::<_, PredictorError>(Drawn::new(&subject, &picked, scene, &ranking))
         })?;
-        self.settle(&subject, &moment).await?;
-        let drawn = Drawn { policy: policy.clone(), seed, pool: drawn.pool, candidates: picked.len(), shown };
-        Ok(self.decide(&subject, &moment, request.policy.is_none(), drawn))
+        self.settle(&subject, &drawn.moment).await?;
+        Ok(self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn))
     }
 
     fn scene<'s>(&self, subject: &'s Subject, picked: &Picked<'_>, wants: Wants) -> Result<Scene<'s>, PredictorError> {
@@ -131,54 +277,100 @@ impl Predictor {
     }
 
     /// Leaves the decision's record, and is the answer.
-    fn decide(&self, subject: &Subject, moment: &Moment, default_policy: bool, drawn: Drawn) -> Ranking {
-        let Drawn { policy, seed, pool, candidates, shown: items } = drawn;
+    pub(crate) fn decide(&self, asked: &Asked<'_>, mut drawn: Drawn) -> Ranking {
+        let Asked { subject, draw, .. } = asked;
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
-        let shown = items
-            .iter()
-            .map(|ranked| ShownSlot {
-                item: ranked.scored.item.clone(),
-                score: ranked.scored.estimate.score,
-                std_error: ranked.scored.estimate.std_error,
-                propensity: ranked.propensity,
-            })
-            .collect();
-        let logged = self.storage.record_decision(Decision {
-            id: decision_id.clone(),
-            model: subject.model.name.clone(),
-            version: subject.version.id,
-            user: subject.key.user.clone(),
-            user_epoch: moment.epoch,
-            timestamp: SystemTime::now().into(),
-            seed,
-            policy: serde_json::to_string(&policy).expect("a policy has finite parameters"),
-            pool_share: default_policy.then(|| subject.model.defaults.pool_share.into()),
-            pool,
-            shown,
-            candidates: u32::try_from(candidates).unwrap_or(u32::MAX),
-        });
+        let timestamp = Timestamp::from(SystemTime::now());
+        let unknown = drawn.unknown.take();
+        let logged = self.logging.enabled && {
+            let decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
+            let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
+            let candidates = self.logging.record(&subject.version, asked.picked);
+            let logged = self.storage.record_decision_with(decision, candidates);
+            if let Some(later) = later.filter(|_| logged) {
+                self.estimator.offer(later);
+            }
+            logged
+        };
+        subject.model.exploration.count(timestamp, &counts(&drawn, logged));
         Ranking {
             decision_id,
             logged,
             version: subject.version.id,
             loss: subject.version.learning.loss(),
-            user_epoch: moment.epoch,
-            cold: moment.model.observations() == 0,
-            policy,
-            seed,
-            pool,
-            items,
+            user_epoch: drawn.moment.epoch,
+            cold: drawn.moment.model.observations() == 0,
+            policy: draw.policy.clone(),
+            seed: draw.seed,
+            pool: drawn.pool,
+            items: drawn.shown,
+            selected: None,
         }
     }
 }
 
-/// A ranking as drawn, before it is a decision.
-struct Drawn {
-    policy: PolicySpec,
-    seed: u64,
-    pool: bool,
-    candidates: usize,
-    shown: Vec<Ranked>,
+/// The record, but for what its candidates are.
+fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
+    let Asked { subject, picked, draw, request } = asked;
+    let selection = request.selection.clone();
+    Decision {
+        id,
+        model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+        version: subject.version.id,
+        user: subject.key.user.clone(),
+        user_epoch: drawn.moment.epoch,
+        timestamp,
+        seed: draw.seed,
+        policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
+        pool_share: draw.pool_share.map(PoolShare::into),
+        pool: drawn.pool,
+        shown: recorded_slots(drawn),
+        candidates: RecordedCandidates::Count(u32::try_from(picked.len()).unwrap_or(u32::MAX)),
+        selection,
+    }
+}
+
+/// The decision as its propensities are computed from it.
+fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> Unknown {
+    let Seen { ranking, scores, std_errors, offsets, features } = seen;
+    Unknown {
+        decided_by: decision.model.clone(),
+        id: decision.id.clone(),
+        pool: decision.pool,
+        seed: decision.seed,
+        version: asked.subject.version.clone(),
+        posterior: drawn.moment.model.clone(),
+        policy: asked.draw.policy.clone(),
+        pool_share: asked.draw.pool_share,
+        ranking,
+        scores,
+        std_errors,
+        offsets,
+        features,
+    }
+}
+
+fn recorded_slots(drawn: &Drawn) -> Vec<ShownSlot> {
+    let slot = |(ranked, explored): (&Ranked, &bool)| ShownSlot {
+        item: ranked.scored.item.clone(),
+        score: ranked.scored.estimate.score,
+        std_error: ranked.scored.estimate.std_error,
+        propensity: ranked.propensity,
+        propensity_std_error: None,
+        explored: *explored,
+    };
+    drawn.shown.iter().zip(&drawn.explored).map(slot).collect()
+}
+
+fn counts(drawn: &Drawn, logged: bool) -> ExplorationCounts {
+    ExplorationCounts {
+        decisions: 1,
+        logged: u64::from(logged),
+        pool: u64::from(drawn.pool),
+        slots: drawn.shown.len() as u64,
+        explored: drawn.explored.iter().filter(|explored| **explored).count() as u64,
+        ..ExplorationCounts::default()
+    }
 }
 
 /// The slots with their estimates, which are computed only here where the policy did not ask for them.
@@ -194,29 +386,4 @@ fn shown(subject: &Subject, scene: &Scene<'_>, picked: &Picked<'_>, drawn: &cele
         propensity: slot.propensity,
     };
     drawn.slots.iter().zip(resolved).zip(estimates).map(ranked).collect()
-}
-
-/// A policy that the request names ranks as it is; the model's default shares its traffic with the validation pool.
-fn draw(
-    subject: &Subject,
-    scene: &Scene<'_>,
-    request: &TopkRequest,
-    seed: u64,
-) -> Result<celeris_bandits::Ranking, PredictorError> {
-    let candidates = Candidates {
-        scores: &scene.scores,
-        std_errors: &scene.std_errors,
-        offsets: &scene.offsets,
-        features: &scene.features,
-        posterior: &scene.moment.model,
-        learning: &subject.version.learning,
-    };
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    if let Some(policy) = &request.policy {
-        let slots = policy.policy().rank(&candidates, request.k, &mut rng)?;
-        return Ok(celeris_bandits::Ranking { slots, pool: false });
-    }
-    let defaults = &subject.model.defaults;
-    let pooled = Pooled { share: defaults.pool_share, policy: defaults.policy.policy() };
-    Ok(pooled.draw(&candidates, request.k, &mut rng)?)
 }

@@ -60,6 +60,7 @@ fn topk_is_measured_by_items_catalogue_policy_and_cache() {
             "greedy/n=1000/d=50/catalogue=1000000",
             "uncertainty/n=1000/d=50/catalogue=1000000",
             "linear/greedy",
+            "default/n=1000/d=50",
             "lookup/d=50",
             "zipf/budget=10%/users",
             "zipf/budget=10%/predictions",
@@ -94,6 +95,35 @@ fn trainings_are_compared_with_trainings_from_nothing_and_with_peers() {
     let mut cases: Vec<&str> = cases.as_flattened().iter().map(String::as_str).collect();
     cases.extend(["implicit/synthetic-5m/iteration", "implicit/synthetic-5m/rank"]);
     assert_cases("train", &cases);
+}
+
+#[test]
+fn policies_are_compared_by_their_regret() {
+    // The quick form asks no peers. The feedback loop shows even there that exploring pays.
+    let cases = ["lin_ucb", "thompson", "epsilon_greedy", "softmax", "squarecb", "regcb", "shared/lin_ucb"];
+    let cases: Vec<String> = cases.iter().map(|case| format!("regret/{case}")).collect();
+    let mut cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+    cases.extend(["sublinear/lin_ucb", "sublinear/thompson", "sublinear/squarecb", "sublinear/regcb"]);
+    cases.extend(["lock_in/epsilon_greedy", "lock_in/epsilon_greedy/stuck"]);
+    assert_cases("bandits", &cases);
+}
+
+/// Nothing is timed in these cases, so that they mean something in the quick form too.
+#[test]
+fn selections_survive_a_failing_model_and_know_users_apart() {
+    let rows = rows("selection");
+    let ratio = |case: &str| {
+        let row = rows.iter().find(|(name, _)| name == case);
+        row.and_then(|(_, row)| row["ratio"].as_f64()).unwrap_or_else(|| panic!("no ratio of {case} in {rows:?}"))
+    };
+    for strategy in ["exp3", "exp4", "tsallis_inf"] {
+        assert!(ratio(&format!("failure/{strategy}")) < 1.0, "{strategy} errs less than the best single model");
+        assert!(ratio(&format!("failure/{strategy}/readopted")) > 2.0, "{strategy} takes the recovered model back");
+    }
+    for strategy in ["exp4", "tsallis_inf"] {
+        assert!(ratio(&format!("dialects/{strategy}")) < 0.9, "{strategy} gains by a state for each user");
+    }
+    assert!(ratio("agreement/exp4") < 1.0, "answers that models agree on are better");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! `plot` draws the figures. `scene` makes the data, `stopwatch` measures code in process, `load` measures servers:
 //! a node against [`bare`], a handler that parses and answers the same JSON and does nothing else.
 
+mod bandits;
 pub mod bare;
 mod bytes;
 mod caches;
@@ -11,14 +12,17 @@ mod cold;
 mod docs;
 pub mod estimate;
 mod load;
+mod logging;
 mod machine;
 mod memory;
 mod ndjson;
 mod observe;
+mod peers;
 mod plot;
 mod process;
 pub mod report;
 mod scene;
+mod selection;
 mod serve;
 mod size;
 mod stopwatch;
@@ -72,12 +76,26 @@ pub enum Bench {
     Memory,
     /// The trainers against Spark, `implicit` and training from nothing. Takes some ten minutes where the peers are there.
     Train,
+    /// Regret of the policies against MABWiser's and Vowpal Wabbit's. Takes some ten minutes where the peers are there.
+    Bandits,
+    /// Selection among models of which one fails and recovers, and what choosing costs.
+    Selection,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 8] =
-        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Switch, Self::Size, Self::Memory, Self::Train];
+    pub const ALL: [Self; 10] = [
+        Self::Update,
+        Self::Topk,
+        Self::Observe,
+        Self::Serve,
+        Self::Switch,
+        Self::Size,
+        Self::Memory,
+        Self::Train,
+        Self::Bandits,
+        Self::Selection,
+    ];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -91,6 +109,8 @@ impl Bench {
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Train => "train",
+            Self::Bandits => "bandits",
+            Self::Selection => "selection",
         }
     }
 
@@ -109,6 +129,8 @@ impl Bench {
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
             Self::Train => train::run(settings),
+            Self::Bandits => bandits::run(settings),
+            Self::Selection => selection::run(settings),
         }
     }
 }

@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::{
-    Comparison, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold, TrainerSettings, Triggers,
-    Volume, WatchConfig,
+    Comparison, DefaultReward, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold,
+    TrainerSettings, Triggers, Volume, WatchConfig,
 };
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -15,16 +15,56 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::extract::{Body, InModel};
+use crate::extract::{Body, InModel, Text, parse};
+use crate::routes::selections::{self, NewSelectionBody, Selection};
 use crate::state::Node;
 
 /// The dimension of a model that names none.
 pub const DIM_DEFAULT: usize = 32;
 
+/// What answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A model, which learns.
+    #[default]
+    Model,
+    /// Other models, among which it selects.
+    Selection,
+}
+
+/// Which kind a body is about; the rest of it is read by what that kind has.
+#[derive(Deserialize)]
+struct OfKind {
+    #[serde(default)]
+    kind: Kind,
+}
+
+/// A model or a selection to create.
+#[derive(Deserialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes both kinds of bodies; which one it is, `kind` says before it is read")]
+enum NewModelOrSelection {
+    Model(Box<NewModel>),
+    Selection(Box<NewSelectionBody>),
+}
+
+/// A model or a selection.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum ModelOrSelection {
+    Model(Box<Model>),
+    Selection(Box<Selection>),
+}
+
 /// A model to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewModel {
+    /// `model` by default; a `selection` has other fields.
+    #[serde(default)]
+    #[expect(dead_code, reason = "it has told by now that this is a model")]
+    kind: Kind,
     /// Its name: ASCII letters, digits, `-` and `_`.
     #[schema(value_type = String)]
     pub name: ModelName,
@@ -63,6 +103,10 @@ pub struct NewModel {
     /// heartbeat_seconds}}`; the built-in trainer by default.
     #[schema(value_type = Option<Object>)]
     pub trainer: Option<TrainerSettings>,
+    /// The reward of shown slots for which none has come in time: `{label, after_seconds, slots}`, where only the first
+    /// `slots` (10) of a ranking get one; none by default.
+    #[schema(value_type = Option<Object>)]
+    pub default_reward: Option<DefaultReward>,
 }
 
 /// A watch under way.
@@ -95,6 +139,10 @@ pub struct ModelChange {
     /// Who trains it and how, from the next training on; replaces all of `trainer`.
     #[schema(value_type = Option<Object>)]
     trainer: Option<TrainerSettings>,
+    /// The reward of shown slots for which none has come in time; null turns it off.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    default_reward: Option<Option<DefaultReward>>,
 }
 
 /// Triggers to set, to turn off by null, or, where they are missing, to leave.
@@ -149,6 +197,8 @@ pub struct RecentLoss {
 /// A model.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Model {
+    /// `model`.
+    kind: Kind,
     #[schema(value_type = String)]
     name: ModelName,
     #[schema(value_type = String)]
@@ -175,6 +225,9 @@ pub struct Model {
     triggers: Triggers,
     #[schema(value_type = Object)]
     trainer: TrainerSettings,
+    /// The reward of shown slots for which none has come in time; null where they have none.
+    #[schema(value_type = Option<Object>)]
+    default_reward: Option<DefaultReward>,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -192,7 +245,7 @@ pub struct Model {
 /// All models.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Models {
-    models: Vec<Model>,
+    models: Vec<ModelOrSelection>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -209,6 +262,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
     });
     let recent = node.manager.recent_loss(&config.name);
     Ok(Model {
+        kind: Kind::Model,
         versions: node.manager.versions(&config.name)?.len(),
         items: node.predictor.active(&config.name)?.theta.items().len(),
         observations: node.storage.watermark(&config.stream).records(),
@@ -226,22 +280,42 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         watching,
         triggers: config.triggers,
         trainer: config.trainer,
+        default_reward: config.default_reward,
         created: created.0,
         active_version: active.0,
     })
 }
 
-/// All models.
+/// All models, and the selections among them behind.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
 async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
-    let models: Result<_, _> = node.manager.models()?.into_iter().map(|record| describe(&node, record)).collect();
-    Ok(Json(Models { models: models? }))
+    let mut models = Vec::new();
+    for record in node.manager.models()? {
+        models.push(ModelOrSelection::Model(describe(&node, record)?.into()));
+    }
+    for record in node.manager.selections()? {
+        models.push(ModelOrSelection::Selection(selections::describe(&node, record).await?.into()));
+    }
+    Ok(Json(Models { models }))
 }
 
-/// Creates a model. It serves at once: users start from nothing and learn from their first observation on.
-#[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModel,
-    responses((status = 201, body = Model), (status = 409, body = Problem), (status = 422, body = Problem)))]
-async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(StatusCode, Json<Model>), ApiError> {
+/// Creates a model, or with `kind: "selection"` a selection among models. It serves at once: users of a model start from
+/// nothing and learn from their first observation on.
+#[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModelOrSelection,
+    responses((status = 201, body = ModelOrSelection), (status = 409, body = Problem), (status = 422, body = Problem)))]
+async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCode, Json<ModelOrSelection>), ApiError> {
+    let created = match parse::<OfKind>(&body)?.kind {
+        Kind::Model => ModelOrSelection::Model(create_model(&node, parse(&body)?)?.into()),
+        Kind::Selection => {
+            let new = parse::<NewSelectionBody>(&body)?.into();
+            let record = tokio::task::block_in_place(|| node.manager.create_selection(new))?;
+            ModelOrSelection::Selection(selections::describe(&node, record).await?.into())
+        }
+    };
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
     let usual = ModelConfig::new(new.name, new.dim.unwrap_or(DIM_DEFAULT));
     let config = ModelConfig {
         stream: new.stream.unwrap_or(usual.stream),
@@ -256,17 +330,21 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         keep_versions: new.keep_versions.unwrap_or(usual.keep_versions),
         triggers: new.triggers.unwrap_or(usual.triggers),
         trainer: new.trainer.unwrap_or(usual.trainer),
+        default_reward: new.default_reward,
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
-    Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
+    describe(node, record)
 }
 
-/// One model.
+/// One model or selection.
 #[utoipa::path(get, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
-    responses((status = 200, body = Model), (status = 404, body = Problem)))]
-async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Model>, ApiError> {
+    responses((status = 200, body = ModelOrSelection), (status = 404, body = Problem)))]
+async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ModelOrSelection>, ApiError> {
+    if let Some(record) = node.manager.selection(&model)? {
+        return Ok(Json(ModelOrSelection::Selection(selections::describe(&node, record).await?.into())));
+    }
     let record = node.manager.model(&model)?;
-    Ok(Json(describe(&node, record)?))
+    Ok(Json(ModelOrSelection::Model(describe(&node, record)?.into())))
 }
 
 /// Changes settings of a model, which hold from now on.
@@ -276,7 +354,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<M
 async fn change(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(ModelChange { triggers, gate, watch, keep_versions, trainer }): Body<ModelChange>,
+    Body(ModelChange { triggers, gate, watch, keep_versions, trainer, default_reward }): Body<ModelChange>,
 ) -> Result<Json<Model>, ApiError> {
     let change = |config: &mut ModelConfig| {
         if let Some(triggers) = triggers {
@@ -288,16 +366,20 @@ async fn change(
         if let Some(trainer) = trainer {
             config.trainer = trainer;
         }
+        config.default_reward = default_reward.unwrap_or(config.default_reward);
         Ok(())
     };
     let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;
     Ok(Json(describe(&node, record)?))
 }
 
-/// Deletes a model with its versions. The observations of its stream stay in the log.
+/// Deletes a model with its versions, or a selection, whose arms stay. The observations of the stream stay in the log.
 #[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
-    tokio::task::block_in_place(|| node.manager.delete(&model))?;
+    tokio::task::block_in_place(|| match node.manager.delete_selection(&model)? {
+        true => Ok(()),
+        false => node.manager.delete(&model),
+    })?;
     Ok(StatusCode::NO_CONTENT)
 }

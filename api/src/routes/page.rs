@@ -31,10 +31,12 @@ files![
     ("catalogue.js", JAVASCRIPT),
     ("chart.js", JAVASCRIPT),
     ("dom.js", JAVASCRIPT),
+    ("exploration.js", JAVASCRIPT),
     ("life.js", JAVASCRIPT),
     ("model.js", JAVASCRIPT),
     ("ranking.js", JAVASCRIPT),
     ("ratings.js", JAVASCRIPT),
+    ("selection.js", JAVASCRIPT),
     ("stars.js", JAVASCRIPT),
     ("users.js", JAVASCRIPT),
 ];

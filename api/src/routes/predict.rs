@@ -1,7 +1,7 @@
 //! Point predictions.
 
 use axum::extract::State;
-use celeris_model::{ItemId, Loss, UserEpoch, UserId};
+use celeris_model::{ItemId, Loss, ModelName, UserEpoch, UserId};
 use celeris_predictor::{PredictRequest, Predictions, Scored};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,6 +11,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
+use crate::routes::selections::{Answered, ArmWeight};
 use crate::state::Node;
 
 /// Which items to score for which user: `item` or `items`.
@@ -28,6 +29,9 @@ pub struct PredictBody {
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]
     min_epoch: Option<UserEpoch>,
+    /// Of a selection that has a state for each context: the context.
+    #[schema(value_type = Option<String>)]
+    context: Option<ModelName>,
 }
 
 /// One score.
@@ -46,13 +50,16 @@ pub struct Score {
     probability: Option<f32>,
     /// Whether anything is known of the item; else it is scored as an average one.
     known: bool,
+    /// Of a selection that combines: the share of its arms that agree with the score.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confidence: Option<f32>,
 }
 
 impl Score {
     /// Any score of `item`.
     fn example(item: ItemId) -> Self {
         let (score, std_error, label_std) = (3.870_592_7, 0.271_828_2, 0.757_872_1);
-        Self { item, score, std_error, label_std, probability: None, known: true }
+        Self { item, score, std_error, label_std, probability: None, known: true, confidence: None }
     }
 
     fn new(scored: Scored, loss: Loss) -> Self {
@@ -64,6 +71,7 @@ impl Score {
             label_std: estimate.label_std,
             probability: loss.probability(&estimate),
             known,
+            confidence: None,
         }
     }
 }
@@ -73,11 +81,22 @@ impl Score {
 pub struct PredictReply {
     #[schema(value_type = String)]
     user: UserId,
+    /// The version that scored; where several arms of a selection did, that of the one that weighs most.
     version: u64,
     user_epoch: u64,
     /// Whether nothing is known of the user, so that the prior answers.
     cold: bool,
     scores: Vec<Score>,
+    /// Of a selection that chooses: the model that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    arm: Option<ModelName>,
+    /// The probability with which it was drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arm_propensity: Option<f32>,
+    /// Of a selection that combines: the models that answered together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arms: Option<Vec<ArmWeight>>,
 }
 
 impl PredictReply {
@@ -85,7 +104,16 @@ impl PredictReply {
     pub fn example(body: PredictBody) -> Self {
         let items = body.items.unwrap_or_default().into_iter().chain(body.item);
         let scores = items.map(Score::example).collect();
-        Self { user: body.user, version: 2, user_epoch: 20, cold: false, scores }
+        Self {
+            user: body.user,
+            version: 2,
+            user_epoch: 20,
+            cold: false,
+            scores,
+            arm: None,
+            arm_propensity: None,
+            arms: None,
+        }
     }
 }
 
@@ -123,7 +151,13 @@ async fn predict(
     };
     check_count(&node, "items", items.len())?;
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
-    let Predictions { version, loss, user_epoch, cold, scores } = node.predictor.predict(&request).await?;
-    let scores = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
-    Ok(Answer(PredictReply { user: request.user, version: version.0, user_epoch: user_epoch.0, cold, scores }))
+    let predicted = node.predictor.predict_in(&request, body.context.as_ref()).await?;
+    let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted;
+    let Answered { arm, arm_propensity, arms, confidence } = selected.into();
+    let mut scores: Vec<Score> = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
+    for (score, confidence) in scores.iter_mut().zip(confidence) {
+        score.confidence = Some(confidence);
+    }
+    let (user, version, user_epoch) = (request.user, version.0, user_epoch.0);
+    Ok(Answer(PredictReply { user, version, user_epoch, cold, scores, arm, arm_propensity, arms }))
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use celeris_bandits::PolicySpec;
-use celeris_model::{DecisionId, ItemId, Loss, UserEpoch, UserId};
+use celeris_model::{DecisionId, ItemId, Loss, ModelName, UserEpoch, UserId};
 use celeris_predictor::{Ranked, TopkRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,6 +13,7 @@ use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
 use crate::routes::predict::check_count;
+use crate::routes::selections::{Answered, ArmWeight};
 use crate::state::Node;
 
 /// What to rank, and how.
@@ -34,6 +35,9 @@ pub struct TopkBody {
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]
     min_epoch: Option<UserEpoch>,
+    /// Of a selection that has a state for each context: the context.
+    #[schema(value_type = Option<String>)]
+    context: Option<ModelName>,
 }
 
 /// One slot.
@@ -50,6 +54,9 @@ pub struct Slot {
     /// The probability of this item in this slot, given the slots above; null where not computed.
     propensity: Option<f32>,
     known: bool,
+    /// Of a selection that combines: the share of its arms that agree with the score.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confidence: Option<f32>,
 }
 
 impl Slot {
@@ -63,6 +70,7 @@ impl Slot {
             probability: loss.probability(&scored.estimate),
             propensity,
             known: scored.known,
+            confidence: None,
         }
     }
 }
@@ -87,6 +95,16 @@ pub struct TopkReply {
     /// Whether the ranking was drawn uniformly for the validation pool.
     pool: bool,
     items: Vec<Slot>,
+    /// Of a selection that chooses: the model that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    arm: Option<ModelName>,
+    /// The probability with which it was drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arm_propensity: Option<f32>,
+    /// Of a selection that combines: the models that answered together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arms: Option<Vec<ArmWeight>>,
 }
 
 impl TopkReply {
@@ -100,6 +118,7 @@ impl TopkReply {
             probability: None,
             propensity: Some(1.0),
             known: true,
+            confidence: None,
         };
         Self {
             decision_id: DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("a valid id"),
@@ -112,6 +131,9 @@ impl TopkReply {
             seed: body.seed.unwrap_or(1),
             pool: false,
             items: body.items.into_iter().take(body.k).map(slot).collect(),
+            arm: None,
+            arm_propensity: None,
+            arms: None,
         }
     }
 }
@@ -134,9 +156,14 @@ async fn topk(
     if body.k == 0 {
         return Err(ApiError::invalid("k: must be at least 1"));
     }
-    let TopkBody { user, items, k, policy, seed, min_epoch } = body;
-    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
-    let ranking = node.predictor.topk(&request).await?;
+    let TopkBody { user, items, k, policy, seed, min_epoch, context } = body;
+    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, selection: None };
+    let ranking = node.predictor.topk_in(&request, context.as_ref()).await?;
+    let Answered { arm, arm_propensity, arms, confidence } = ranking.selected.into();
+    let mut slots: Vec<Slot> = ranking.items.into_iter().map(|slot| Slot::new(slot, ranking.loss)).collect();
+    for (slot, confidence) in slots.iter_mut().zip(confidence) {
+        slot.confidence = Some(confidence);
+    }
     Ok(Answer(TopkReply {
         decision_id: ranking.decision_id,
         logged: ranking.logged,
@@ -147,6 +174,9 @@ async fn topk(
         policy: ranking.policy,
         seed: ranking.seed,
         pool: ranking.pool,
-        items: ranking.items.into_iter().map(|slot| Slot::new(slot, ranking.loss)).collect(),
+        items: slots,
+        arm,
+        arm_propensity,
+        arms,
     }))
 }

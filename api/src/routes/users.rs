@@ -152,7 +152,7 @@ async fn get(
 async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
     let Erased { user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
     let versions = tokio::task::block_in_place(|| {
-        let stream = node.manager.model(&model)?.config.stream;
+        let stream = node.manager.stream_of(&model)?;
         node.manager.forget_user(&stream, &user);
         let mut knowing = Vec::new();
         for (model, version) in node.manager.versions_knowing(&stream, ErasedSpan::from(&erasure))? {

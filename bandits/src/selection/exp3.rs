@@ -1,0 +1,58 @@
+//! Choosing one arm by exponential weights.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BanditError;
+use crate::selection::state::Faded;
+use crate::selection::strategy::{Learns, Strategy, exponential, with_floor};
+
+/// Exp3: arms are drawn with weights that fall exponentially with their estimated losses (Auer, Cesa-Bianchi, Freund and
+/// Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal on Computing 32, 2002, figure 1, in losses; Clipper
+/// §5.1).
+///
+/// With `K` arms and `N` outcomes, `gamma = min(1, sqrt(K ln K / ((e - 1) N)))` of the traffic is drawn uniformly and the
+/// rate is `gamma / K`, the tuning of corollary 3.2 for a horizon of what has come so far. Where sums fade, `N` stays
+/// bounded, and so the strategy never stops to look.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exp3 {
+    /// The least share of the traffic that is drawn uniformly, above 0 and at most 1.
+    pub floor: f64,
+}
+
+/// The floor where none is given: no outcome then weighs more than a hundred times the number of arms.
+pub(crate) const FLOOR_DEFAULT: f64 = 0.01;
+
+/// Refuses a floor that would let weights grow without bounds.
+pub(crate) fn check_floor(floor: f64) -> Result<(), BanditError> {
+    if !(0.001..=1.0).contains(&floor) {
+        return Err(BanditError::OutOfRange { parameter: "strategy.floor", range: "from 0.001 to 1", value: floor });
+    }
+    Ok(())
+}
+
+impl Default for Exp3 {
+    fn default() -> Self {
+        Self { floor: FLOOR_DEFAULT }
+    }
+}
+
+impl Exp3 {
+    pub(crate) fn check(&self) -> Result<(), BanditError> {
+        check_floor(self.floor)
+    }
+}
+
+impl Strategy for Exp3 {
+    fn learns(&self) -> Learns {
+        Learns::FromServed
+    }
+
+    fn weights(&self, faded: &Faded) -> Vec<f64> {
+        let arms = faded.arms.len();
+        let (k, outcomes) = (arms as f64, faded.outcomes().max(1.0));
+        let gamma = (k * k.ln() / ((std::f64::consts::E - 1.0) * outcomes)).sqrt().clamp(self.floor, 1.0);
+        let losses: Vec<f64> = faded.arms.iter().map(|arm| arm.estimated).collect();
+        with_floor(exponential(&losses, gamma / k).into_iter(), gamma, arms)
+    }
+}

@@ -1,0 +1,42 @@
+//! Sums that do not depend on the order of their terms.
+
+use std::ops::AddAssign;
+
+/// A number in whole units of `2^-30`.
+///
+/// Adding integers is associative, which adding floats is not. A sum wraps beyond `2^33`, about 8.6 billion: a block of
+/// the log would have to hold millions of records, each of the largest loss and the least probability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Fixed(i64);
+
+impl Fixed {
+    /// Bits behind the point.
+    pub const FRACTION_BITS: u32 = 30;
+
+    const UNIT: f64 = (1_u64 << Self::FRACTION_BITS) as f64;
+
+    /// The nearest number there is. What is not finite becomes 0 or the largest there is.
+    #[must_use]
+    pub fn nearest(value: f64) -> Self {
+        // A cast from float saturates, and takes what is no number for 0.
+        Self((value * Self::UNIT).round() as i64)
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        self.0 as f64 / Self::UNIT
+    }
+
+    /// The units, which tell equal numbers.
+    #[must_use]
+    pub fn units(self) -> i64 {
+        self.0
+    }
+}
+
+impl AddAssign for Fixed {
+    fn add_assign(&mut self, other: Self) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+}

@@ -1,0 +1,351 @@
+//! Selections in the catalog: created, listed, deleted. What they select by is the predictor's.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use celeris_bandits::selection::strategy::Learns;
+use celeris_bandits::selection::{HalfLifeRecords, LabelRange, LossScale, Objective, StrategySpec};
+use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_model::{Loss, ModelName, StreamName, Timestamp};
+use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
+use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
+use serde::{Deserialize, Serialize};
+
+use crate::decisions::DefaultReward;
+use crate::error::ManagerError;
+use crate::manager::Manager;
+use crate::records::ModelRecord;
+
+/// Arms of a selection at least and at most.
+pub const ARMS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// Contexts of a selection at most.
+pub const CONTEXTS_MAX: usize = 16;
+
+/// The records in which losses fade by half where nobody says: of the stream, and of one user.
+const HALF_LIFE_OF_STREAM: u64 = 10_000;
+const HALF_LIFE_OF_USER: u64 = 100;
+
+/// Whose losses a state is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScopeKind {
+    /// Every user has a state of their own.
+    User,
+    /// There is one for everybody.
+    #[default]
+    Global,
+    /// There is one for each context.
+    Context,
+}
+
+/// A selection as it is asked for. What is missing is chosen by what the others are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSelection {
+    /// Its name.
+    pub name: ModelName,
+    /// The models that answer.
+    pub arms: Vec<ModelName>,
+    /// How it selects.
+    pub strategy: Option<StrategySpec>,
+    /// Whose losses a state is made of.
+    pub scope: Option<ScopeKind>,
+    /// The contexts, where there is a state for each.
+    pub contexts: Vec<ModelName>,
+    /// What arms are judged by.
+    pub objective: Option<Objective>,
+    /// The labels there are.
+    pub label_range: Option<LabelRange>,
+    /// How losses fade; `Some(None)` is: not at all.
+    pub half_life_records: Option<Option<HalfLifeRecords>>,
+    /// How it ranks where all arms answer together.
+    pub policy: Option<PolicySpec>,
+    /// The share of such rankings that the validation pool draws.
+    pub pool_share: Option<PoolShare>,
+    /// The reward of shown slots for which none has come in time.
+    pub default_reward: Option<DefaultReward>,
+}
+
+/// A selection in the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelectionRecord {
+    /// Its name.
+    pub name: ModelName,
+    /// The stream of its arms.
+    pub stream: StreamName,
+    /// The models that answer.
+    pub arms: Vec<ModelName>,
+    /// How it selects.
+    pub strategy: StrategySpec,
+    /// Whose losses a state is made of.
+    pub scope: ScopeKind,
+    /// The contexts, where there is a state for each.
+    pub contexts: Vec<ModelName>,
+    /// What arms are judged by.
+    pub objective: Objective,
+    /// The labels there are.
+    pub label_range: LabelRange,
+    /// How losses fade; `None` where they do not.
+    pub half_life_records: Option<HalfLifeRecords>,
+    /// How it ranks where all arms answer together.
+    pub policy: PolicySpec,
+    /// The share of such rankings that the validation pool draws.
+    pub pool_share: PoolShare,
+    /// The reward of shown slots for which none has come in time; absent, they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_reward: Option<DefaultReward>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Where its part of the log begins. One that learns from what it served begins with its creation, since decisions of
+    /// a deleted one of its name are not its own; one that combines learns from what its arms had predicted before.
+    pub begins: Watermark,
+}
+
+impl SelectionRecord {
+    fn rule(&self) -> SelectionRule {
+        SelectionRule {
+            name: self.name.clone(),
+            stream: self.stream.clone(),
+            arms: self.arms.clone(),
+            strategy: self.strategy.clone(),
+            scope: match self.scope {
+                ScopeKind::User => Scope::User,
+                ScopeKind::Global => Scope::Global,
+                ScopeKind::Context => Scope::Context(self.contexts.clone()),
+            },
+            scale: LossScale { objective: self.objective, range: self.label_range },
+            half_life: self.half_life_records,
+            defaults: RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share },
+            begins: self.begins.clone(),
+        }
+    }
+}
+
+fn wrong(field: &'static str, problem: impl Into<String>) -> ManagerError {
+    ManagerError::SelectionSetting { field, problem: problem.into() }
+}
+
+fn distinct(names: &[ModelName]) -> bool {
+    names.iter().collect::<BTreeSet<_>>().len() == names.len()
+}
+
+impl NewSelection {
+    /// Checks what can be told without the arms.
+    fn check(&self) -> Result<(), ManagerError> {
+        if !ARMS.contains(&self.arms.len()) || !distinct(&self.arms) {
+            let (min, max) = (ARMS.start(), ARMS.end());
+            return Err(wrong("arms", format!("must be {min} to {max} different models, got {}", self.arms.len())));
+        }
+        match (self.scope.unwrap_or_default(), self.contexts.len()) {
+            (ScopeKind::Context, 0) => return Err(wrong("contexts", "is missing: name those that requests will name")),
+            (ScopeKind::Context, count) if count > CONTEXTS_MAX || !distinct(&self.contexts) => {
+                return Err(wrong("contexts", format!("must be at most {CONTEXTS_MAX} different names, got {count}")));
+            }
+            (ScopeKind::User | ScopeKind::Global, 1..) => {
+                return Err(wrong("contexts", "cannot be given without `scope: \"context\"`"));
+            }
+            _ => {}
+        }
+        let strategy = self.strategy.clone().unwrap_or_default();
+        strategy.check(self.arms.len()).map_err(|error| ManagerError::Bandit { error })?;
+        if strategy.combines() {
+            if self.objective == Some(Objective::Reward) {
+                return Err(wrong("objective", "must be `error`: where all arms answer, a reward is nobody's alone"));
+            }
+        } else if self.policy.is_some() || self.pool_share.is_some() {
+            return Err(wrong("policy", "and pool_share are the arms' own where one of them answers; leave them out"));
+        }
+        if matches!(strategy, StrategySpec::Ab(_)) && matches!(self.half_life_records, Some(Some(_))) {
+            return Err(wrong("half_life_records", "cannot be given: an A/B split counts all outcomes alike"));
+        }
+        Ok(())
+    }
+
+    fn half_life(&self, strategy: &StrategySpec) -> Result<Option<HalfLifeRecords>, ManagerError> {
+        if let Some(given) = self.half_life_records {
+            return Ok(given);
+        }
+        let usual = match (strategy, self.scope.unwrap_or_default()) {
+            (StrategySpec::Ab(_), _) => return Ok(None),
+            (_, ScopeKind::User) => HALF_LIFE_OF_USER,
+            (_, ScopeKind::Global | ScopeKind::Context) => HALF_LIFE_OF_STREAM,
+        };
+        HalfLifeRecords::new(usual).map(Some).map_err(|error| ManagerError::Bandit { error })
+    }
+}
+
+impl Manager {
+    /// Creates a selection, which serves at once.
+    ///
+    /// # Errors
+    /// `ModelExists`, `TooManyModels`, `SelectionSetting`, `Bandit` for a parameter of the strategy, or `Storage`.
+    pub fn create_selection(&self, new: NewSelection) -> Result<SelectionRecord, ManagerError> {
+        new.check()?;
+        let _changing = self.changing.lock();
+        let (models, selections) = (self.models()?, self.selections()?);
+        let is_taken = models.iter().any(|record| record.config.name == new.name);
+        if is_taken || selections.iter().any(|record| record.name == new.name) {
+            return Err(ManagerError::ModelExists { model: new.name });
+        }
+        if models.len() + selections.len() >= self.options.models_max {
+            return Err(ManagerError::TooManyModels { max: self.options.models_max });
+        }
+        let arms = arms(&new, &models, &selections)?;
+        let stream = arms[0].config.stream.clone();
+        if let Some(reward) = &new.default_reward {
+            reward.check(arms[0].config.loss)?;
+        }
+        let label_range = match new.label_range {
+            Some(given) => given,
+            None => self.label_range(&arms)?,
+        };
+        let strategy = new.strategy.clone().unwrap_or_default();
+        let combines = strategy.strategy().learns() == Learns::FromEvery;
+        let record = SelectionRecord {
+            half_life_records: new.half_life(&strategy)?,
+            begins: if combines { Watermark::start() } else { self.storage.watermark(&stream) },
+            objective: new.objective.unwrap_or(if combines { Objective::Error } else { Objective::Reward }),
+            name: new.name,
+            stream,
+            arms: new.arms,
+            strategy,
+            scope: new.scope.unwrap_or_default(),
+            contexts: new.contexts,
+            label_range,
+            policy: new.policy.unwrap_or_default(),
+            pool_share: new.pool_share.unwrap_or_default(),
+            default_reward: new.default_reward,
+            created: SystemTime::now().into(),
+        };
+        let mut batch = CatalogBatch::new();
+        batch.put(selection_key(&record.name)?, &record)?;
+        self.storage.commit_catalog(&batch)?;
+        self.predictor.select_among(record.rule());
+        tracing::info!(selection = %record.name, strategy = record.strategy.name(), "selection serves");
+        Ok(record)
+    }
+
+    /// The labels of the arms: all there can be, or those that they were trained on.
+    fn label_range(&self, arms: &[&ModelRecord]) -> Result<LabelRange, ManagerError> {
+        if arms[0].config.loss != Loss::Squared {
+            return Ok(LabelRange::UNIT);
+        }
+        let mut range: Option<(f32, f32)> = None;
+        for arm in arms {
+            if let Some((low, high)) = self.version(&arm.config.name, arm.active)?.label_range {
+                let (least, greatest) = range.unwrap_or((low, high));
+                range = Some((least.min(low), greatest.max(high)));
+            }
+        }
+        let known = range.and_then(|(low, high)| LabelRange::new(low, high).ok());
+        let needed = "is needed, since no arm was trained yet: the smallest and the largest label, like [1, 5]";
+        known.ok_or_else(|| wrong("label_range", needed))
+    }
+
+    /// All selections, by name.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn selections(&self) -> Result<Vec<SelectionRecord>, ManagerError> {
+        let records = self.storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// One selection; `None` where none goes by that name.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn selection(&self, name: &ModelName) -> Result<Option<SelectionRecord>, ManagerError> {
+        Ok(self.storage.catalog(&selection_key(name)?)?)
+    }
+
+    /// Deletes a selection and its decisions; whether there was one. Its arms stay as they are.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn delete_selection(&self, name: &ModelName) -> Result<bool, ManagerError> {
+        let _changing = self.changing.lock();
+        if self.selection(name)?.is_none() {
+            return Ok(false);
+        }
+        let mut batch = CatalogBatch::new();
+        batch.delete(selection_key(name)?);
+        self.storage.commit_catalog(&batch)?;
+        self.predictor.select_no_more(name);
+        self.storage.delete_model(name)?;
+        Ok(true)
+    }
+
+    /// The stream of a model or selection.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn stream_of(&self, name: &ModelName) -> Result<StreamName, ManagerError> {
+        match self.selection(name)? {
+            Some(selection) => Ok(selection.stream),
+            None => Ok(self.model(name)?.config.stream),
+        }
+    }
+
+    /// Refuses to take a model away from the selections among whose arms it is.
+    pub(crate) fn check_no_arm(&self, model: &ModelName) -> Result<(), ManagerError> {
+        let of = self.selections()?.into_iter().find(|selection| selection.arms.contains(model));
+        match of {
+            Some(selection) => Err(ManagerError::IsArm { model: model.clone(), selection: selection.name }),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets all selections of the catalog serve, once their arms do.
+    pub(crate) fn open_selections(&self) -> Result<(), ManagerError> {
+        for record in self.selections()? {
+            self.predictor.select_among(record.rule());
+        }
+        Ok(self.predictor.follow_log()?)
+    }
+}
+
+/// The arms, which are models of one stream and one loss.
+fn arms<'a>(
+    new: &NewSelection,
+    models: &'a [ModelRecord],
+    selections: &[SelectionRecord],
+) -> Result<Vec<&'a ModelRecord>, ManagerError> {
+    let find = |arm: &ModelName| {
+        if selections.iter().any(|selection| selection.name == *arm) {
+            return Err(wrong(
+                "arms",
+                format!("cannot hold {arm}: it is a selection itself, and only models can be arms"),
+            ));
+        }
+        let found = models.iter().find(|record| record.config.name == *arm);
+        found.ok_or_else(|| wrong("arms", format!("names {arm}, but no model goes by that name; create it first")))
+    };
+    let arms: Vec<&ModelRecord> = new.arms.iter().map(find).collect::<Result<_, _>>()?;
+    let first = &arms[0].config;
+    for arm in &arms[1..] {
+        let ModelRecord { config, .. } = arm;
+        if config.stream != first.stream {
+            let problem = format!(
+                "must learn from one stream: {} learns from {}, {} from {}",
+                first.name, first.stream, config.name, config.stream
+            );
+            return Err(wrong("arms", problem));
+        }
+        if config.loss != first.loss {
+            let problem =
+                format!("must have one loss, so that scores mean the same: {} and {}", first.name, config.name);
+            return Err(wrong("arms", format!("{problem} differ")));
+        }
+    }
+    Ok(arms)
+}
+
+fn selections_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["selection"])
+}
+
+fn selection_key(name: &ModelName) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["selection", name.as_str()])
+}

@@ -1,0 +1,187 @@
+//! A selection's arms answer for it.
+
+use celeris_bandits::selection::{Combined, Selected};
+use celeris_bandits::{BanditError, Candidates, Wants};
+use celeris_model::{Estimate, Loss, ModelName, SelectionFacts, UserEpoch};
+
+use crate::drawing::{Draw, explored};
+use crate::error::PredictorError;
+use crate::node::{Predictor, Subject, compute};
+use crate::predict::{PredictRequest, Predictions, Scored};
+use crate::scoring::Picked;
+use crate::selection::Selection;
+use crate::selection::choose::{SelectedBy, Turn, WeightedArm};
+use crate::topk::{Asked, Drawn, Ranked, Ranking, TopkRequest, fresh_seed};
+
+/// What all arms say of the same items, made one.
+struct Together {
+    scored: Vec<Scored>,
+    confidence: Vec<f32>,
+    arms: Vec<WeightedArm>,
+    loss: Loss,
+    /// The least that any arm reflects.
+    user_epoch: UserEpoch,
+    cold: bool,
+}
+
+impl Selection {
+    /// What a decision's record says of who answered.
+    fn facts(&self, arm: Option<&ModelName>, propensity: f32, context: Option<&ModelName>) -> SelectionFacts {
+        SelectionFacts { model: self.rule.name.clone(), arm: arm.cloned(), propensity, context: context.cloned() }
+    }
+}
+
+impl Predictor {
+    pub(crate) async fn predict_among(
+        &self,
+        selection: &Selection,
+        request: &PredictRequest,
+        context: Option<&ModelName>,
+    ) -> Result<Predictions, PredictorError> {
+        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: None };
+        match self.choose(selection, &turn).await? {
+            Selected::One { arm, propensity } => {
+                let arm = selection.rule.arms[arm].clone();
+                let request = PredictRequest { model: arm.clone(), ..request.clone() };
+                let mut predictions = self.predict_by_model(&request).await?;
+                predictions.selected = Some(SelectedBy::Arm { arm, propensity: propensity as f32 });
+                Ok(predictions)
+            }
+            Selected::All(weights) => {
+                let Together { scored: scores, confidence, arms, loss, user_epoch, cold } =
+                    self.together(selection, &weights, request).await?;
+                let version = heaviest(&arms).version;
+                let selected = Some(SelectedBy::All { arms, confidence });
+                Ok(Predictions { version, loss, user_epoch, cold, scores, selected })
+            }
+        }
+    }
+
+    /// What every arm says of the items, and their mean by `weights`.
+    async fn together(
+        &self,
+        selection: &Selection,
+        weights: &[f64],
+        request: &PredictRequest,
+    ) -> Result<Together, PredictorError> {
+        let rule = &selection.rule;
+        let mut answers = Vec::with_capacity(rule.arms.len());
+        for arm in &rule.arms {
+            let request = PredictRequest { model: arm.clone(), ..request.clone() };
+            answers.push(self.predict_by_model(&request).await?);
+        }
+        let weighted = |((arm, weight), answer): ((&ModelName, &f64), &Predictions)| WeightedArm {
+            arm: arm.clone(),
+            weight: *weight,
+            version: answer.version,
+        };
+        let loss = answers[0].loss;
+        let mut estimates: Vec<Estimate> = Vec::with_capacity(answers.len());
+        let combine = |item: usize| {
+            estimates.clear();
+            estimates.extend(answers.iter().map(|answer| answer.scores[item].estimate));
+            let Combined { estimate, confidence } = rule.combine(weights, &estimates, loss);
+            let known = answers.iter().any(|answer| answer.scores[item].known);
+            (Scored { item: request.items[item].clone(), estimate, known }, confidence)
+        };
+        let (scored, confidence) = (0..request.items.len()).map(combine).unzip();
+        Ok(Together {
+            scored,
+            confidence,
+            arms: rule.arms.iter().zip(weights).zip(&answers).map(weighted).collect(),
+            loss,
+            user_epoch: answers.iter().map(|answer| answer.user_epoch).min().unwrap_or_default(),
+            cold: answers.iter().all(|answer| answer.cold),
+        })
+    }
+
+    pub(crate) async fn topk_among(
+        &self,
+        selection: &Selection,
+        request: &TopkRequest,
+        context: Option<&ModelName>,
+    ) -> Result<Ranking, PredictorError> {
+        let seed = request.seed.unwrap_or_else(fresh_seed);
+        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: Some(seed) };
+        let mut request = TopkRequest { seed: Some(seed), ..request.clone() };
+        match self.choose(selection, &turn).await? {
+            Selected::One { arm, propensity } => {
+                let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
+                request.selection = Some(selection.facts(Some(&arm), propensity, context));
+                request.model = arm.clone();
+                let mut ranking = self.topk_by_model(&request).await?;
+                ranking.selected = Some(SelectedBy::Arm { arm, propensity });
+                Ok(ranking)
+            }
+            Selected::All(weights) => {
+                request.selection = Some(selection.facts(None, 1.0, context));
+                self.topk_together(selection, &weights, &request).await
+            }
+        }
+    }
+
+    /// Ranks by the combined scores. The decision is recorded with the version of the arm that weighs most.
+    async fn topk_together(
+        &self,
+        selection: &Selection,
+        weights: &[f64],
+        request: &TopkRequest,
+    ) -> Result<Ranking, PredictorError> {
+        let rule = &selection.rule;
+        let draw = request.draw(&rule.defaults);
+        if draw.policy.policy().wants() > Wants::Uncertainty {
+            return Err(BanditError::NoPosterior { policy: draw.policy.name() }.into());
+        }
+        let heaviest = weights.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(arm, _)| arm);
+        let subject = self.subject(&rule.arms[heaviest], &request.user)?;
+        let picked = Picked::distinct(&subject.version, &request.items);
+        let all = PredictRequest {
+            model: rule.name.clone(),
+            user: request.user.clone(),
+            items: (0..picked.len()).map(|index| picked.item(index).clone()).collect(),
+            min_epoch: request.min_epoch,
+        };
+        let together = self.together(selection, weights, &all).await?;
+        let quick = subject.entry.is_warm(&subject.version);
+        let (drawn, confidence) = compute(quick, || self.draw_together(&subject, &together, draw))?;
+        self.settle(&subject, &drawn.moment).await?;
+        let mut ranking = self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn);
+        ranking.selected = Some(SelectedBy::All { arms: together.arms, confidence });
+        (ranking.user_epoch, ranking.cold) = (together.user_epoch, together.cold);
+        Ok(ranking)
+    }
+
+    /// A ranking by the combined scores, and the agreement on what each slot shows.
+    fn draw_together(
+        &self,
+        subject: &Subject,
+        together: &Together,
+        draw: Draw<'_>,
+    ) -> Result<(Drawn, Vec<f32>), PredictorError> {
+        let moment = self.moment(subject)?;
+        let part = |part: fn(&Estimate) -> f32| together.scored.iter().map(|scored| part(&scored.estimate)).collect();
+        let (scores, std_errors): (Vec<f32>, Vec<f32>) = (part(|one| one.score), part(|one| one.std_error));
+        let candidates = Candidates {
+            scores: &scores,
+            std_errors: &std_errors,
+            offsets: &[],
+            features: &[],
+            posterior: &moment.model,
+            learning: &subject.version.learning,
+        };
+        let ranking = draw.draw(&candidates)?;
+        let explored = explored(&scores, &ranking.slots);
+        let ranked = ranking
+            .slots
+            .iter()
+            .map(|slot| Ranked { scored: together.scored[slot.candidate].clone(), propensity: slot.propensity });
+        let shown = ranked.collect();
+        let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
+        // Policies that look at scores alone know their propensities.
+        Ok((Drawn { moment, pool: ranking.pool, shown, explored, unknown: None }, confidence))
+    }
+}
+
+fn heaviest(arms: &[WeightedArm]) -> &WeightedArm {
+    arms.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).expect("a selection has arms")
+}

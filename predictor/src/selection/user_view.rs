@@ -1,0 +1,135 @@
+//! The states of selections that learn from each user apart: read from the user's history when the user is touched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use celeris_bandits::selection::{Place, State};
+use celeris_model::{Record, RecordKind, Sequence, UserEpoch, UserId};
+use celeris_storage::Storage;
+use parking_lot::Mutex;
+
+use crate::cache::{BoundedCache, Held};
+use crate::error::PredictorError;
+use crate::selection::{Selection, SelectionRule};
+
+/// Whose state of which selection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct UserViewKey {
+    /// [`Selection::serial`].
+    selection: u64,
+    user: UserId,
+}
+
+/// A user's state, and how many of the user's events it reflects.
+pub(crate) struct UserView {
+    /// `None` before it is first read.
+    held: Mutex<Option<(State, UserEpoch)>>,
+    bytes: AtomicUsize,
+}
+
+impl UserView {
+    /// Whether the first `epoch` events of the user need not be read.
+    pub(crate) fn is_current(&self, epoch: UserEpoch) -> bool {
+        self.held.try_lock().is_some_and(|held| held.as_ref().is_some_and(|(_, known)| *known >= epoch))
+    }
+}
+
+impl Held for Arc<UserView> {
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn evictable(&self) -> bool {
+        Self::strong_count(self) == 1
+    }
+}
+
+/// The states that are in memory.
+pub(crate) struct UserViews {
+    cache: BoundedCache<UserViewKey, Arc<UserView>>,
+}
+
+impl UserViews {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { cache: BoundedCache::new("selections", bytes_max) }
+    }
+
+    /// The user's place in memory.
+    pub(crate) fn of(&self, selection: &Selection, user: &UserId) -> (UserViewKey, Arc<UserView>) {
+        let key = UserViewKey { selection: selection.serial, user: user.clone() };
+        let empty = || UserView { held: Mutex::new(None), bytes: AtomicUsize::new(size_of::<UserView>()) };
+        let view = self.cache.get_or_insert_with(key.clone(), || Arc::new(empty()));
+        (key, view)
+    }
+
+    /// Hands the state, of at least the first `epoch` events of the user, to `look`. All of these are durable.
+    pub(crate) fn look<T>(
+        &self,
+        (key, view): &(UserViewKey, Arc<UserView>),
+        (rule, storage): (&SelectionRule, &Storage),
+        epoch: UserEpoch,
+        look: impl FnOnce(&State) -> T,
+    ) -> Result<T, PredictorError> {
+        let mut held = view.held.lock();
+        let current = match held.take() {
+            Some(current) if current.1 >= epoch => current,
+            Some(behind) => read_on(behind, (rule, storage), &key.user, epoch)?,
+            None => read(rule, storage, &key.user, epoch)?,
+        };
+        let (state, _) = held.insert(current);
+        view.bytes.store(size_of::<UserView>() + state.bytes(), Ordering::Relaxed);
+        let seen = look(state);
+        drop(held);
+        self.cache.reweigh(key);
+        Ok(seen)
+    }
+
+    /// Forgets the user's states.
+    pub(crate) fn purge(&self, user: &UserId) {
+        self.cache.purge(|key| key.user == *user);
+    }
+}
+
+/// The state with the events that came since; read anew where they are not all observations that follow it.
+fn read_on(
+    (mut state, known): (State, UserEpoch),
+    (rule, storage): (&SelectionRule, &Storage),
+    user: &UserId,
+    epoch: UserEpoch,
+) -> Result<(State, UserEpoch), PredictorError> {
+    let events = storage.history_after(&rule.stream, user, known)?;
+    let follows = |((_, record), expected): (&(Sequence, Record), u64)| {
+        record.kind == RecordKind::Observe && record.user_epoch.0 == expected
+    };
+    let last = UserEpoch(known.0 + events.len() as u64);
+    if last < epoch || !events.iter().zip(known.0 + 1..).all(follows) {
+        return read(rule, storage, user, epoch);
+    }
+    state.advance(&[last.0]);
+    learn(&mut state, rule, &events);
+    Ok((state, last))
+}
+
+fn read(
+    rule: &SelectionRule,
+    storage: &Storage,
+    user: &UserId,
+    epoch: UserEpoch,
+) -> Result<(State, UserEpoch), PredictorError> {
+    let mut state = State::new(rule.layout());
+    state.advance(&[epoch.0]);
+    let after = UserEpoch(state.first_counting(0) - 1);
+    let mut events = storage.history_after(&rule.stream, user, after)?;
+    // Events that have come since this reading began are left to the next.
+    events.retain(|(_, record)| record.user_epoch <= epoch);
+    learn(&mut state, rule, &events);
+    Ok((state, epoch))
+}
+
+fn learn(state: &mut State, rule: &SelectionRule, events: &[(Sequence, Record)]) {
+    for (sequence, record) in events {
+        if let Some(lesson) = rule.lesson(*sequence, record) {
+            state.add(Place { lane: 0, position: record.user_epoch.0, group: lesson.group }, &lesson.said);
+        }
+    }
+}
