@@ -6,7 +6,7 @@
 //! recorded seed.
 //!
 //! Where to look: [`policy`] for the trait and what a propensity means here, one module per policy ([`greedy`],
-//! [`epsilon_greedy`], [`lin_ucb`], [`thompson`]), [`pool`] for the uniformly random share of traffic, [`spec`] for how
+//! [`epsilon_greedy`], [`lin_ucb`], [`thompson`]), [`ope`] for what a policy would have earned, [`pool`] for the uniformly random share of traffic, [`spec`] for how
 //! a policy is written in requests and configuration.
 
 pub mod candidates;
@@ -14,6 +14,7 @@ pub mod epsilon_greedy;
 pub mod error;
 pub mod greedy;
 pub mod lin_ucb;
+pub mod ope;
 mod order;
 pub mod policy;
 pub mod pool;

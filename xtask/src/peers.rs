@@ -19,6 +19,10 @@ const PINNED: [&str; 8] = [
     "scipy==1.17.1",
 ];
 
+/// Installed without what they ask for: obp's estimators are plain numpy, the rest of it wants torch, plotting and a Python
+/// of its time.
+const ALONE: [&str; 1] = ["obp==0.5.7"];
+
 /// These have no wheels; all others must have one, so that nothing is compiled unasked.
 const BUILT_FROM_SOURCE: &str = "pyspark";
 
@@ -33,9 +37,9 @@ pub fn install() -> Result<()> {
     let place = place()?;
     let python = place.join("bin/python");
     let record = place.join(RECORD);
-    let wanted = PINNED.join("\n") + "\n";
+    let wanted = [PINNED.as_slice(), &ALONE].concat().join("\n") + "\n";
     if fs::read_to_string(&record).is_ok_and(|found| found == wanted) && python.exists() {
-        println!("{}: all {} peers are there", place.display(), PINNED.len());
+        println!("{}: all {} peers are there", place.display(), PINNED.len() + ALONE.len());
         return Ok(());
     }
     if !python.exists() {
@@ -49,8 +53,12 @@ pub fn install() -> Result<()> {
     let only_wheels = ["--only-binary", ":all:", "--no-binary", BUILT_FROM_SOURCE];
     run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(only_wheels).args(PINNED))
         .context("pip could not install the peers; run the command again once its complaint is settled")?;
+    println!("installing {} without dependencies", ALONE.join(" "));
+    let alone = ["--no-deps", "--ignore-requires-python"];
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(alone).args(ALONE))
+        .context("pip could not install the peers; run the command again once its complaint is settled")?;
     fs::write(&record, wanted).with_context(|| format!("cannot write {}", record.display()))?;
-    println!("{}: {} peers installed", place.display(), PINNED.len());
+    println!("{}: {} peers installed", place.display(), PINNED.len() + ALONE.len());
     if !Command::new("java").arg("-version").output().is_ok_and(|java| java.status.success()) {
         println!("there is no java on the path: Spark needs Java 17 or later, the others do without");
     }

@@ -15,6 +15,7 @@ mod machine;
 mod memory;
 mod ndjson;
 mod observe;
+mod ope;
 mod plot;
 mod process;
 pub mod report;
@@ -72,12 +73,23 @@ pub enum Bench {
     Memory,
     /// The trainers against Spark, `implicit` and training from nothing. Takes some ten minutes where the peers are there.
     Train,
+    /// The off-policy estimators against those of obp, in value and in time.
+    Ope,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 8] =
-        [Self::Update, Self::Topk, Self::Observe, Self::Serve, Self::Switch, Self::Size, Self::Memory, Self::Train];
+    pub const ALL: [Self; 9] = [
+        Self::Update,
+        Self::Topk,
+        Self::Observe,
+        Self::Serve,
+        Self::Switch,
+        Self::Size,
+        Self::Memory,
+        Self::Train,
+        Self::Ope,
+    ];
 
     /// Its name on the command line and in reports.
     #[must_use]
@@ -91,6 +103,7 @@ impl Bench {
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Train => "train",
+            Self::Ope => "ope",
         }
     }
 
@@ -109,6 +122,7 @@ impl Bench {
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
             Self::Train => train::run(settings),
+            Self::Ope => ope::run(settings),
         }
     }
 }

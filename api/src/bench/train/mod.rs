@@ -2,7 +2,7 @@
 
 mod data;
 mod judge;
-mod peers;
+pub mod peers;
 
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;

@@ -42,6 +42,11 @@ impl Peers {
         None
     }
 
+    /// The interpreter of the environment.
+    pub fn python(&self) -> PathBuf {
+        self.bin.join("python")
+    }
+
     /// Trains by Spark on all cores that ours has; answers the seconds from start to end of the process.
     ///
     /// # Errors
