@@ -27,6 +27,9 @@ const POLICIES = {
   lin_ucb: { chance: false, does: 'with a bonus for what is uncertain' },
   thompson: { chance: true, does: 'by a taste that you might have' },
   epsilon_greedy: { chance: true, does: 'mostly the best, sometimes anything' },
+  softmax: { chance: true, does: 'the better, the likelier' },
+  squarecb: { chance: true, does: 'what seems worse less often, by how much worse' },
+  regcb: { chance: false, does: 'as good as the past allows' },
 };
 
 const state = {

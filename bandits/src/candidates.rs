@@ -69,4 +69,9 @@ impl Candidates<'_> {
     pub(crate) fn score(&self, candidate: usize) -> f64 {
         f64::from(self.scores[candidate])
     }
+
+    /// Which round of learning about this user it is, from 1: one more than their observations.
+    pub(crate) fn round(&self) -> f64 {
+        self.posterior.observations() as f64 + 1.0
+    }
 }

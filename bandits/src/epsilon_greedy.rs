@@ -7,6 +7,7 @@ use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
 use crate::order::{BestRemaining, shows_best};
 use crate::policy::Policy;
+use crate::remaining::Remaining;
 
 /// At every slot, independently, with probability `epsilon` a uniform draw over the candidates that remain, else the
 /// best score among them (ties in the order of the candidates).
@@ -76,31 +77,5 @@ impl Policy for EpsilonGreedy {
             if best { 1.0 - self.epsilon + floor } else { floor }
         };
         Some(best.enumerate().map(propensity).collect())
-    }
-}
-
-/// The candidates not yet shown, from which one can be drawn or taken in O(1).
-struct Remaining {
-    /// In no particular order, but one that depends on nothing except what was taken before.
-    candidates: Vec<usize>,
-    /// Where in `candidates` each candidate that remains is.
-    positions: Vec<usize>,
-}
-
-impl Remaining {
-    fn all(n: usize) -> Self {
-        Self { candidates: (0..n).collect(), positions: (0..n).collect() }
-    }
-
-    fn draw(&self, rng: &mut ChaCha8Rng) -> usize {
-        self.candidates[rng.random_range(0..self.candidates.len())]
-    }
-
-    fn take(&mut self, candidate: usize) {
-        let position = self.positions[candidate];
-        self.candidates.swap_remove(position);
-        if let Some(moved) = self.candidates.get(position) {
-            self.positions[*moved] = position;
-        }
     }
 }

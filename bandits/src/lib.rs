@@ -6,8 +6,9 @@
 //! recorded seed.
 //!
 //! Where to look: [`policy`] for the trait and what a propensity means here, one module per policy ([`greedy`],
-//! [`epsilon_greedy`], [`lin_ucb`], [`thompson`]), [`ope`] for what a policy would have earned, [`pool`] for the uniformly random share of traffic, [`spec`] for how
-//! a policy is written in requests and configuration.
+//! [`epsilon_greedy`], [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]), [`simulation`] for propensities
+//! without a closed form, [`pool`] for the uniformly random share of traffic, [`ope`] for what a policy would have earned,
+//! [`spec`] for how a policy is written in requests and configuration.
 
 pub mod candidates;
 pub mod epsilon_greedy;
@@ -18,7 +19,12 @@ pub mod ope;
 mod order;
 pub mod policy;
 pub mod pool;
+pub mod regcb;
+mod remaining;
+pub mod simulation;
+pub mod softmax;
 pub mod spec;
+pub mod squarecb;
 pub mod thompson;
 
 pub use candidates::{Candidates, Wants};
@@ -28,5 +34,9 @@ pub use greedy::Greedy;
 pub use lin_ucb::LinUcb;
 pub use policy::{Policy, Slot};
 pub use pool::{PoolShare, Pooled, Ranking};
+pub use regcb::RegCb;
+pub use simulation::{Origin, Propensity, Simulation};
+pub use softmax::Softmax;
 pub use spec::PolicySpec;
+pub use squarecb::SquareCb;
 pub use thompson::Thompson;

@@ -19,8 +19,8 @@ fn best_first(left: &Valued, right: &Valued) -> Ordering {
 ///
 /// Candidates at or below the k-th best so far are passed over; the others gather in a buffer of `2k`, which is cut
 /// back to its best `k` by selection whenever it is full. So the cost stays linear even where values come in rising
-/// order, which is the worst case of a heap.
-pub(crate) fn top_k(n: usize, k: usize, value: impl Fn(usize) -> f64) -> Vec<usize> {
+/// order, which is the worst case of a heap. `value` is asked once for each candidate, in their order.
+pub(crate) fn top_k(n: usize, k: usize, mut value: impl FnMut(usize) -> f64) -> Vec<usize> {
     let k = k.min(n);
     if k == 0 {
         return Vec::new();

@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
+use crate::simulation::{Propensity, Simulation};
 
 /// One slot of a ranking.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,7 +12,7 @@ pub struct Slot {
     /// The index of the candidate shown there.
     pub candidate: usize,
     /// The probability with which this candidate came to this slot, given the slots above it; `None` where the policy
-    /// has no closed form for it.
+    /// has no closed form for it, so that [`Policy::estimate_propensities`] has to tell it later.
     ///
     /// The product over the slots is the probability of the whole ranking, which is what the estimators of slate and
     /// ranking policies ask for.
@@ -35,11 +36,32 @@ pub trait Policy {
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError>;
 
     /// For each slot of `ranking` the probability that this policy fills it so, given the slots above; `None` where
-    /// there is no closed form.
+    /// there is no closed form. Cheap enough for the way of a reply.
     ///
     /// The caller guarantees that `ranking` holds distinct indices below `n`. It need not be likely, or even possible,
     /// under this policy: a slot that the policy would never fill so has probability 0.
     fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>>;
+
+    /// [`Policy::propensities`] of every policy, off the way of the reply: exact where there is a closed form, else
+    /// estimated from one seeded sample, each with its standard error. Equal arguments give equal
+    /// answers.
+    ///
+    /// The caller guarantees what [`Policy::propensities`] asks for, and what the policy [wants](Policy::wants) of the
+    /// candidates, as they were when the ranking was drawn.
+    ///
+    /// # Errors
+    /// As [`Policy::rank`].
+    fn estimate_propensities(
+        &self,
+        candidates: &Candidates,
+        ranking: &[usize],
+        _simulation: Simulation,
+    ) -> Result<Vec<Propensity>, BanditError> {
+        candidates.check(self.wants())?;
+        let exact = self.propensities(candidates, ranking);
+        let exact = exact.expect("a policy without closed forms simulates");
+        Ok(exact.into_iter().map(Propensity::exact).collect())
+    }
 
     /// Draws a ranking of `min(k, n)` slots with the propensities of what was drawn.
     ///

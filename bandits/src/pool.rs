@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::candidates::Candidates;
 use crate::error::BanditError;
 use crate::policy::{Policy, Slot, slots};
+use crate::simulation::{Propensity, Simulation};
 
 /// The probability with which a whole ranking is drawn uniformly, from 0 (never) to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -63,6 +64,11 @@ pub struct Ranking {
 
 /// With probability `share` a uniformly random ranking, else one of `policy`.
 ///
+/// Whatever the policy, no candidate is ever without a chance in the first slot: it has at least `share / n`. Over
+/// epsilon-greedy, the policy of models that name none, the floor is higher and holds in every slot: with `m` candidates
+/// left each has at least `epsilon / m` (in the first slot `(share + (1 - share) epsilon) / n`), so that no slot's
+/// importance weight exceeds `n / epsilon`.
+///
 /// It is meant for rankings whose policy nobody named: who names a policy gets that policy, by [`Policy::rank`].
 #[derive(Clone, Copy)]
 pub struct Pooled<'a> {
@@ -101,20 +107,67 @@ impl Pooled<'_> {
     /// nothing is defined and the rest is 0.
     #[must_use]
     pub fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
-        let mut of_pool = self.share.0;
-        let mut of_policy = 1.0 - self.share.0;
-        let mut propensities = self.policy.propensities(candidates, ranking)?;
-        for (slot, propensity) in propensities.iter_mut().enumerate() {
-            let by_pool = of_pool / (candidates.len() - slot) as f64;
-            let by_policy = of_policy * *propensity;
-            *propensity = by_pool + by_policy;
-            if *propensity > 0.0 {
-                of_pool = by_pool / *propensity;
-                of_policy = by_policy / *propensity;
-            } else {
-                (of_pool, of_policy) = (0.0, 0.0);
-            }
+        let mut mixture = Mixture::new(self.share, candidates.len());
+        let of_policy = self.policy.propensities(candidates, ranking)?;
+        Some(of_policy.into_iter().map(|propensity| mixture.next(Propensity::exact(propensity)).value).collect())
+    }
+
+    /// [`Pooled::propensities`] off the way of the reply: exact where the policy has a closed form, else by its
+    /// simulation, with standard errors. Of a ranking that the pool drew, the origin is [`crate::Origin::Given`].
+    ///
+    /// With a share of 0 it is [`Policy::estimate_propensities`].
+    ///
+    /// # Errors
+    /// As [`Policy::rank`].
+    pub fn estimate_propensities(
+        &self,
+        candidates: &Candidates,
+        ranking: &[usize],
+        simulation: Simulation,
+    ) -> Result<Vec<Propensity>, BanditError> {
+        let mut mixture = Mixture::new(self.share, candidates.len());
+        let of_policy = self.policy.estimate_propensities(candidates, ranking, simulation)?;
+        Ok(of_policy.into_iter().map(|propensity| mixture.next(propensity)).collect())
+    }
+}
+
+/// The mixture of pool and policy, from slot to slot.
+struct Mixture {
+    /// Candidates that remain.
+    remaining: usize,
+    /// The probability, given the slots above, that the pool is drawing.
+    of_pool: f64,
+    /// The probability, given the slots above, that the policy is drawing.
+    of_policy: f64,
+    /// The standard error of these two.
+    std_error: f64,
+}
+
+impl Mixture {
+    fn new(share: PoolShare, n: usize) -> Self {
+        Self { remaining: n, of_pool: share.0, of_policy: 1.0 - share.0, std_error: 0.0 }
+    }
+
+    /// The propensity of the next slot, from that under the policy.
+    ///
+    /// Standard errors are carried to first order. Those of the slots above and of this one come from one sample and may
+    /// have any correlation, so they add up: what is told is an upper bound.
+    fn next(&mut self, propensity: Propensity) -> Propensity {
+        let uniform = 1.0 / self.remaining as f64;
+        self.remaining -= 1;
+        let by_pool = self.of_pool * uniform;
+        let by_policy = self.of_policy * propensity.value;
+        let value = by_pool + by_policy;
+        let std_error = (propensity.value - uniform).abs() * self.std_error + self.of_policy * propensity.std_error;
+        if value > 0.0 {
+            let of_policy_error =
+                propensity.value * self.std_error + self.of_pool * self.of_policy * propensity.std_error;
+            self.std_error = uniform * of_policy_error / (value * value);
+            self.of_pool = by_pool / value;
+            self.of_policy = by_policy / value;
+        } else {
+            (self.of_pool, self.of_policy, self.std_error) = (0.0, 0.0, 0.0);
         }
-        Some(propensities)
+        Propensity { value, std_error }
     }
 }

@@ -11,6 +11,9 @@ use crate::error::BanditError;
 use crate::greedy::Greedy;
 use crate::lin_ucb::LinUcb;
 use crate::policy::Policy;
+use crate::regcb::RegCb;
+use crate::softmax::Softmax;
+use crate::squarecb::SquareCb;
 use crate::thompson::Thompson;
 
 /// A policy with its parameters, checked.
@@ -24,15 +27,22 @@ pub enum PolicySpec {
     Greedy(Greedy),
     /// `epsilon_greedy`, with `epsilon`
     EpsilonGreedy(EpsilonGreedy),
+    /// `softmax`, with `lambda`
+    Softmax(Softmax),
+    /// `squarecb`, with `gamma_scale` and `gamma_exponent`
+    SquareCb(SquareCb),
     /// `lin_ucb`, with `alpha`
     LinUcb(LinUcb),
-    /// `thompson`
+    /// `regcb`, with `mellowness`
+    RegCb(RegCb),
+    /// `thompson`, with `alpha`
     Thompson(Thompson),
 }
 
 impl PolicySpec {
     /// The names by which policies go.
-    pub const NAMES: [&'static str; 4] = ["greedy", "epsilon_greedy", "lin_ucb", "thompson"];
+    pub const NAMES: [&'static str; 7] =
+        ["greedy", "epsilon_greedy", "softmax", "squarecb", "lin_ucb", "regcb", "thompson"];
 
     /// The policy of this name, its parameters at their defaults.
     ///
@@ -49,8 +59,14 @@ impl PolicySpec {
             "epsilon_greedy" => {
                 Self::EpsilonGreedy(EpsilonGreedy::new(parameters.take("epsilon", EpsilonGreedy::DEFAULT_EPSILON))?)
             }
+            "softmax" => Self::Softmax(Softmax::new(parameters.take("lambda", Softmax::DEFAULT_LAMBDA))?),
+            "squarecb" => Self::SquareCb(SquareCb::new(
+                parameters.take("gamma_scale", SquareCb::DEFAULT_GAMMA_SCALE),
+                parameters.take("gamma_exponent", SquareCb::DEFAULT_GAMMA_EXPONENT),
+            )?),
             "lin_ucb" => Self::LinUcb(LinUcb::new(parameters.take("alpha", LinUcb::DEFAULT_ALPHA))?),
-            "thompson" => Self::Thompson(Thompson),
+            "regcb" => Self::RegCb(RegCb::new(parameters.take("mellowness", RegCb::DEFAULT_MELLOWNESS))?),
+            "thompson" => Self::Thompson(Thompson::new(parameters.take("alpha", Thompson::DEFAULT_ALPHA))?),
             _ => {
                 return Err(BanditError::UnknownPolicy { name: name.to_owned(), known: Self::NAMES.join(", ") });
             }
@@ -65,16 +81,25 @@ impl PolicySpec {
         match self {
             Self::Greedy(_) => "greedy",
             Self::EpsilonGreedy(_) => "epsilon_greedy",
+            Self::Softmax(_) => "softmax",
+            Self::SquareCb(_) => "squarecb",
             Self::LinUcb(_) => "lin_ucb",
+            Self::RegCb(_) => "regcb",
             Self::Thompson(_) => "thompson",
         }
     }
 
     fn parameters(&self) -> Vec<(&'static str, f64)> {
         match self {
-            Self::Greedy(_) | Self::Thompson(_) => Vec::new(),
+            Self::Greedy(_) => Vec::new(),
             Self::EpsilonGreedy(policy) => vec![("epsilon", policy.epsilon())],
+            Self::Softmax(policy) => vec![("lambda", policy.lambda())],
+            Self::SquareCb(policy) => {
+                vec![("gamma_scale", policy.gamma_scale()), ("gamma_exponent", policy.gamma_exponent())]
+            }
             Self::LinUcb(policy) => vec![("alpha", policy.alpha())],
+            Self::RegCb(policy) => vec![("mellowness", policy.mellowness())],
+            Self::Thompson(policy) => vec![("alpha", policy.alpha())],
         }
     }
 
@@ -84,7 +109,10 @@ impl PolicySpec {
         match self {
             Self::Greedy(policy) => policy,
             Self::EpsilonGreedy(policy) => policy,
+            Self::Softmax(policy) => policy,
+            Self::SquareCb(policy) => policy,
             Self::LinUcb(policy) => policy,
+            Self::RegCb(policy) => policy,
             Self::Thompson(policy) => policy,
         }
     }

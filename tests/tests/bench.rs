@@ -60,6 +60,7 @@ fn topk_is_measured_by_items_catalogue_policy_and_cache() {
             "greedy/n=1000/d=50/catalogue=1000000",
             "uncertainty/n=1000/d=50/catalogue=1000000",
             "linear/greedy",
+            "default/n=1000/d=50",
             "lookup/d=50",
             "zipf/budget=10%/users",
             "zipf/budget=10%/predictions",
@@ -94,6 +95,17 @@ fn trainings_are_compared_with_trainings_from_nothing_and_with_peers() {
     let mut cases: Vec<&str> = cases.as_flattened().iter().map(String::as_str).collect();
     cases.extend(["implicit/synthetic-5m/iteration", "implicit/synthetic-5m/rank"]);
     assert_cases("train", &cases);
+}
+
+#[test]
+fn policies_are_compared_by_their_regret() {
+    // The quick form asks no peers. The feedback loop shows even there that exploring pays.
+    let cases = ["lin_ucb", "thompson", "epsilon_greedy", "softmax", "squarecb", "regcb", "shared/lin_ucb"];
+    let cases: Vec<String> = cases.iter().map(|case| format!("regret/{case}")).collect();
+    let mut cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+    cases.extend(["sublinear/lin_ucb", "sublinear/thompson", "sublinear/squarecb", "sublinear/regcb"]);
+    cases.extend(["lock_in/epsilon_greedy", "lock_in/epsilon_greedy/stuck"]);
+    assert_cases("bandits", &cases);
 }
 
 #[test]

@@ -19,9 +19,12 @@ const PINNED: [&str; 8] = [
     "scipy==1.17.1",
 ];
 
-/// Installed without what they ask for: obp's estimators are plain numpy, the rest of it wants torch, plotting and a Python
-/// of its time.
-const ALONE: [&str; 1] = ["obp==0.5.7"];
+/// What is installed without what it asks for: plotting, and what the benches do not run. What it does import is above.
+const ALONE: [&str; 2] = ["mabwiser==2.7.4", "vowpalwabbit==9.11.9"];
+
+/// Likewise, and asks for an older Python than the others: its estimators are plain numpy and scikit-learn, which any will
+/// do for; torch and plotting are for what lies around them.
+const OF_ANOTHER_PYTHON: &str = "obp==0.5.7";
 
 /// These have no wheels; all others must have one, so that nothing is compiled unasked.
 const BUILT_FROM_SOURCE: &str = "pyspark";
@@ -37,9 +40,10 @@ pub fn install() -> Result<()> {
     let place = place()?;
     let python = place.join("bin/python");
     let record = place.join(RECORD);
-    let wanted = [PINNED.as_slice(), &ALONE].concat().join("\n") + "\n";
+    let count = PINNED.len() + ALONE.len() + 1;
+    let wanted = [PINNED.as_slice(), &ALONE, &[OF_ANOTHER_PYTHON]].concat().join("\n") + "\n";
     if fs::read_to_string(&record).is_ok_and(|found| found == wanted) && python.exists() {
-        println!("{}: all {} peers are there", place.display(), PINNED.len() + ALONE.len());
+        println!("{}: all {count} peers are there", place.display());
         return Ok(());
     }
     if !python.exists() {
@@ -49,16 +53,15 @@ pub fn install() -> Result<()> {
             .context("the peers need Python 3.11 or later; CELERIS_PYTHON can name one")?;
         run(Command::new(&base).args(["-m", "venv"]).arg(&place)).context("cannot make a virtual environment")?;
     }
-    println!("installing {}", PINNED.join(" "));
+    println!("installing {} {} {OF_ANOTHER_PYTHON}", PINNED.join(" "), ALONE.join(" "));
     let only_wheels = ["--only-binary", ":all:", "--no-binary", BUILT_FROM_SOURCE];
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(only_wheels).args(PINNED))
-        .context("pip could not install the peers; run the command again once its complaint is settled")?;
-    println!("installing {} without dependencies", ALONE.join(" "));
-    let alone = ["--no-deps", "--ignore-requires-python"];
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(alone).args(ALONE))
+    let pip = ["-m", "pip", "install", "--quiet"];
+    run(Command::new(&python).args(pip).args(only_wheels).args(PINNED))
+        .and_then(|()| run(Command::new(&python).args(pip).args(["--only-binary", ":all:", "--no-deps"]).args(ALONE)))
+        .and_then(|()| run(Command::new(&python).args(pip).args(["--no-deps", "--ignore-requires-python", OF_ANOTHER_PYTHON])))
         .context("pip could not install the peers; run the command again once its complaint is settled")?;
     fs::write(&record, wanted).with_context(|| format!("cannot write {}", record.display()))?;
-    println!("{}: {} peers installed", place.display(), PINNED.len() + ALONE.len());
+    println!("{}: {count} peers installed", place.display());
     if !Command::new("java").arg("-version").output().is_ok_and(|java| java.status.success()) {
         println!("there is no java on the path: Spark needs Java 17 or later, the others do without");
     }

@@ -57,7 +57,7 @@ fn again(runtime: &Runtime, warm: &Warm, count: usize, settings: &Settings) -> R
     let mut durations = Durations::default();
     let times = settings.pick((200_000 / count).clamp(20, 400), 2);
     for _ in 0..settings.pick(3, 1) {
-        let request = request(warm, &mut rng, 1, count, &policy)?;
+        let request = request(warm, &mut rng, 1, count, Some(&policy))?;
         runtime.block_on(warm.predictor.topk(&request)).map_err(Failure::other)?;
         for _ in 0..times {
             let ranking = durations.time(|| runtime.block_on(warm.predictor.topk(&request)));

@@ -4,6 +4,7 @@
 //! `plot` draws the figures. `scene` makes the data, `stopwatch` measures code in process, `load` measures servers:
 //! a node against [`bare`], a handler that parses and answers the same JSON and does nothing else.
 
+mod bandits;
 pub mod bare;
 mod bytes;
 mod caches;
@@ -16,6 +17,7 @@ mod memory;
 mod ndjson;
 mod observe;
 mod ope;
+mod peers;
 mod plot;
 mod process;
 pub mod report;
@@ -73,6 +75,8 @@ pub enum Bench {
     Memory,
     /// The trainers against Spark, `implicit` and training from nothing. Takes some ten minutes where the peers are there.
     Train,
+    /// Regret of the policies against MABWiser's and Vowpal Wabbit's. Takes some ten minutes where the peers are there.
+    Bandits,
     /// The off-policy estimators against those of obp, in value and in time.
     Ope,
 }
@@ -88,6 +92,7 @@ impl Bench {
         Self::Size,
         Self::Memory,
         Self::Train,
+        Self::Bandits,
         Self::Ope,
     ];
 
@@ -103,6 +108,7 @@ impl Bench {
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Train => "train",
+            Self::Bandits => "bandits",
             Self::Ope => "ope",
         }
     }
@@ -122,6 +128,7 @@ impl Bench {
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),
             Self::Train => train::run(settings),
+            Self::Bandits => bandits::run(settings),
             Self::Ope => ope::run(settings),
         }
     }

@@ -38,21 +38,21 @@ pub fn asked(rng: &mut ChaCha8Rng, items: &[ItemId], count: usize) -> Result<Vec
     chosen.iter().map(|index| ItemId::new(items[index].as_str())).collect::<Result<_, _>>().map_err(Failure::other)
 }
 
-/// A ranking of `count` items for one of the first `users` users.
+/// A ranking of `count` items for one of the first `users` users, by the model's default where no policy is given.
 pub fn request(
     warm: &Warm,
     rng: &mut ChaCha8Rng,
     users: usize,
     count: usize,
-    policy: &PolicySpec,
+    policy: Option<&PolicySpec>,
 ) -> Result<TopkRequest, Failure> {
     Ok(TopkRequest {
         model: warm.model.clone(),
         user: scene::user(rng.random_range(0..users)).map_err(Failure::other)?,
         items: asked(rng, &warm.items, count)?,
         k: SLOTS,
-        policy: Some(policy.clone()),
-        seed: Some(scene::SEED),
+        policy: policy.cloned(),
+        seed: Some(rng.random()),
         min_epoch: None,
     })
 }
@@ -137,19 +137,39 @@ fn measure(runtime: &Runtime, warm: &Warm, plain: &Plain, case: (Kind, usize, us
     for _ in 0..times.div_ceil(TURN) {
         for _ in 0..TURN {
             // Made just now, as a request is that has just been parsed.
-            let request = request(warm, &mut rng, USERS, count, &policy)?;
+            let request = request(warm, &mut rng, USERS, count, Some(&policy))?;
             let ranking = timed.ours.time(|| runtime.block_on(warm.predictor.topk(&request)));
             let ranking = ranking.map_err(Failure::other)?;
             debug_assert_eq!(ranking.items.len(), SLOTS.min(count));
             std::hint::black_box(ranking);
         }
         for _ in 0..TURN {
-            let request = request(warm, &mut rng, USERS, count, &policy)?;
+            let request = request(warm, &mut rng, USERS, count, Some(&policy))?;
             let ranked = timed.baseline.time(|| plain.rank(&request.items, kind));
             std::hint::black_box(ranked);
         }
     }
     Ok(timed)
+}
+
+/// Rankings by the default policy, pool included, against those that compute the uncertainty of every item.
+fn default_policy(settings: &Settings, runtime: &Runtime, warm: &Warm, report: &mut Report) -> Result<(), Failure> {
+    const COUNT: usize = 1_000;
+    let uncertainty = Kind::Uncertainty.policy()?;
+    let mut rng = scene::rng(5);
+    let mut sides = [(None, Durations::default()), (Some(&uncertainty), Durations::default())];
+    for _ in 0..settings.pick(100, 1) {
+        for (policy, durations) in &mut sides {
+            for _ in 0..TURN {
+                let request = request(warm, &mut rng, USERS, COUNT, *policy)?;
+                let ranking = durations.time(|| runtime.block_on(warm.predictor.topk(&request)));
+                std::hint::black_box(ranking.map_err(Failure::other)?);
+            }
+        }
+    }
+    let [ours, baseline] = sides.map(|(_, mut durations)| durations.quantile_micros(0.5));
+    report.compare(format!("default/n={COUNT}/d={DIM}"), "us", ours, baseline);
+    Ok(())
 }
 
 /// Rankings of one side in a row, before the other side's turn.
@@ -178,6 +198,9 @@ fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalogue: 
     let large = catalogue == CATALOGUES[1];
     let counts: &[usize] = if large { &[1_000] } else { &[10, 100, 1_000, 10_000] };
     let suffix = if large { format!("/catalogue={}", CATALOGUES[1]) } else { String::new() };
+    if !large {
+        default_policy(settings, runtime, &warm, report)?;
+    }
     for kind in [Kind::Greedy, Kind::Uncertainty] {
         let mut cost_an_item = Vec::new();
         for &count in counts {

@@ -5,5 +5,7 @@ mod chi_square;
 mod order;
 mod propensities;
 mod scene;
+mod simulated;
 mod spec;
 mod thompson;
+mod vowpal_wabbit;

@@ -1,6 +1,6 @@
 //! Which candidates are shown, against oracles that sort everything and search for everything.
 
-use celeris_bandits::{BanditError, EpsilonGreedy, Greedy, LinUcb, Policy, PolicySpec, PoolShare, Pooled};
+use celeris_bandits::{BanditError, EpsilonGreedy, Greedy, LinUcb, Policy, PolicySpec, PoolShare, Pooled, RegCb};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -122,6 +122,30 @@ fn lin_ucb_prefers_the_uncertain_by_as_much_as_alpha_says() {
     assert_eq!(first(0.0), 0);
     assert_eq!(first(0.9), 0);
     assert_eq!(first(1.1), 1);
+}
+
+#[test]
+fn regcb_is_as_optimistic_as_a_tolerated_loss_allows() {
+    let scene = Scene::random(6, 3, 8);
+    let (learning, posterior) = (&scene.learning, &scene.posterior);
+    let gram_inverse = posterior.gram_inverse();
+    let row = &scene.features[..3];
+    let times: Vec<f64> =
+        gram_inverse.chunks_exact(3).map(|line| line.iter().zip(row).map(|(a, x)| a * f64::from(*x)).sum()).collect();
+    let variance: f64 = times.iter().zip(row).map(|(a, x)| a * f64::from(*x)).sum();
+    // Two candidates, and four observations so far.
+    let mellowness = 0.7;
+    let tolerated = learning.noise_variance() * mellowness * (2.0_f64 * 5.0).ln();
+    // Weights that move along A^-1 x lose step^2 x^T A^-1 x and score step * x^T A^-1 x more.
+    let step = (tolerated / variance).sqrt();
+    let bound = f64::from(scene.scores[0]) + step * variance;
+    let first = |rival: f64| {
+        let pair = Scene::scored(&[(scene.scores[0], scene.std_errors[0]), (rival as f32, 0.0)]);
+        RegCb::new(mellowness).unwrap().choose(&pair.candidates(), 1, &mut ChaCha8Rng::seed_from_u64(0)).unwrap()[0]
+    };
+    // Scores and standard errors are `f32`, those of the state to some 1e-6.
+    assert_eq!(first(bound - 1e-4), 0);
+    assert_eq!(first(bound + 1e-4), 1);
 }
 
 #[test]

@@ -55,7 +55,10 @@ fn configuration_reads_the_same_policies() {
 #[test]
 fn mistakes_are_refused_by_name() {
     for (text, says) in [
-        (r#""greedyy""#, r#"unknown policy "greedyy"; choose one of greedy, epsilon_greedy, lin_ucb, thompson"#),
+        (
+            r#""greedyy""#,
+            r#"unknown policy "greedyy"; choose one of greedy, epsilon_greedy, softmax, squarecb, lin_ucb, regcb, thompson"#,
+        ),
         (r#"{"name": "soft"}"#, r#"unknown policy "soft""#),
         (
             r#"{"name": "epsilon_greedy", "eps": 0.1}"#,
@@ -65,6 +68,14 @@ fn mistakes_are_refused_by_name() {
         (r#"{"name": "epsilon_greedy", "epsilon": 1.5}"#, "epsilon must be from 0 to 1, got 1.5"),
         (r#"{"name": "epsilon_greedy", "epsilon": -1}"#, "epsilon must be from 0 to 1, got -1"),
         (r#"{"name": "lin_ucb", "alpha": 101}"#, "alpha must be from 0 to 100, got 101"),
+        (r#"{"name": "softmax", "lambda": -1}"#, "lambda must be from 0 to 1000000, got -1"),
+        (r#"{"name": "squarecb", "gamma_exponent": 1.5}"#, "gamma_exponent must be from 0 to 1, got 1.5"),
+        (
+            r#"{"name": "squarecb", "gamma": 1}"#,
+            r#"policy squarecb has no parameter "gamma"; it takes gamma_scale, gamma_exponent"#,
+        ),
+        (r#"{"name": "regcb", "mellowness": 1e4}"#, "mellowness must be from 0 to 1000, got 10000"),
+        (r#"{"name": "thompson", "alpha": 101}"#, "alpha must be from 0 to 100, got 101"),
         (r#"{"name": "lin_ucb", "alpha": "wide"}"#, r#"expected a number as the policy parameter "alpha""#),
         (r#"{"name": "lin_ucb", "alpha": null}"#, r#"expected a number as the policy parameter "alpha""#),
         (r#"{"name": "lin_ucb", "alpha": 1, "alpha": 2}"#, r#"duplicate policy parameter "alpha""#),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use celeris_bandits::{Policy, Thompson};
+use celeris_bandits::{Greedy, Policy, Thompson};
 use celeris_model::{Estimate, Example, Prior, Timestamp, UserModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -66,7 +66,7 @@ fn slots_are_filled_as_often_as_an_independent_monte_carlo_fills_them() {
         let mut theirs: HashMap<Vec<usize>, u64> = HashMap::new();
         let mut rng = ChaCha8Rng::seed_from_u64(22);
         for seed in 0..DRAWS {
-            *ours.entry(Thompson.choose(&scene.candidates(), 3, &mut rng).unwrap()).or_default() += 1;
+            *ours.entry(Thompson::default().choose(&scene.candidates(), 3, &mut rng).unwrap()).or_default() += 1;
             *theirs.entry(monte_carlo(&scene, 1_000_000 + seed)).or_default() += 1;
         }
         assert_same_distribution(&ours, &theirs);
@@ -81,6 +81,20 @@ fn slots_are_filled_as_often_as_an_independent_monte_carlo_fills_them() {
             assert_same_distribution(&shorten(&ours), &shorten(&theirs));
         }
     }
+}
+
+#[test]
+fn alpha_widens_and_narrows_what_is_drawn() {
+    let scene = Scene::random(8, 3, 25);
+    let greedy = Greedy.choose(&scene.candidates(), 1, &mut ChaCha8Rng::seed_from_u64(0)).unwrap();
+    let best_first = |alpha: f64| {
+        let mut rng = ChaCha8Rng::seed_from_u64(26);
+        let policy = Thompson::new(alpha).unwrap();
+        (0..2000).filter(|_| policy.choose(&scene.candidates(), 1, &mut rng).unwrap() == greedy).count()
+    };
+    assert_eq!(best_first(0.0), 2000, "without width it is greedy");
+    let counts = [0.1, 0.3, 1.0, 10.0].map(best_first);
+    assert!(counts.is_sorted_by(|narrow, wide| narrow > wide), "{counts:?}");
 }
 
 #[test]
@@ -105,5 +119,8 @@ fn a_certain_user_is_ranked_by_score() {
     best_first.sort_by(|a, b| estimates[*b].score.total_cmp(&estimates[*a].score));
     let gap = best_first.windows(2).map(|pair| estimates[pair[0]].score - estimates[pair[1]].score).fold(1.0, f32::min);
     assert!(gap > 0.001, "scores {gap} apart are too close for this test: draws differ by about 0.0001");
-    assert_eq!(Thompson.choose(&scene.candidates(), 20, &mut ChaCha8Rng::seed_from_u64(24)).unwrap(), best_first);
+    assert_eq!(
+        Thompson::default().choose(&scene.candidates(), 20, &mut ChaCha8Rng::seed_from_u64(24)).unwrap(),
+        best_first
+    );
 }

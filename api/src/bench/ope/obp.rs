@@ -9,7 +9,7 @@ use celeris_datasets::OpenBandit;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::bench::train::peers::{Peers, run};
+use crate::bench::peers::{Python, run};
 use crate::cli::Failure;
 use crate::evaluate::ope::policy::Judged;
 
@@ -41,7 +41,7 @@ pub struct Found {
 impl Obp {
     /// The package in the environment of the peers; `None`, saying so, where it is not.
     pub fn find() -> Option<Self> {
-        let python = Peers::find()?.python();
+        let python = Python::find()?.program("python");
         let installed = Command::new(&python).args(["-c", "import importlib.metadata as m; m.version('obp')"]).output();
         if installed.is_ok_and(|output| output.status.success()) {
             return Some(Self { python });

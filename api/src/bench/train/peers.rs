@@ -1,6 +1,6 @@
 //! The trainers that ours are compared with, each a process: Spark's MLlib and the library `implicit`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -8,16 +8,12 @@ use celeris_retrain::Job;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::bench::peers::{Python, run};
 use crate::cli::Failure;
 
 /// The trainer of the engine `spark`.
 const SPARK_SCRIPT: &str = include_str!("../../../../retrain/engines/spark_als.py");
 const IMPLICIT_SCRIPT: &str = include_str!("implicit_als.py");
-
-/// The virtual environment that `cargo xtask peers` makes.
-pub struct Peers {
-    bin: PathBuf,
-}
 
 /// What both sides of a comparison are asked for.
 #[derive(Debug, Clone, Copy)]
@@ -27,19 +23,13 @@ pub struct Asked {
     pub regularization: f64,
 }
 
+/// Spark and `implicit` in the environment that `cargo xtask peers` makes.
+pub struct Peers(Python);
+
 impl Peers {
-    /// The environment at `$CELERIS_PEERS` or in its usual place; `None`, saying so, where there is none.
+    /// What is there; `None`, saying so, where there is none.
     pub fn find() -> Option<Self> {
-        let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/celeris/peers"));
-        let place = std::env::var_os("CELERIS_PEERS").map(PathBuf::from).or_else(usual)?;
-        if place.join("bin/python").exists() {
-            return Some(Self { bin: place.join("bin") });
-        }
-        eprintln!(
-            "  no Python peers at {}: their columns stay empty; `cargo xtask peers` installs them",
-            place.display()
-        );
-        None
+        Python::find().map(Self)
     }
 
     /// The interpreter of the environment.
@@ -64,7 +54,7 @@ impl Peers {
         job["output"] = json!(folder.join("spark"));
         let file = folder.join("spark.json");
         std::fs::write(&file, job.to_string()).map_err(Failure::other)?;
-        let mut command = Command::new(self.bin.join("spark-submit"));
+        let mut command = Command::new(self.0.program("spark-submit"));
         command
             .arg("--master")
             .arg(format!("local[{}]", super::THREADS))
@@ -74,8 +64,8 @@ impl Peers {
             .arg(&script)
             .arg("--job")
             .arg(&file)
-            .env("PYSPARK_PYTHON", self.bin.join("python"))
-            .env("PYSPARK_DRIVER_PYTHON", self.bin.join("python"))
+            .env("PYSPARK_PYTHON", self.0.program("python"))
+            .env("PYSPARK_DRIVER_PYTHON", self.0.program("python"))
             .env("SPARK_LOCAL_IP", "127.0.0.1");
         let started = Instant::now();
         run(&mut command)?;
@@ -93,7 +83,7 @@ impl Peers {
         }
         let script = folder.join("implicit_als.py");
         std::fs::write(&script, IMPLICIT_SCRIPT).map_err(Failure::other)?;
-        let mut command = Command::new(self.bin.join("python"));
+        let mut command = Command::new(self.0.program("python"));
         command
             .arg(&script)
             .arg("--job")
@@ -104,17 +94,4 @@ impl Peers {
         let said: Said = serde_json::from_slice(&run(&mut command)?).map_err(Failure::other)?;
         Ok(said.iteration_seconds)
     }
-}
-
-/// Runs to the end and answers what was printed.
-pub fn run(command: &mut Command) -> Result<Vec<u8>, Failure> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| Failure::other(format!("{program}: {error}")))?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last: Vec<&str> = said.lines().rev().take(8).collect();
-    let last: Vec<&str> = last.into_iter().rev().collect();
-    Err(Failure::other(format!("{program} ended with {}: {}", output.status, last.join("\n"))))
 }

@@ -1,0 +1,68 @@
+"""The baseline of `celeris bench bandits`: LinUCB and LinTS of MABWiser, one ridge regression an arm.
+
+    python mabwiser_regret.py --problem problem.json
+
+Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It takes as many seeds as it
+can begin within the problem's `budget_seconds`, all of LinUCB before any of LinTS.
+
+MABWiser's `predict` copies the models of all arms at every call, which is most of its time. Here its own regressions are
+asked one by one, as `predict` asks them: the same numbers, without the copies.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import pathlib
+import time
+
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy
+from mabwiser.mab import MAB, LearningPolicy
+from mabwiser.utils import create_rng
+
+import problem as problems
+
+POLICIES = {"lin_ucb": LearningPolicy.LinUCB, "thompson": LearningPolicy.LinTS}
+
+
+def play(task):
+    problem, policy, seed = task
+    if time.time() > problem["deadline"]:
+        return policy, seed, None
+    arms = list(range(problem["arms"]))
+    bandit = MAB(arms, POLICIES[policy](alpha=problem["alpha"], l2_lambda=problem["l2"]), seed=seed)
+    models = [bandit._imp.arm_to_model[arm] for arm in arms]
+    rng = create_rng(seed)
+    for model in models:
+        model.init(problem["dim"])
+        model.rng = rng
+    theta = problems.weights(problem, seed, len(arms))
+    regret = problems.Regret(problem)
+    for turn in range(problem["rounds"]):
+        context = problems.contexts(problem, seed, turn, 1)
+        arm = int(numpy.argmax([model.predict(context[0]) for model in models]))
+        means = theta @ context[0]
+        reward = means[arm] + problems.noise(problem, seed, turn)
+        models[arm].fit(context, numpy.array([reward]))
+        regret.add(turn, means, arm)
+    return policy, seed, regret.curve
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problem", type=pathlib.Path, required=True)
+    problem = json.loads(parser.parse_args().problem.read_text())
+    problem["deadline"] = time.time() + problem["budget_seconds"]
+    tasks = [(problem, policy, seed) for policy in POLICIES for seed in problem["seeds"]]
+    curves = {policy: {} for policy in POLICIES}
+    with multiprocessing.Pool(problem["processes"]) as pool:
+        for policy, seed, curve in pool.imap_unordered(play, tasks):
+            if curve is not None:
+                curves[policy][seed] = curve
+    print(json.dumps(curves))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+//! Propensities by simulation are the probabilities with which Thompson sampling draws, within the errors they tell.
+
+use std::collections::HashMap;
+
+use celeris_bandits::simulation::DRAWS;
+use celeris_bandits::{
+    BanditError, EpsilonGreedy, Greedy, Origin, Policy, PoolShare, Pooled, Propensity, Simulation, Thompson,
+};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::chi_square::{assert_drawn_from, assert_same_distribution};
+use crate::scene::{Scene, all_rankings, shown};
+
+const DECISIONS: u64 = 200_000;
+
+/// Simulations whose samples together are about as many as the decisions.
+const SIMULATIONS: u64 = 200;
+
+fn estimate(policy: &dyn Policy, scene: &Scene, ranking: &[usize], origin: Origin, seed: u64) -> Vec<Propensity> {
+    policy.estimate_propensities(&scene.candidates(), ranking, Simulation { seed, origin }).unwrap()
+}
+
+/// The last slot's propensity, from all simulations together.
+fn pooled_estimate(scene: &Scene, ranking: &[usize]) -> f64 {
+    let last = |seed| estimate(&Thompson::default(), scene, ranking, Origin::Given, seed)[ranking.len() - 1].value;
+    (0..SIMULATIONS).map(last).sum::<f64>() / SIMULATIONS as f64
+}
+
+#[test]
+fn slots_are_filled_as_often_as_simulated() {
+    let scene = Scene::random(4, 3, 30);
+    let thompson = Thompson::default();
+    let mut rng = ChaCha8Rng::seed_from_u64(31);
+    let mut next: HashMap<Vec<usize>, HashMap<usize, u64>> = HashMap::new();
+    for _ in 0..DECISIONS {
+        let ranking = thompson.choose(&scene.candidates(), 3, &mut rng).unwrap();
+        for slot in 0..3 {
+            *next.entry(ranking[..slot].to_vec()).or_default().entry(ranking[slot]).or_default() += 1;
+        }
+    }
+    for (prefix, drawn) in next {
+        let wins = |candidate: usize| {
+            let ranking = [prefix.as_slice(), &[candidate]].concat();
+            (pooled_estimate(&scene, &ranking) * (SIMULATIONS * DRAWS as u64) as f64).round() as u64
+        };
+        let simulated =
+            (0..4).filter(|candidate| !prefix.contains(candidate)).map(|candidate| (candidate, wins(candidate)));
+        let simulated: HashMap<usize, u64> = simulated.collect();
+        assert_eq!(simulated.values().sum::<u64>(), SIMULATIONS * DRAWS as u64, "one sample serves all candidates");
+        assert_same_distribution(&drawn, &simulated);
+    }
+}
+
+#[test]
+fn estimates_are_off_by_their_standard_errors() {
+    let scene = Scene::random(6, 3, 32);
+    let ranking = Greedy.choose(&scene.candidates(), 4, &mut ChaCha8Rng::seed_from_u64(0)).unwrap();
+    let truth: Vec<f64> = (1..=4).map(|end| pooled_estimate(&scene, &ranking[..end])).collect();
+    let mut squares = [0.0; 4];
+    for seed in 0..400 {
+        // Other seeds than the truth was taken from.
+        let estimates = estimate(&Thompson::default(), &scene, &ranking, Origin::Given, 1_000_000 + seed);
+        for (slot, estimate) in estimates.iter().enumerate() {
+            squares[slot] += ((estimate.value - truth[slot]) / estimate.std_error).powi(2) / 400.0;
+        }
+    }
+    // The mean of 400 squares of standard normal numbers is 1 with a standard deviation of 0.07.
+    assert!(squares.iter().all(|mean| (0.7..1.3).contains(mean)), "{squares:?}");
+}
+
+#[test]
+fn importance_weights_of_drawn_slots_are_unbiased() {
+    let scene = Scene::random(5, 2, 33);
+    let thompson = Thompson::new(0.25).unwrap();
+    let decisions = 20_000;
+    let mut weights: HashMap<usize, Vec<f64>> = HashMap::new();
+    let mut rng = ChaCha8Rng::seed_from_u64(34);
+    for seed in 0..decisions {
+        let ranking = thompson.choose(&scene.candidates(), 1, &mut rng).unwrap();
+        let propensity = estimate(&thompson, &scene, &ranking, Origin::Drawn, seed)[0];
+        assert!(propensity.value > 0.0, "what was drawn is possible");
+        weights.entry(ranking[0]).or_default().push(1.0 / propensity.value);
+    }
+    let mut seldom = 0;
+    for (candidate, weights) in weights {
+        // Shown or not, a candidate's weight is 1 in the mean, so that what it earns is told without bias.
+        let mean = weights.iter().sum::<f64>() / decisions as f64;
+        let square = weights.iter().map(|weight| weight * weight).sum::<f64>() / decisions as f64;
+        let std_error = (square / decisions as f64).sqrt();
+        assert!((mean - 1.0).abs() < 4.0 * std_error, "{mean} ± {std_error} for {candidate}");
+        seldom += u32::from(weights.len() < decisions as usize / 20);
+    }
+    assert!(seldom > 0, "no candidate is seldom shown, so nothing hard was tested");
+}
+
+#[test]
+fn the_pool_is_in_the_estimates() {
+    let scene = Scene::random(4, 3, 35);
+    let thompson = Thompson::default();
+    let pooled = Pooled { share: PoolShare::new(0.3).unwrap(), policy: &thompson };
+    let mut rng = ChaCha8Rng::seed_from_u64(36);
+    let mut counts: HashMap<Vec<usize>, u64> = HashMap::new();
+    for _ in 0..DECISIONS {
+        *counts.entry(shown(&pooled.draw(&scene.candidates(), 2, &mut rng).unwrap().slots)).or_default() += 1;
+    }
+    let mut expected = Vec::new();
+    for ranking in all_rankings(4, 2) {
+        let of_policy = [pooled_estimate(&scene, &ranking[..1]), pooled_estimate(&scene, &ranking)];
+        let joint = 0.3 / 12.0 + 0.7 * of_policy[0] * of_policy[1];
+        let first = 0.3 / 4.0 + 0.7 * of_policy[0];
+        let simulation = Simulation { seed: 77, origin: Origin::Given };
+        let estimates = pooled.estimate_propensities(&scene.candidates(), &ranking, simulation).unwrap();
+        for (estimate, truth) in estimates.iter().zip([first, joint / first]) {
+            assert!(
+                (estimate.value - truth).abs() < 4.0 * estimate.std_error,
+                "{estimate:?} for {truth} of {ranking:?}"
+            );
+        }
+        expected.push((ranking, joint));
+    }
+    // The expectation is a sample too, about as large as that of the decisions: with its error the statistic doubles, so
+    // what is compared is half as many decisions.
+    let halved = counts.into_iter().map(|(ranking, count)| (ranking, count / 2)).collect();
+    assert_drawn_from(&halved, &expected);
+}
+
+#[test]
+fn a_simulation_repeats_by_its_seed_and_is_exact_where_it_can_be() {
+    let scene = Scene::random(5, 3, 37);
+    let ranking = [3, 1, 4, 0, 2];
+    let thompson = Thompson::default();
+    let first = estimate(&thompson, &scene, &ranking, Origin::Drawn, 5);
+    assert_eq!(first, estimate(&thompson, &scene, &ranking, Origin::Drawn, 5));
+    assert_ne!(first, estimate(&thompson, &scene, &ranking, Origin::Drawn, 6));
+    assert_eq!(first[4], Propensity::exact(1.0), "the last candidate has nowhere else to go");
+    assert!(first[..4].iter().all(|propensity| propensity.value > 0.0 && propensity.std_error > 0.0));
+    let closed = EpsilonGreedy::default();
+    let exact = closed.propensities(&scene.candidates(), &ranking).unwrap();
+    let told = estimate(&closed, &scene, &ranking, Origin::Drawn, 5);
+    assert_eq!(told, exact.into_iter().map(Propensity::exact).collect::<Vec<_>>());
+}
+
+#[test]
+fn candidates_that_tie_win_in_their_order() {
+    let mut scene = Scene::random(3, 2, 38);
+    let row = [0.4, 1.0];
+    scene.features = row.repeat(3);
+    scene.offsets = vec![0.25; 3];
+    let simulated = estimate(&Thompson::default(), &scene, &[0, 2, 1], Origin::Given, 1);
+    let values: Vec<f64> = simulated.iter().map(|propensity| propensity.value).collect();
+    assert_eq!(values, [1.0, 0.0, 1.0]);
+    let drawn = Thompson::default().choose(&scene.candidates(), 3, &mut ChaCha8Rng::seed_from_u64(2)).unwrap();
+    assert_eq!(drawn, [0, 1, 2]);
+}
+
+#[test]
+fn features_that_overflow_are_named() {
+    let mut scene = Scene::random(3, 2, 39);
+    scene.features[4] = f32::MAX;
+    scene.features[5] = f32::MAX;
+    let simulation = Simulation { seed: 1, origin: Origin::Given };
+    let refused = Thompson::new(100.0).unwrap().estimate_propensities(&scene.candidates(), &[0], simulation);
+    assert_eq!(refused, Err(BanditError::NonFinite { what: "drawn score", candidate: 2 }));
+}
