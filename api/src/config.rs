@@ -22,6 +22,8 @@ pub struct Config {
     pub memory: Memory,
     /// The copy of the log as Parquet.
     pub sealing: Sealing,
+    /// What is recorded of rankings.
+    pub decisions: Decisions,
     /// What models may be trained by, besides the built-in trainer.
     pub training: Training,
 }
@@ -103,6 +105,51 @@ impl Default for Memory {
     }
 }
 
+/// Which rankings leave a decision, how much of it is recorded, and for how long it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Decisions {
+    /// Whether any are recorded.
+    pub enabled: bool,
+    /// Up to so many candidates are recorded with every decision.
+    pub candidates_in_full: usize,
+    /// The share of decisions over more candidates that are recorded with all of them; the others with a digest.
+    pub candidates_sampled: f64,
+    /// Bytes of decisions a second, with bursts of one second's worth; more are dropped and counted.
+    pub bytes_per_second: ByteSize,
+    /// Decisions that may wait for the writer; more are dropped and counted.
+    pub queue: usize,
+    /// How long they are kept, and rewards join them.
+    #[serde(with = "humantime_serde")]
+    pub retention: Duration,
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            candidates_in_full: 256,
+            candidates_sampled: 0.01,
+            bytes_per_second: ByteSize::mib(16),
+            queue: 8192,
+            retention: Duration::from_secs(30 * 24 * 3600),
+        }
+    }
+}
+
+impl Decisions {
+    fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.candidates_sampled) {
+            let received = self.candidates_sampled;
+            return Err(format!("decisions.candidates_sampled: must be from 0 to 1, got {received}"));
+        }
+        if self.queue == 0 {
+            return Err("decisions.queue: must be at least 1; decisions.enabled = false turns them off".to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// When the log is copied to sealed segments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -153,5 +200,7 @@ pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String>
     if let Some(listen) = listen {
         figment = figment.merge(Serialized::default("server.listen", listen));
     }
-    figment.extract().map_err(|error| error.to_string())
+    let config: Config = figment.extract().map_err(|error| error.to_string())?;
+    config.decisions.check()?;
+    Ok(config)
 }

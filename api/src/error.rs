@@ -149,9 +149,9 @@ impl From<PredictorError> for ApiError {
     fn from(error: PredictorError) -> Self {
         match error {
             PredictorError::UnknownModel { .. } | PredictorError::UnknownObservation { .. } => Self::not_found(error),
-            PredictorError::EpochNotReached { .. } | PredictorError::ObservationConflict { .. } => {
-                Self::conflict(error)
-            }
+            PredictorError::EpochNotReached { .. }
+            | PredictorError::ObservationConflict { .. }
+            | PredictorError::Rewarded => Self::conflict(error),
             PredictorError::NoItems | PredictorError::Features { .. } | PredictorError::Bandit(_) => {
                 Self::invalid(error)
             }

@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
-use celeris_model::{ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
+use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
@@ -148,6 +148,23 @@ impl<S: Send + Sync> FromRequestParts<S> for OfObservation {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (model, id): (String, String) = path_texts(parts, state).await?;
         Ok(Self { model: model_name(&model)?, observation_id: ObservationId::new(id)? })
+    }
+}
+
+/// The model and decision that a path names.
+pub struct OfDecision {
+    /// The model.
+    pub model: ModelName,
+    /// The decision.
+    pub decision_id: DecisionId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfDecision {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, id): (String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, decision_id: DecisionId::new(id)? })
     }
 }
 

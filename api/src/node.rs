@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeris_manager::{AllowedTrainers, Manager, ManagerOptions, Sealer, SealingOptions};
-use celeris_predictor::{Predictor, PredictorOptions};
+use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Semaphore;
@@ -40,7 +40,14 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         .map_err(Failure::other)?;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
-    let storage_options = StorageOptions { block_cache_bytes: bytes(memory.blocks), ..StorageOptions::default() };
+    let decisions = &config.decisions;
+    let storage_options = StorageOptions {
+        block_cache_bytes: bytes(memory.blocks),
+        decision_queue_max: decisions.queue,
+        decision_bytes_per_second: decisions.bytes_per_second.as_u64(),
+        decision_retention: decisions.retention,
+        ..StorageOptions::default()
+    };
     // The trainer runs elsewhere and must find the same files.
     let data_dir = std::path::absolute(data_dir).map_err(Failure::bad_input)?;
     let storage = Storage::open(data_dir, &storage_options)?;
@@ -48,6 +55,11 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         user_bytes_max: bytes(memory.users),
         feature_bytes_max: bytes(memory.features),
         prediction_bytes_max: bytes(memory.predictions),
+        decisions: DecisionLogging {
+            enabled: decisions.enabled,
+            candidates_in_full: decisions.candidates_in_full,
+            candidates_sampled: decisions.candidates_sampled,
+        },
         ..PredictorOptions::default()
     };
     let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
@@ -64,6 +76,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     };
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
     tokio::spawn(manager.clone().listen(losses));
+    tokio::spawn(manager.clone().keep_decisions());
     tokio::spawn(keep_up(metrics.clone()));
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;

@@ -43,6 +43,8 @@ pub fn router(node: Node) -> Router {
         .merge(routes::jobs::router())
         .merge(routes::events::router())
         .merge(routes::quality::router())
+        .merge(routes::decisions::router())
+        .merge(routes::exploration::router())
         .split_for_parts();
     let body_max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
     let limited = api.layer(DefaultBodyLimit::max(body_max)).layer(CatchPanicLayer::custom(

@@ -7,6 +7,7 @@
 //!
 //! What this crate is not: it serves no request and trains nothing itself.
 
+pub mod decisions;
 pub mod erasures;
 pub mod error;
 pub mod events;
@@ -27,6 +28,7 @@ pub mod triggers;
 pub mod versions;
 pub mod watch;
 
+pub use decisions::DefaultReward;
 pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
 pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};

@@ -9,6 +9,7 @@ use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
+use crate::decisions::DefaultReward;
 use crate::error::ManagerError;
 use crate::gate::{GateConfig, GateReport};
 use crate::training::TrainerSettings;
@@ -56,6 +57,9 @@ pub struct ModelConfig {
     /// Who trains it and how.
     #[serde(default)]
     pub trainer: TrainerSettings,
+    /// The reward of shown slots for which none has come in time; absent, they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_reward: Option<DefaultReward>,
 }
 
 fn keep_versions_default() -> u32 {
@@ -79,6 +83,7 @@ impl ModelConfig {
             keep_versions: KEEP_VERSIONS_DEFAULT,
             triggers: Triggers::default(),
             trainer: TrainerSettings::default(),
+            default_reward: None,
         }
     }
 
@@ -100,6 +105,9 @@ impl ModelConfig {
         if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
             let received = f64::from(self.keep_versions);
             return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
+        }
+        if let Some(reward) = &self.default_reward {
+            reward.check(self.loss)?;
         }
         self.triggers.check()
     }

@@ -1,6 +1,10 @@
-//! The record that every ranking leaves, so that it can be explained and learnt from.
+//! The record that every ranking leaves, so that it can be explained, replayed and learnt from, and what of it joins an
+//! observation.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::ids::{DecisionId, ItemId, ModelName, UserEpoch, UserId, VersionId};
 use crate::observation::Timestamp;
@@ -16,6 +20,117 @@ pub struct ShownSlot {
     pub std_error: f32,
     /// The probability of this item in this slot, given the slots above it; `None` where not yet computed.
     pub propensity: Option<f32>,
+    /// The standard error of the propensity, where it is an estimate; `None` where it has a closed form or is not there.
+    pub propensity_std_error: Option<f32>,
+    /// Whether greedy would have shown it nowhere: at least as many candidates as there are slots score higher.
+    pub explored: bool,
+}
+
+/// `xxh3_128` (seed 0) of the candidates in the order in which the policy saw them: of each, one byte with the length of
+/// its id less one, then the id.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CandidateDigest(pub u128);
+
+impl CandidateDigest {
+    /// The digest of these items.
+    #[must_use]
+    pub fn of<'a>(items: impl IntoIterator<Item = &'a ItemId>) -> Self {
+        let mut bytes = Vec::with_capacity(1 << 12);
+        for item in items {
+            let text = item.as_str().as_bytes();
+            // Ids have 1 to 256 bytes.
+            bytes.push((text.len() - 1) as u8);
+            bytes.extend_from_slice(text);
+        }
+        Self(xxh3_128(&bytes))
+    }
+}
+
+impl fmt::Display for CandidateDigest {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for CandidateDigest {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// What is kept of the candidates of a ranking.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum RecordedCandidates {
+    /// All of them, in the order in which the policy saw them.
+    Full(Vec<ItemId>),
+    /// What tells whether a list is theirs.
+    Digest {
+        /// How many there were.
+        count: u32,
+        /// Of all of them.
+        digest: CandidateDigest,
+    },
+    /// Their number alone: all that decisions of the first format hold.
+    Count(u32),
+}
+
+impl RecordedCandidates {
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Full(items) => u32::try_from(items.len()).unwrap_or(u32::MAX),
+            Self::Digest { count, .. } | Self::Count(count) => *count,
+        }
+    }
+
+    /// All of them, where they are there.
+    #[must_use]
+    pub fn items(&self) -> Option<&[ItemId]> {
+        match self {
+            Self::Full(items) => Some(items),
+            Self::Digest { .. } | Self::Count(_) => None,
+        }
+    }
+}
+
+/// Hexadecimal digits of a decision id that are its time, before and behind the first dash.
+const TIME_DIGITS: (usize, usize) = (8, 4);
+
+impl DecisionId {
+    /// When the ranking was made: decision ids are UUIDs of version 7, which begin with the milliseconds since 1970.
+    /// `None` of a text that is none.
+    #[must_use]
+    pub fn made_at(&self) -> Option<Timestamp> {
+        let (high, rest) = self.as_str().split_once('-')?;
+        let (low, rest) = rest.split_once('-')?;
+        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if (high.len(), low.len()) != TIME_DIGITS || !is_hex(high) || !is_hex(low) || !rest.starts_with('7') {
+            return None;
+        }
+        let millis = u64::from_str_radix(&format!("{high}{low}"), 16).ok()?;
+        Some(Timestamp(i64::try_from(millis).ok()?))
+    }
+
+    /// Sorts before the id of every ranking made at `time` or later, and behind those of all earlier ones.
+    #[must_use]
+    pub fn first_at(time: Timestamp) -> Self {
+        let millis = u64::try_from(time.0).unwrap_or(0).min((1 << 48) - 1);
+        let text = format!("{:08x}-{:04x}-7000-8000-000000000000", millis >> 16, millis & 0xffff);
+        Self::new(text).expect("digits and dashes are a valid id")
+    }
+}
+
+/// Which base model a selection model served, and how probable that was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SelectionFacts {
+    /// The selection model.
+    pub model: ModelName,
+    /// The base model that was served.
+    pub arm: ModelName,
+    /// The probability with which it was.
+    pub propensity: f32,
 }
 
 /// A ranking as it was drawn.
@@ -23,9 +138,9 @@ pub struct ShownSlot {
 pub struct Decision {
     /// Its id.
     pub id: DecisionId,
-    /// The model that ranked.
+    /// The model that was asked.
     pub model: ModelName,
-    /// The version that scored.
+    /// The version that scored: of the arm, where the model is a selection.
     pub version: VersionId,
     /// For whom.
     pub user: UserId,
@@ -44,6 +159,130 @@ pub struct Decision {
     pub pool: bool,
     /// The slots in the order shown, best first.
     pub shown: Vec<ShownSlot>,
-    /// How many candidates the policy chose from.
-    pub candidates: u32,
+    /// What the policy chose from.
+    pub candidates: RecordedCandidates,
+    /// Of a selection model: which arm it served.
+    pub selection: Option<SelectionFacts>,
+}
+
+impl Decision {
+    /// The model whose version scored.
+    #[must_use]
+    pub fn scored_by(&self) -> &ModelName {
+        self.selection.as_ref().map_or(&self.model, |selection| &selection.arm)
+    }
+
+    /// The slot that shows `item`, from 0.
+    #[must_use]
+    pub fn slot_of(&self, item: &ItemId) -> Option<u32> {
+        let slot = self.shown.iter().position(|slot| slot.item == *item)?;
+        u32::try_from(slot).ok()
+    }
+}
+
+/// What became of an observation's reference to a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Joined {
+    /// It is the reward of the slot that shows its item.
+    Slot,
+    /// That slot has a reward already.
+    Repeated,
+    /// The decision shows no such item.
+    NotShown,
+    /// The decision was made for another user.
+    OtherUser,
+    /// The decision is older than decisions are kept.
+    Expired,
+    /// No such decision is on record.
+    Unknown,
+}
+
+impl Joined {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Slot, Self::Repeated, Self::NotShown, Self::OtherUser, Self::Expired, Self::Unknown];
+
+    /// Its name in replies and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Slot => "slot",
+            Self::Repeated => "repeated",
+            Self::NotShown => "not_shown",
+            Self::OtherUser => "other_user",
+            Self::Expired => "expired",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The facts of the decision that an observation is the outcome of, copied when the two join, so that learners need
+/// the log only.
+///
+/// Slot, propensity, pool and selection are those of the slot that the observation is the reward of. Where it is the
+/// reward of none, whatever the reason, they are empty.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DecisionFacts {
+    /// The decision.
+    pub id: DecisionId,
+    /// What became of the reference to it.
+    pub joined: Joined,
+    /// The slot at which the item was shown, from 0.
+    pub slot: Option<u32>,
+    /// The probability with which that slot got that item, given the slots above it; `None` also where not known.
+    pub propensity: Option<f32>,
+    /// Whether the ranking was drawn uniformly for the validation pool.
+    pub pool: bool,
+    /// Of a decision of a selection model: which arm it served.
+    pub selection: Option<SelectionFacts>,
+}
+
+impl DecisionFacts {
+    /// Of a reference that leads to no slot.
+    #[must_use]
+    pub fn without_slot(id: DecisionId, joined: Joined) -> Self {
+        Self { id, joined, slot: None, propensity: None, pool: false, selection: None }
+    }
+
+    /// Of the reward of this slot of a decision.
+    ///
+    /// The caller guarantees that the decision has the slot.
+    #[must_use]
+    pub fn of_slot(decision: &Decision, slot: u32) -> Self {
+        Self {
+            id: decision.id.clone(),
+            joined: Joined::Slot,
+            slot: Some(slot),
+            propensity: decision.shown.get(slot as usize).and_then(|shown| shown.propensity),
+            pool: decision.pool,
+            selection: decision.selection.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_tell_their_time_and_sort_by_it() {
+        let id = DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("valid");
+        let time = id.made_at().expect("a UUID of version 7");
+        assert_eq!(time, Timestamp(0x0193_0b1c_6d4e));
+        assert!(DecisionId::first_at(time) < id);
+        assert!(DecisionId::first_at(Timestamp(time.0 + 1)) > id);
+        for other in ["d", "01930b1c-6d4e-4c50-9d1a-0123456789ab", "01930b1c6d4e7c50", "0193zb1c-6d4e-7c50-9d1a-0"] {
+            assert_eq!(DecisionId::new(other).expect("valid").made_at(), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn digests_are_what_other_programs_compute() {
+        let items = ["m1", "a-longer-id", "7"].map(|id| ItemId::new(id).expect("valid"));
+        // `xxhash.xxh3_128_hexdigest(b"\x01m1\x0aa-longer-id\x007")` in Python.
+        assert_eq!(CandidateDigest::of(&items).to_string(), "84a693fbe0b5dfc4ae3d476bd35e8a34");
+        let swapped = [items[1].clone(), items[0].clone(), items[2].clone()];
+        assert_ne!(CandidateDigest::of(&items), CandidateDigest::of(&swapped), "order counts");
+    }
 }

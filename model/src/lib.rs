@@ -5,7 +5,7 @@
 //! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`kernel`]
+//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`kernel`]
 //! for its inner loops.
 
 pub mod canonical;
@@ -22,13 +22,13 @@ mod sampler;
 pub mod user_model;
 
 pub use canonical::GramSums;
-pub use decision::{Decision, ShownSlot};
+pub use decision::{CandidateDigest, Decision, DecisionFacts, Joined, RecordedCandidates, SelectionFacts, ShownSlot};
 pub use error::ModelError;
 pub use ids::{
     DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
 };
 pub use learning::{HalfLife, Learning, Loss};
-pub use observation::{DecisionFacts, Observation, Prediction, Record, RecordKind, Timestamp};
+pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
 pub use prior::Prior;
 pub use sampler::Sampler;
 pub use user_model::{Estimate, Example, History, UserModel};

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::decision::DecisionFacts;
 use crate::error::ModelError;
 use crate::ids::{DecisionId, ItemId, ModelName, ObservationId, Sequence, UserEpoch, UserId, VersionId};
 
@@ -95,20 +96,6 @@ pub enum RecordKind {
     Retract,
     /// The user never existed.
     Erase,
-}
-
-/// The facts of the decision that an observation is the outcome of, copied when the two join, so that learners need
-/// the log only.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DecisionFacts {
-    /// The decision.
-    pub id: DecisionId,
-    /// The slot at which the item was shown, from 0; `None` where it was not among the shown.
-    pub slot: Option<u32>,
-    /// The probability with which that slot got that item, given the slots above it; `None` where not known.
-    pub propensity: Option<f32>,
-    /// Whether the ranking was drawn uniformly for the validation pool.
-    pub pool: bool,
 }
 
 /// What a model expected of an observation before it learnt from it (progressive validation).

@@ -98,6 +98,9 @@ impl Predictor {
             };
             let user_epoch = pending.user_epoch;
             let sequence = self.finish_amendment(pending).await?;
+            if let Some(facts) = original.decision.as_ref().filter(|_| label.is_none()) {
+                self.joins.forget(&facts.id);
+            }
             return Ok(Amended { user, user_epoch, sequence, duplicate: false });
         }
     }

@@ -35,6 +35,9 @@ pub enum PredictorError {
         /// The id.
         id: ObservationId,
     },
+    /// The slot that a default reward was for has its reward.
+    #[error("the slot has a reward already")]
+    Rewarded,
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,

@@ -12,15 +12,18 @@ use tokio::sync::mpsc;
 
 use crate::cache::BoundedCache;
 use crate::error::PredictorError;
+use crate::exploration::Exploration;
 use crate::features::FeatureSource;
+use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
 use crate::replay::Replay;
+use crate::topk::DecisionLogging;
 use crate::users::{Moment, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PredictorOptions {
     /// Bytes of user states and histories.
     pub user_bytes_max: usize,
@@ -32,6 +35,8 @@ pub struct PredictorOptions {
     pub prediction_caching: PredictionCaching,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
     pub loss_events_max: usize,
+    /// Which decisions are recorded, and how much of them.
+    pub decisions: DecisionLogging,
     /// How long a request with `min_epoch` waits for the user's events.
     pub epoch_wait_max: Duration,
 }
@@ -44,6 +49,7 @@ impl Default for PredictorOptions {
             prediction_bytes_max: 128 << 20,
             prediction_caching: PredictionCaching::default(),
             loss_events_max: 65_536,
+            decisions: DecisionLogging::default(),
             epoch_wait_max: Duration::from_secs(1),
         }
     }
@@ -64,6 +70,8 @@ pub struct Predictor {
     pub(crate) predictions: PredictionCache,
     prediction_caching: PredictionCaching,
     losses: mpsc::Sender<LossEvent>,
+    pub(crate) logging: DecisionLogging,
+    pub(crate) joins: Joins,
     epoch_wait_max: Duration,
 }
 
@@ -89,6 +97,8 @@ impl Predictor {
             storage,
             prediction_caching: options.prediction_caching,
             losses,
+            logging: options.decisions.clone(),
+            joins: Joins::new(),
             epoch_wait_max: options.epoch_wait_max,
         };
         (predictor, listener)
@@ -124,12 +134,15 @@ impl Predictor {
             return;
         }
         let name = version.model.clone();
-        let beside = models.get(&name).and_then(|model| model.beside.load_full());
+        let before = models.get(&name);
+        let beside = before.and_then(|model| model.beside.load_full());
+        let exploration = before.map_or_else(|| Arc::new(Exploration::new()), |model| model.exploration.clone());
         let model = ServedModel {
             name: name.clone(),
             stream: stream.clone(),
             defaults,
             active: version.into(),
+            exploration,
             beside: beside.into(),
         };
         let mut models = BTreeMap::clone(&models);
@@ -151,6 +164,12 @@ impl Predictor {
     /// `UnknownModel`.
     pub fn active(&self, model: &ModelName) -> Result<Arc<ServingVersion>, PredictorError> {
         Ok(self.model(model)?.active.load_full())
+    }
+
+    /// The models that serve, by name.
+    #[must_use]
+    pub fn served(&self) -> Vec<ModelName> {
+        self.models.load().keys().cloned().collect()
     }
 
     /// Replays histories of the stream of `version`'s model under it, whether it serves or not.

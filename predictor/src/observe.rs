@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use celeris_model::{
-    DecisionFacts, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence, Timestamp,
-    UserEpoch, UserId,
+    Decision, DecisionFacts, Joined, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
+    Timestamp, UserEpoch, UserId,
 };
-use celeris_storage::{Append, Appended, Existing, Ticket};
+use celeris_storage::{Append, Appended, Existing, StorageError, Ticket};
 
 use crate::beside::Witnessed;
 use crate::error::PredictorError;
+use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, default_reward_id};
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
 use crate::users::{Event, Learner, LockedUser, UserEntry};
@@ -29,6 +30,8 @@ pub struct Observed {
     pub duplicate: bool,
     /// What the addressed model expected before it learnt.
     pub predicted: Option<f32>,
+    /// What became of its reference to a decision; `None` where it names none.
+    pub joined: Option<Joined>,
 }
 
 /// An observation in the log's queue: learnt from in memory, and not yet durable.
@@ -43,7 +46,17 @@ pub struct PendingObservation {
     predictions: Vec<Prediction>,
     timestamp: Timestamp,
     pool: bool,
+    joined: Option<Joined>,
+    giver: Giver,
     duplicate: bool,
+}
+
+/// An observation on its way into the log.
+struct Arrival<'a> {
+    observation: &'a Observation,
+    /// The decision it names.
+    target: Option<Target>,
+    giver: Giver,
 }
 
 /// The versions that learn from an observation, and which row of each one's table its item has.
@@ -59,33 +72,52 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
+        self.make_way(model, model, &observation).await?;
         let pending = self.begin_observe(model, &observation)?;
         self.finish_observe(pending).await
     }
 
-    /// Predicts, enqueues and learns. Later calls for the same user are ordered after this one, so a stream of
-    /// observations need not wait for each to be durable before it sends the next.
+    /// [`Predictor::begin_observe_of`] where it was the model itself that decided.
     ///
     /// # Errors
-    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full.
+    /// As there.
     pub fn begin_observe(
         &self,
         model: &ModelName,
         observation: &Observation,
     ) -> Result<PendingObservation, PredictorError> {
+        self.begin_observe_of(model, model, observation)
+    }
+
+    /// Predicts, enqueues and learns. A decision that the observation names is one of the model `decided_by`. Later calls for the same user are ordered after this one, so a stream of
+    /// observations need not wait for each to be durable before it sends the next.
+    ///
+    /// # Errors
+    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full.
+    pub fn begin_observe_of(
+        &self,
+        model: &ModelName,
+        decided_by: &ModelName,
+        observation: &Observation,
+    ) -> Result<PendingObservation, PredictorError> {
+        let target = observation.decision.as_ref().map(|id| self.target(decided_by, id)).transpose()?;
+        self.begin(model, &Arrival { observation, target, giver: Giver::Client })
+    }
+
+    fn begin(&self, model: &ModelName, arrival: &Arrival<'_>) -> Result<PendingObservation, PredictorError> {
+        let observation = arrival.observation;
         observation.validate()?;
         let subject = self.subject(model, &observation.user)?;
         subject.version.learning.loss().check_label(observation.label)?;
         let versions = self.learners(&subject.model.stream);
-        let facts = self.decision_facts(model, observation)?;
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
         let warm = versions.iter().all(|version| subject.entry.is_warm(version));
-        let quick = warm && slots.iter().all(Option::is_some);
+        let quick = warm && arrival.target.is_none() && slots.iter().all(Option::is_some);
         let rebuilding = (!warm).then(Instant::now);
         let taught = Taught { versions: &versions, slots: &slots };
         let pending = compute(quick, || {
             let mut user = subject.entry.lock(&self.sources(&subject.key), &subject.version)?;
-            self.learn(&subject, taught, &mut user, observation, facts)
+            self.learn(&subject, taught, &mut user, arrival)
         })?;
         if let Some(started) = rebuilding {
             self.user_made_in(started.elapsed());
@@ -102,12 +134,18 @@ impl Predictor {
         subject: &Subject,
         Taught { versions, slots }: Taught<'_>,
         user: &mut LockedUser<'_>,
-        observation: &Observation,
-        facts: Option<DecisionFacts>,
+        arrival: &Arrival<'_>,
     ) -> Result<PendingObservation, PredictorError> {
+        let observation = arrival.observation;
         let stream = &subject.model.stream;
         let sources = self.sources(&subject.key);
         let state = user.state();
+        let join = |target| self.join(stream, target, state.epoch, observation);
+        let facts = arrival.target.as_ref().map(join).transpose()?;
+        let joined = facts.as_ref().map(|facts| facts.joined);
+        if arrival.giver == Giver::Default && joined != Some(Joined::Slot) {
+            return Err(PredictorError::Rewarded);
+        }
         for version in versions {
             // Rebuilding a state resolves other items, whose locks must not be asked for while this item is held.
             state.model(version, &sources)?;
@@ -125,7 +163,7 @@ impl Predictor {
         let item = shared.unwrap_or_else(|| observation.item.clone());
         let user_epoch = state.epoch.next();
         let pool = facts.as_ref().is_some_and(|facts| facts.pool);
-        let record = record(observation, user_epoch, facts, predictions.clone());
+        let record = record(observation, user_epoch, facts.clone(), predictions.clone());
         let Record { label, weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let append = Append { stream: stream.clone(), record, frozen };
@@ -133,6 +171,9 @@ impl Predictor {
             Appended::New(ticket) => ticket,
             Appended::Existing(existing) => return repeated(subject, observation, existing),
         };
+        if let Some(facts) = &facts {
+            self.joins.reward(facts);
+        }
         if let Some(freeze) = freeze {
             freeze.enqueued(ticket.position());
         }
@@ -150,28 +191,10 @@ impl Predictor {
             predictions,
             timestamp,
             pool,
+            joined,
+            giver: arrival.giver,
             duplicate: false,
         })
-    }
-
-    /// What the log keeps of the decision that an observation refers to. A decision that is not (or no longer) on
-    /// record leaves its id only.
-    fn decision_facts(
-        &self,
-        model: &ModelName,
-        observation: &Observation,
-    ) -> Result<Option<DecisionFacts>, PredictorError> {
-        let Some(id) = observation.decision.clone() else { return Ok(None) };
-        let found = compute(false, || self.storage.decision(model, &id))?;
-        let shown = found
-            .as_ref()
-            .and_then(|decision| decision.shown.iter().enumerate().find(|(_, slot)| slot.item == observation.item));
-        Ok(Some(DecisionFacts {
-            slot: shown.map(|(slot, _)| u32::try_from(slot).unwrap_or(u32::MAX)),
-            propensity: shown.and_then(|(_, slot)| slot.propensity),
-            pool: found.as_ref().is_some_and(|decision| decision.pool),
-            id,
-        }))
     }
 
     /// Waits until a begun observation is durable.
@@ -189,6 +212,9 @@ impl Predictor {
         let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model);
         let predicted = predicted.map(|prediction| prediction.predicted);
         if !pending.duplicate {
+            if let (Some(joined), Ok(served)) = (pending.joined, self.model(&pending.model)) {
+                served.exploration.joined(SystemTime::now().into(), joined, pending.giver, pending.label);
+            }
             let PendingObservation { label, timestamp, pool, .. } = pending;
             for Prediction { model, version, predicted } in pending.predictions {
                 let user = pending.user.clone();
@@ -208,8 +234,51 @@ impl Predictor {
             observation_id: committed.observation_id,
             duplicate: pending.duplicate,
             predicted,
+            joined: pending.joined,
         })
     }
+
+    /// Begins to observe the reward of a slot for which none has come; `None` where it has one by now.
+    ///
+    /// # Errors
+    /// As [`Predictor::begin_observe`].
+    pub fn begin_default(
+        &self,
+        decision: &Arc<Decision>,
+        slot: u32,
+        reward: DefaultReward,
+    ) -> Result<Option<PendingObservation>, PredictorError> {
+        let Some(shown) = decision.shown.get(slot as usize) else { return Ok(None) };
+        let observation = Observation {
+            user: decision.user.clone(),
+            item: shown.item.clone(),
+            label: reward.label,
+            weight: 1.0,
+            timestamp: Some(reward.due),
+            observation_id: Some(default_reward_id(&decision.id, slot)),
+            feedback: Some(DEFAULT_FEEDBACK.to_owned()),
+            decision: Some(decision.id.clone()),
+        };
+        let target = Some(Target::Found(Arc::clone(decision)));
+        let arrival = Arrival { observation: &observation, target, giver: Giver::Default };
+        match self.begin(decision.scored_by(), &arrival) {
+            Ok(pending) => Ok(Some(pending)),
+            // The slot has its reward, or had this one and it was replaced or taken back.
+            Err(PredictorError::Rewarded | PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What stands in for a reward that has not come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DefaultReward {
+    /// The label.
+    pub label: f32,
+    /// When the wait for another ended.
+    pub due: Timestamp,
 }
 
 fn record(
@@ -258,7 +327,9 @@ fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result
         label: first.label,
         predictions: first.predictions,
         timestamp: first.timestamp,
-        pool: first.decision.is_some_and(|facts| facts.pool),
+        pool: first.decision.as_ref().is_some_and(|facts| facts.pool),
+        joined: first.decision.map(|facts| facts.joined),
+        giver: Giver::Client,
         duplicate: true,
     })
 }

@@ -140,7 +140,8 @@ fn observations(history: &[(Sequence, Record)]) -> Vec<(Sequence, &ItemId, &Reco
     observed.filter_map(|(sequence, record)| Some((*sequence, record.item.as_ref()?, record))).collect()
 }
 
-fn example<'a>(record: &Record, item: &'a Resolved<'_>) -> Example<'a> {
+/// What a record teaches about its item.
+pub(crate) fn example<'a>(record: &Record, item: &'a Resolved<'_>) -> Example<'a> {
     Example {
         features: item.features(),
         label: record.label,

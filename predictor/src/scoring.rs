@@ -61,6 +61,10 @@ impl<'r> Picked<'r> {
         self.items.len()
     }
 
+    pub(crate) fn items(&self) -> impl Iterator<Item = &'r ItemId> {
+        self.items.iter().map(|(item, _)| *item)
+    }
+
     pub(crate) fn item(&self, index: usize) -> &'r ItemId {
         self.items[index].0
     }

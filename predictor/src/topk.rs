@@ -2,12 +2,15 @@
 
 use std::time::SystemTime;
 
-use celeris_bandits::{Candidates, PolicySpec, Pooled, Slot, Wants};
-use celeris_model::{Decision, DecisionId, Estimate, ItemId, Loss, ModelName, ShownSlot, UserEpoch, UserId, VersionId};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use celeris_bandits::{Candidates, PolicySpec, PoolShare, Slot, Wants};
+use celeris_model::{
+    CandidateDigest, Decision, DecisionId, Estimate, ItemId, Loss, ModelName, RecordedCandidates, SelectionFacts,
+    ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
+};
 
+use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
+use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
@@ -17,10 +20,38 @@ use crate::users::Moment;
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
 const SEED_BITS: u32 = 53;
 
+/// Which decisions are recorded, and how much of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionLogging {
+    /// Whether decisions are recorded at all.
+    pub enabled: bool,
+    /// Up to so many candidates are recorded with every decision.
+    pub candidates_in_full: usize,
+    /// The share of decisions over more candidates that are recorded with all of them; the others with a digest.
+    pub candidates_sampled: f64,
+}
+
+impl Default for DecisionLogging {
+    fn default() -> Self {
+        Self { enabled: true, candidates_in_full: 256, candidates_sampled: 0.01 }
+    }
+}
+
+impl DecisionLogging {
+    fn record(&self, picked: &Picked<'_>) -> RecordedCandidates {
+        let in_full = picked.len() <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled;
+        if in_full {
+            return RecordedCandidates::Full(picked.items().cloned().collect());
+        }
+        let count = u32::try_from(picked.len()).unwrap_or(u32::MAX);
+        RecordedCandidates::Digest { count, digest: CandidateDigest::of(picked.items()) }
+    }
+}
+
 /// What to rank, for whom, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopkRequest {
-    /// The model.
+    /// The model that scores.
     pub model: ModelName,
     /// The user.
     pub user: UserId,
@@ -34,6 +65,8 @@ pub struct TopkRequest {
     pub seed: Option<u64>,
     /// The answer must reflect at least that many of the user's events.
     pub min_epoch: Option<UserEpoch>,
+    /// Where a selection model has chosen the model: its choice. The decision is then the selection model's.
+    pub selection: Option<SelectionFacts>,
 }
 
 /// One slot of a ranking.
@@ -83,6 +116,36 @@ struct Scene<'s> {
     features: Vec<f32>,
 }
 
+impl Scene<'_> {
+    fn candidates<'a>(&'a self, subject: &'a Subject) -> Candidates<'a> {
+        Candidates {
+            scores: &self.scores,
+            std_errors: &self.std_errors,
+            offsets: &self.offsets,
+            features: &self.features,
+            posterior: &self.moment.model,
+            learning: &subject.version.learning,
+        }
+    }
+}
+
+/// What a decision is about.
+struct Asked<'a> {
+    subject: &'a Subject,
+    picked: &'a Picked<'a>,
+    draw: Draw<'a>,
+    request: &'a TopkRequest,
+}
+
+/// A ranking as drawn, before it is a decision.
+struct Drawn {
+    moment: Moment,
+    pool: bool,
+    shown: Vec<Ranked>,
+    /// Of each slot, whether greedy would have shown its item in none.
+    explored: Vec<bool>,
+}
+
 impl Predictor {
     /// Ranks items for a user and leaves a decision record.
     ///
@@ -96,19 +159,25 @@ impl Predictor {
         self.reach(&subject, request.min_epoch).await?;
         let seed = request.seed.unwrap_or_else(|| rand::random::<u64>() >> (u64::BITS - SEED_BITS));
         let picked = Picked::distinct(&subject.version, &request.items);
-        let policy = request.policy.as_ref().unwrap_or(&subject.model.defaults.policy);
+        let defaults = &subject.model.defaults;
+        // A policy that the request names ranks as it is; the model's default shares its traffic with the pool.
+        let (policy, pool_share) = match &request.policy {
+            Some(named) => (named, None),
+            None => (&defaults.policy, Some(defaults.pool_share)),
+        };
+        let draw = Draw { policy, pool_share, k: request.k, seed };
         let wants = policy.policy().wants();
         let dim = subject.version.dim();
         let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
-        let (moment, drawn, shown) = compute(self.is_quick(&subject, &picked, multiplications), || {
+        let drawn = compute(self.is_quick(&subject, &picked, multiplications), || {
             let scene = self.scene(&subject, &picked, wants)?;
-            let drawn = draw(&subject, &scene, request, seed)?;
-            let shown = shown(&subject, &scene, &picked, &drawn);
-            Ok::<_, PredictorError>((scene.moment, drawn, shown))
+            let ranking = draw.draw(&scene.candidates(&subject))?;
+            let shown = shown(&subject, &scene, &picked, &ranking);
+            let explored = explored(&scene.scores, &ranking.slots);
+            Ok::<_, PredictorError>(Drawn { moment: scene.moment, pool: ranking.pool, shown, explored })
         })?;
-        self.settle(&subject, &moment).await?;
-        let drawn = Drawn { policy: policy.clone(), seed, pool: drawn.pool, candidates: picked.len(), shown };
-        Ok(self.decide(&subject, &moment, request.policy.is_none(), drawn))
+        self.settle(&subject, &drawn.moment).await?;
+        Ok(self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn))
     }
 
     fn scene<'s>(&self, subject: &'s Subject, picked: &Picked<'_>, wants: Wants) -> Result<Scene<'s>, PredictorError> {
@@ -131,54 +200,64 @@ impl Predictor {
     }
 
     /// Leaves the decision's record, and is the answer.
-    fn decide(&self, subject: &Subject, moment: &Moment, default_policy: bool, drawn: Drawn) -> Ranking {
-        let Drawn { policy, seed, pool, candidates, shown: items } = drawn;
+    fn decide(&self, asked: &Asked<'_>, drawn: Drawn) -> Ranking {
+        let Asked { subject, picked, draw, request } = asked;
+        let selection = request.selection.clone();
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
-        let shown = items
-            .iter()
-            .map(|ranked| ShownSlot {
-                item: ranked.scored.item.clone(),
-                score: ranked.scored.estimate.score,
-                std_error: ranked.scored.estimate.std_error,
-                propensity: ranked.propensity,
-            })
-            .collect();
-        let logged = self.storage.record_decision(Decision {
-            id: decision_id.clone(),
-            model: subject.model.name.clone(),
-            version: subject.version.id,
-            user: subject.key.user.clone(),
-            user_epoch: moment.epoch,
-            timestamp: SystemTime::now().into(),
-            seed,
-            policy: serde_json::to_string(&policy).expect("a policy has finite parameters"),
-            pool_share: default_policy.then(|| subject.model.defaults.pool_share.into()),
-            pool,
-            shown,
-            candidates: u32::try_from(candidates).unwrap_or(u32::MAX),
-        });
+        let timestamp = Timestamp::from(SystemTime::now());
+        let logged = self.logging.enabled
+            && self.storage.record_decision(Decision {
+                id: decision_id.clone(),
+                model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+                version: subject.version.id,
+                user: subject.key.user.clone(),
+                user_epoch: drawn.moment.epoch,
+                timestamp,
+                seed: draw.seed,
+                policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
+                pool_share: draw.pool_share.map(PoolShare::into),
+                pool: drawn.pool,
+                shown: recorded_slots(&drawn),
+                candidates: self.logging.record(picked),
+                selection,
+            });
+        subject.model.exploration.count(timestamp, &counts(&drawn, logged));
         Ranking {
             decision_id,
             logged,
             version: subject.version.id,
             loss: subject.version.learning.loss(),
-            user_epoch: moment.epoch,
-            cold: moment.model.observations() == 0,
-            policy,
-            seed,
-            pool,
-            items,
+            user_epoch: drawn.moment.epoch,
+            cold: drawn.moment.model.observations() == 0,
+            policy: draw.policy.clone(),
+            seed: draw.seed,
+            pool: drawn.pool,
+            items: drawn.shown,
         }
     }
 }
 
-/// A ranking as drawn, before it is a decision.
-struct Drawn {
-    policy: PolicySpec,
-    seed: u64,
-    pool: bool,
-    candidates: usize,
-    shown: Vec<Ranked>,
+fn recorded_slots(drawn: &Drawn) -> Vec<ShownSlot> {
+    let slot = |(ranked, explored): (&Ranked, &bool)| ShownSlot {
+        item: ranked.scored.item.clone(),
+        score: ranked.scored.estimate.score,
+        std_error: ranked.scored.estimate.std_error,
+        propensity: ranked.propensity,
+        propensity_std_error: None,
+        explored: *explored,
+    };
+    drawn.shown.iter().zip(&drawn.explored).map(slot).collect()
+}
+
+fn counts(drawn: &Drawn, logged: bool) -> ExplorationCounts {
+    ExplorationCounts {
+        decisions: 1,
+        logged: u64::from(logged),
+        pool: u64::from(drawn.pool),
+        slots: drawn.shown.len() as u64,
+        explored: drawn.explored.iter().filter(|explored| **explored).count() as u64,
+        ..ExplorationCounts::default()
+    }
 }
 
 /// The slots with their estimates, which are computed only here where the policy did not ask for them.
@@ -194,29 +273,4 @@ fn shown(subject: &Subject, scene: &Scene<'_>, picked: &Picked<'_>, drawn: &cele
         propensity: slot.propensity,
     };
     drawn.slots.iter().zip(resolved).zip(estimates).map(ranked).collect()
-}
-
-/// A policy that the request names ranks as it is; the model's default shares its traffic with the validation pool.
-fn draw(
-    subject: &Subject,
-    scene: &Scene<'_>,
-    request: &TopkRequest,
-    seed: u64,
-) -> Result<celeris_bandits::Ranking, PredictorError> {
-    let candidates = Candidates {
-        scores: &scene.scores,
-        std_errors: &scene.std_errors,
-        offsets: &scene.offsets,
-        features: &scene.features,
-        posterior: &scene.moment.model,
-        learning: &subject.version.learning,
-    };
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    if let Some(policy) = &request.policy {
-        let slots = policy.policy().rank(&candidates, request.k, &mut rng)?;
-        return Ok(celeris_bandits::Ranking { slots, pool: false });
-    }
-    let defaults = &subject.model.defaults;
-    let pooled = Pooled { share: defaults.pool_share, policy: defaults.policy.policy() };
-    Ok(pooled.draw(&candidates, request.k, &mut rng)?)
 }

@@ -11,6 +11,7 @@ use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, User
 use tokio::sync::mpsc;
 
 use crate::beside::Witnessed;
+use crate::exploration::Exploration;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -86,6 +87,7 @@ pub(crate) struct ServedModel {
     pub(crate) stream: StreamName,
     pub(crate) defaults: RankingDefaults,
     pub(crate) active: ArcSwap<ServingVersion>,
+    pub(crate) exploration: Arc<Exploration>,
     /// What the active version is compared with, observation by observation.
     pub(crate) beside: ArcSwapOption<Beside>,
 }

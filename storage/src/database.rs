@@ -54,6 +54,7 @@ pub(crate) enum Column {
     Snapshots,
     Decisions,
     DecidedFor,
+    DecisionsErased,
 }
 
 impl Column {
@@ -83,6 +84,7 @@ impl Column {
             Self::Snapshots => "snapshots",
             Self::Decisions => "decisions",
             Self::DecidedFor => "decided_for",
+            Self::DecisionsErased => "decisions_erased",
         }
     }
 

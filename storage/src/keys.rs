@@ -23,8 +23,9 @@
 //! | `snapshots`       | stream, partition, user, model             | sealed [snapshot](crate::Snapshot)        |
 //! | `decisions`       | model, decision id                         | sealed decision                           |
 //! | `decided_for`     | model, user, decision id                   | nothing                                   |
+//! | `decisions_erased`| model                                      | sealed count                              |
 //!
-//! The last two lie in a database of their own. "Sealed" is explained in [`crate::envelope`].
+//! The last three lie in a database of their own. "Sealed" is explained in [`crate::envelope`].
 //!
 //! [hash]: crate::hashing
 

@@ -44,7 +44,7 @@
 //!
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
 //! earlier records; `history.rs` reads the log; `erasures.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten;
-//! `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions.rs` hold the rest; `directory.rs`, `wal_check.rs` and
+//! `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and
 //! `verify.rs` are what stands between a damaged disk and a running node.
 
 mod catalog;
@@ -73,6 +73,7 @@ mod wire;
 
 pub use catalog::{CatalogBatch, CatalogKey};
 pub use database::BytesWritten;
+pub use decisions::{DecisionCounters, DecisionRange};
 pub use erasures::Erasure;
 pub use error::StorageError;
 pub use features::{FrozenFeatures, ItemFeatures};

@@ -15,6 +15,11 @@ pub struct StorageOptions {
     pub commit_bytes_max: usize,
     /// Decisions that may wait for the background writer; more are dropped and counted.
     pub decision_queue_max: usize,
+    /// Bytes of decisions a second, keys included, with bursts of one second's worth; more are dropped and counted.
+    pub decision_bytes_per_second: u64,
+    /// How long decisions are kept: what is older does not join any more, and is deleted by whoever calls
+    /// [`crate::Storage::expire_decisions`].
+    pub decision_retention: Duration,
     /// Memory for blocks, indexes and filters that were read.
     pub block_cache_bytes: usize,
     /// Memory for writes that are not in sorted files yet; half of it in addition for decisions.
@@ -39,6 +44,8 @@ impl Default for StorageOptions {
             commit_records_max: 4096,
             commit_bytes_max: 1 << 20,
             decision_queue_max: 8192,
+            decision_bytes_per_second: 16 << 20,
+            decision_retention: Duration::from_secs(30 * 24 * 3600),
             block_cache_bytes: 128 << 20,
             write_buffer_bytes: 64 << 20,
             scrub_delay: Duration::from_secs(60),

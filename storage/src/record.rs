@@ -13,17 +13,18 @@
 //! | feedback       | `FEEDBACK`                                  | text                                            |
 //! | timestamp      | always                                      | signed milliseconds                             |
 //! | observation id | `OBSERVATION_ID`: the client gave one       | text                                            |
-//! | decision       | `DECISION`                                  | text, flags, then slot and propensity if known  |
+//! | decision       | `DECISION`                                  | text, flags, then slot, propensity, selection   |
 //! | predictions    | always one, by the stream's own model, …    | version, float                                  |
 //! |                | … unless `PREDICTIONS`                      | count, then for each: model, version, float     |
 //! | first label    | `FIRST_LABEL`                               | float                                           |
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
-//! [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
+//! The flags of a decision say in three bits how it joined and which of its parts are there; a selection is two texts and
+//! a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
 
 use celeris_model::{
-    DecisionFacts, DecisionId, ItemId, ModelName, ObservationId, Prediction, Record, RecordKind, Sequence, StreamName,
-    Timestamp, UserEpoch, UserId, VersionId,
+    DecisionFacts, DecisionId, ItemId, Joined, ModelName, ObservationId, Prediction, Record, RecordKind,
+    SelectionFacts, Sequence, StreamName, Timestamp, UserEpoch, UserId, VersionId,
 };
 
 use crate::database::Column;
@@ -50,6 +51,9 @@ impl Flags {
     const SLOT: u64 = 1;
     const PROPENSITY: u64 = 1 << 1;
     const POOL: u64 = 1 << 2;
+    const SELECTION: u64 = 1 << 3;
+    /// How the decision joined takes the bits from here on.
+    const JOINED_SHIFT: u32 = 4;
 }
 
 /// In the place of a kind.
@@ -67,6 +71,30 @@ fn kind_number(kind: RecordKind) -> u64 {
 fn kind_of(number: u64) -> Option<RecordKind> {
     let kinds = [RecordKind::Observe, RecordKind::Correct, RecordKind::Retract, RecordKind::Erase];
     kinds.get(usize::try_from(number).ok()?).copied()
+}
+
+/// The number 0 is that of a slot where there is one. Without one it says that the decision is not on record, as it did
+/// before the others were told apart.
+fn joined_number(joined: Joined) -> u64 {
+    match joined {
+        Joined::Slot | Joined::Unknown => 0,
+        Joined::Repeated => 1,
+        Joined::NotShown => 2,
+        Joined::OtherUser => 3,
+        Joined::Expired => 4,
+    }
+}
+
+fn joined_of(number: u64, has_slot: bool) -> Option<Joined> {
+    match number {
+        0 if has_slot => Some(Joined::Slot),
+        0 => Some(Joined::Unknown),
+        1 => Some(Joined::Repeated),
+        2 => Some(Joined::NotShown),
+        3 => Some(Joined::OtherUser),
+        4 => Some(Joined::Expired),
+        _ => None,
+    }
 }
 
 fn flag(is_set: bool, flag: u64) -> u64 {
@@ -139,13 +167,20 @@ fn encode_decision(value: &mut Writer, facts: &DecisionFacts) {
     value.varint(
         flag(facts.slot.is_some(), Flags::SLOT)
             | flag(facts.propensity.is_some(), Flags::PROPENSITY)
-            | flag(facts.pool, Flags::POOL),
+            | flag(facts.pool, Flags::POOL)
+            | flag(facts.selection.is_some(), Flags::SELECTION)
+            | joined_number(facts.joined) << Flags::JOINED_SHIFT,
     );
     if let Some(slot) = facts.slot {
         value.varint(u64::from(slot));
     }
     if let Some(propensity) = facts.propensity {
         value.float(propensity);
+    }
+    if let Some(selection) = &facts.selection {
+        value.text(selection.model.as_str());
+        value.text(selection.arm.as_str());
+        value.float(selection.propensity);
     }
 }
 
@@ -215,11 +250,22 @@ fn decode_body(flags: u64, stream: &str, body: &mut Reader) -> Option<Record> {
 fn decode_decision(body: &mut Reader) -> Option<DecisionFacts> {
     let id = DecisionId::new(body.text()?).ok()?;
     let flags = body.varint()?;
+    let has = |flag| flags & flag != 0;
     Some(DecisionFacts {
         id,
-        slot: if flags & Flags::SLOT != 0 { Some(u32::try_from(body.varint()?).ok()?) } else { None },
-        propensity: if flags & Flags::PROPENSITY != 0 { Some(body.float()?) } else { None },
-        pool: flags & Flags::POOL != 0,
+        joined: joined_of(flags >> Flags::JOINED_SHIFT, has(Flags::SLOT))?,
+        slot: if has(Flags::SLOT) { Some(u32::try_from(body.varint()?).ok()?) } else { None },
+        propensity: if has(Flags::PROPENSITY) { Some(body.float()?) } else { None },
+        pool: has(Flags::POOL),
+        selection: if has(Flags::SELECTION) { Some(decode_selection(body)?) } else { None },
+    })
+}
+
+fn decode_selection(body: &mut Reader) -> Option<SelectionFacts> {
+    Some(SelectionFacts {
+        model: ModelName::new(body.text()?).ok()?,
+        arm: ModelName::new(body.text()?).ok()?,
+        propensity: body.float()?,
     })
 }
 
@@ -279,9 +325,11 @@ mod tests {
             observation_id: Some(ObservationId::new("o-1").unwrap()),
             decision: Some(DecisionFacts {
                 id: DecisionId::new("d").unwrap(),
+                joined: Joined::Slot,
                 slot: Some(3),
                 propensity: Some(0.5),
                 pool: true,
+                selection: None,
             }),
             predictions: vec![Prediction {
                 model: ModelName::new("other").unwrap(),
@@ -333,6 +381,22 @@ mod tests {
     const USUAL: &str = "010005616c696365ac02026d310000904080a0abfef9620200005040a242a953";
     const FULL: &str = "01f90705616c696365ac02026d31000090400000004005636c69636b01036f2d31016407030000003f01056f74686572\
         0100000000000080bf0203a90217e11765";
+
+    #[test]
+    fn every_outcome_of_a_join_and_a_selection_come_back() {
+        let id = || DecisionId::new("d").unwrap();
+        let name = |name| ModelName::new(name).unwrap();
+        let selection = Some(SelectionFacts { model: name("best"), arm: name("films"), propensity: 0.25 });
+        let joined = Joined::ALL.into_iter().filter(|joined| *joined != Joined::Slot);
+        let mut all: Vec<DecisionFacts> = joined.map(|joined| DecisionFacts::without_slot(id(), joined)).collect();
+        let slot = DecisionFacts { joined: Joined::Slot, slot: Some(0), selection, ..all[0].clone() };
+        all.push(slot);
+        for facts in all {
+            let record = Record { decision: Some(facts), ..usual() };
+            let (key, value) = stored(&record);
+            assert_eq!(decode(&key, &value).unwrap(), Some(record));
+        }
+    }
 
     #[test]
     fn every_kind_and_a_missing_item_come_back() {

@@ -74,7 +74,7 @@ impl Storage {
             write_buffer_bytes: options.write_buffer_bytes / 2,
             ..tuning
         };
-        let decisions = Decisions::start(&directory.decisions(), &tuning, options.decision_queue_max)?;
+        let decisions = Decisions::start(&directory.decisions(), &tuning, options)?;
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
         let space = SpaceGuard::new(

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use celeris_model::{
-    Decision, DecisionId, GramSums, Partition, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
+    Decision, DecisionId, GramSums, Partition, Record, RecordKind, RecordedCandidates, Sequence, Timestamp, UserEpoch,
+    UserId, VersionId,
 };
 use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
 use scenario::{
@@ -194,7 +195,8 @@ fn an_erased_users_decisions_go_and_no_others() {
         pool_share: None,
         pool: false,
         shown: Vec::new(),
-        candidates: 1,
+        candidates: RecordedCandidates::Count(1),
+        selection: None,
     };
     for n in 0..50 {
         for (who, of) in [(SECRETS[0], "films"), (SECRETS[0], "books"), (SECRETS[0], "other"), ("bob", "films")] {

@@ -54,6 +54,7 @@ pub fn request(
         policy: policy.cloned(),
         seed: Some(rng.random()),
         min_epoch: None,
+        selection: None,
     })
 }
 

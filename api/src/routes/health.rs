@@ -8,7 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::routes::quality;
+use crate::routes::{exploration, quality};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -39,7 +39,7 @@ async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
     let written = node.storage.bytes_written();
     metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
-    metrics::counter!("celeris_decisions_dropped_total").absolute(node.storage.decisions_dropped());
+    exploration::render(&node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
     }

@@ -1,6 +1,8 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
+pub mod decisions;
 pub mod events;
+pub mod exploration;
 pub mod health;
 pub mod items;
 pub mod jobs;

@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::{
-    Comparison, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold, TrainerSettings, Triggers,
-    Volume, WatchConfig,
+    Comparison, DefaultReward, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold,
+    TrainerSettings, Triggers, Volume, WatchConfig,
 };
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -63,6 +63,10 @@ pub struct NewModel {
     /// heartbeat_seconds}}`; the built-in trainer by default.
     #[schema(value_type = Option<Object>)]
     pub trainer: Option<TrainerSettings>,
+    /// The reward of shown slots for which none has come in time: `{label, after_seconds, slots}`, where only the first
+    /// `slots` (10) of a ranking get one; none by default.
+    #[schema(value_type = Option<Object>)]
+    pub default_reward: Option<DefaultReward>,
 }
 
 /// A watch under way.
@@ -95,6 +99,10 @@ pub struct ModelChange {
     /// Who trains it and how, from the next training on; replaces all of `trainer`.
     #[schema(value_type = Option<Object>)]
     trainer: Option<TrainerSettings>,
+    /// The reward of shown slots for which none has come in time; null turns it off.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    default_reward: Option<Option<DefaultReward>>,
 }
 
 /// Triggers to set, to turn off by null, or, where they are missing, to leave.
@@ -175,6 +183,9 @@ pub struct Model {
     triggers: Triggers,
     #[schema(value_type = Object)]
     trainer: TrainerSettings,
+    /// The reward of shown slots for which none has come in time; null where they have none.
+    #[schema(value_type = Option<Object>)]
+    default_reward: Option<DefaultReward>,
     /// When it was created, in Unix milliseconds.
     created: i64,
     /// The version that serves.
@@ -226,6 +237,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         watching,
         triggers: config.triggers,
         trainer: config.trainer,
+        default_reward: config.default_reward,
         created: created.0,
         active_version: active.0,
     })
@@ -256,6 +268,7 @@ async fn create(State(node): State<Node>, Body(new): Body<NewModel>) -> Result<(
         keep_versions: new.keep_versions.unwrap_or(usual.keep_versions),
         triggers: new.triggers.unwrap_or(usual.triggers),
         trainer: new.trainer.unwrap_or(usual.trainer),
+        default_reward: new.default_reward,
     };
     let record = tokio::task::block_in_place(|| node.manager.create(config))?;
     Ok((StatusCode::CREATED, Json(describe(&node, record)?)))
@@ -276,7 +289,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<M
 async fn change(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(ModelChange { triggers, gate, watch, keep_versions, trainer }): Body<ModelChange>,
+    Body(ModelChange { triggers, gate, watch, keep_versions, trainer, default_reward }): Body<ModelChange>,
 ) -> Result<Json<Model>, ApiError> {
     let change = |config: &mut ModelConfig| {
         if let Some(triggers) = triggers {
@@ -288,6 +301,7 @@ async fn change(
         if let Some(trainer) = trainer {
             config.trainer = trainer;
         }
+        config.default_reward = default_reward.unwrap_or(config.default_reward);
         Ok(())
     };
     let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;

@@ -6,7 +6,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use celeris_model::{DecisionId, ItemId, ModelName, Observation, ObservationId, Timestamp, UserId};
+use celeris_model::{DecisionId, ItemId, Joined, ModelName, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::{Observed, PendingObservation};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,11 @@ pub struct ObserveReply {
     duplicate: bool,
     /// What the model expected before it learnt.
     predicted: Option<f32>,
+    /// Where it names a decision, what became of that: `slot` (it is the reward of the slot that shows its item),
+    /// `repeated` (that slot has one already), `not_shown`, `other_user`, `expired` or `unknown`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    joined: Option<Joined>,
 }
 
 impl ObserveReply {
@@ -104,14 +109,15 @@ impl ObserveReply {
             observation_id: body.observation_id.unwrap_or_else(made),
             duplicate: false,
             predicted: Some(3.870_592_7),
+            joined: None,
         }
     }
 }
 
 impl From<Observed> for ObserveReply {
     fn from(observed: Observed) -> Self {
-        let Observed { user_epoch, sequence, observation_id, duplicate, predicted } = observed;
-        Self { user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, predicted }
+        let Observed { user_epoch, sequence, observation_id, duplicate, predicted, joined } = observed;
+        Self { user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, predicted, joined }
     }
 }
 
@@ -312,6 +318,7 @@ async fn begin_all(
 }
 
 async fn begin(node: &Node, model: &ModelName, observation: Observation) -> Result<PendingObservation, ApiError> {
+    node.predictor.make_way(model, model, &observation).await?;
     loop {
         match node.predictor.begin_observe(model, &observation) {
             Err(error) if error.is_overload() => tokio::time::sleep(OVERLOAD_PAUSE).await,

@@ -135,7 +135,7 @@ async fn topk(
         return Err(ApiError::invalid("k: must be at least 1"));
     }
     let TopkBody { user, items, k, policy, seed, min_epoch } = body;
-    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch };
+    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, selection: None };
     let ranking = node.predictor.topk(&request).await?;
     Ok(Answer(TopkReply {
         decision_id: ranking.decision_id,

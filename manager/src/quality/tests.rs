@@ -1,7 +1,7 @@
 //! What the monitors know after a restart.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_model::{DecisionFacts, DecisionId, Prediction, RecordKind, UserEpoch};
+use celeris_model::{DecisionFacts, DecisionId, Joined, Prediction, RecordKind, UserEpoch};
 use celeris_storage::{Append, StorageOptions};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +17,10 @@ fn config() -> ModelConfig {
 /// Observations as the log has them, a millisecond apart from the `first` on, whose predictions are off by at most `error`;
 /// every tenth is of the pool.
 fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<Record> {
-    let facts = || DecisionFacts { id: DecisionId::new("d").unwrap(), slot: None, propensity: None, pool: true };
+    let facts = || {
+        let id = DecisionId::new("d").unwrap();
+        DecisionFacts { pool: true, ..DecisionFacts::without_slot(id, Joined::Slot) }
+    };
     let record = |number: i64| Record {
         kind: RecordKind::Observe,
         user: UserId::new(random.random_range(0..20).to_string()).unwrap(),

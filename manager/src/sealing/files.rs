@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use celeris_model::StreamName;
+use celeris_model::{ModelName, StreamName};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::segments::{FORMAT, Sealed};
 use crate::error::ManagerError;
@@ -13,6 +15,7 @@ use crate::error::ManagerError;
 pub(super) const WATERMARK_FILE: &str = "_watermark.json";
 
 const FOLDER_PREFIX: &str = "stream=";
+const MODEL_PREFIX: &str = "model=";
 const SEGMENT_PREFIX: &str = "segment-";
 const SEGMENT_SUFFIX: &str = ".parquet";
 
@@ -89,7 +92,7 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), ManagerError> {
 }
 
 /// Replaces `_watermark.json`: afterwards it is the new one for good, and before that it is the old one.
-pub(super) fn write_watermark(folder: &Path, sealed: &Sealed) -> Result<(), ManagerError> {
+pub(super) fn write_watermark(folder: &Path, sealed: &impl Serialize) -> Result<(), ManagerError> {
     let draft = draft_of(folder, WATERMARK_FILE);
     let text = serde_json::to_vec_pretty(sealed).expect("names and numbers are valid JSON");
     File::create(&draft)
@@ -108,30 +111,33 @@ pub(super) fn write_watermark(folder: &Path, sealed: &Sealed) -> Result<(), Mana
 /// it all, so it is sealed again.
 pub(super) fn read_watermark(folder: &Path, stream: &StreamName) -> Option<Sealed> {
     let path = folder.join(WATERMARK_FILE);
-    let text = match fs::read(&path) {
+    let sealed = read_json::<Sealed>(&path)?;
+    let empty = Sealed::nothing(stream.clone());
+    let is_whole =
+        sealed.format == FORMAT && sealed.stream == *stream && sealed.watermark.len() == empty.watermark.len();
+    if !is_whole {
+        tracing::warn!(path = %path.display(), "of another format or stream; the stream is sealed anew");
+    }
+    is_whole.then_some(sealed)
+}
+
+/// What a file says; `None` where there is none, or where it cannot be read.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let text = match fs::read(path) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return None,
         other => other.map_err(|error| error.to_string()),
     };
-    let sealed = text.and_then(|text| serde_json::from_slice::<Sealed>(&text).map_err(|error| error.to_string()));
-    let whole = |sealed: &Sealed| {
-        let empty = Sealed::nothing(stream.clone());
-        sealed.format == FORMAT && sealed.stream == *stream && sealed.watermark.len() == empty.watermark.len()
-    };
-    match sealed {
-        Ok(sealed) if whole(&sealed) => Some(sealed),
-        Ok(_) => {
-            tracing::warn!(path = %path.display(), "of another format or stream; the stream is sealed anew");
-            None
-        }
+    match text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string())) {
+        Ok(value) => Some(value),
         Err(problem) => {
-            tracing::warn!(path = %path.display(), problem, "cannot be read; the stream is sealed anew");
+            tracing::warn!(path = %path.display(), problem, "cannot be read; what it is about is sealed anew");
             None
         }
     }
 }
 
-/// Removes segments and drafts that `sealed` does not list.
-pub(super) fn remove_unlisted(folder: &Path, sealed: &Sealed) -> Result<(), ManagerError> {
+/// Removes segments and drafts that are not listed.
+pub(super) fn remove_unlisted(folder: &Path, is_listed: impl Fn(&str) -> bool) -> Result<(), ManagerError> {
     let entries = match fs::read_dir(folder) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(ManagerError::io(folder))?,
@@ -140,15 +146,15 @@ pub(super) fn remove_unlisted(folder: &Path, sealed: &Sealed) -> Result<(), Mana
         let entry = entry.map_err(ManagerError::io(folder))?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
-        if !sealed.segments.iter().any(|segment| segment.file == name) {
+        if !is_listed(name) {
             fs::remove_file(entry.path()).map_err(ManagerError::io(entry.path()))?;
         }
     }
     sync_dir(folder)
 }
 
-/// Removes everything sealed of a stream, the watermark first, so that what is left is never taken for whole.
-pub(super) fn remove_stream(folder: &Path, stream: &StreamName) -> Result<(), ManagerError> {
+/// Removes everything sealed in a folder, the watermark first, so that what is left is never taken for whole.
+pub(super) fn remove_all(folder: &Path) -> Result<(), ManagerError> {
     if !folder.exists() {
         return Ok(());
     }
@@ -157,7 +163,7 @@ pub(super) fn remove_stream(folder: &Path, stream: &StreamName) -> Result<(), Ma
         fs::remove_file(&watermark).map_err(ManagerError::io(&watermark))?;
         sync_dir(folder)?;
     }
-    remove_unlisted(folder, &Sealed::nothing(stream.clone()))?;
+    remove_unlisted(folder, |_| false)?;
     // A folder that holds what others have put there stays.
     let _ = fs::remove_dir(folder);
     Ok(())
@@ -172,11 +178,33 @@ pub(super) fn remove_unknown_streams(root: &Path, known: &[StreamName]) -> Resul
     for entry in entries {
         let entry = entry.map_err(ManagerError::io(root))?;
         let stream = entry.file_name().to_str().and_then(stream_of_folder);
-        if let Some(stream) = stream.filter(|stream| !known.contains(stream)) {
-            remove_stream(&entry.path(), &stream)?;
+        if stream.is_some_and(|stream| !known.contains(&stream)) {
+            remove_all(&entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Removes what is sealed of models that have no decisions.
+pub(super) fn remove_unknown_models(root: &Path, known: &[ModelName]) -> Result<(), ManagerError> {
+    let entries = match fs::read_dir(root) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(ManagerError::io(root))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(ManagerError::io(root))?;
+        let name = entry.file_name();
+        let model = name.to_str().and_then(|name| ModelName::new(name.strip_prefix(MODEL_PREFIX)?).ok());
+        if model.is_some_and(|model| !known.contains(&model)) {
+            remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The folder of a model's decisions, `model=NAME`.
+pub(super) fn model_folder_name(model: &ModelName) -> String {
+    format!("{MODEL_PREFIX}{model}")
 }
 
 #[cfg(test)]

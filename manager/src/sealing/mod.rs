@@ -6,9 +6,12 @@
 //! watermark replaced, in one atomic step, and only then are the files it no longer lists removed; so a crash at any
 //! moment leaves a whole set, and files that nobody lists, which the next start removes.
 //!
+//! `sealed_decisions/model=NAME/` likewise holds the decisions of every model.
+//!
 //! Nothing is read back from here: the log stays the truth, and the folder may be deleted. `docs/sealed-segments.md`
 //! says what readers can rely on.
 
+mod decisions;
 mod files;
 mod segments;
 mod stream;
@@ -21,10 +24,11 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::StreamName;
+use celeris_model::{ModelName, StreamName};
 use celeris_storage::Storage;
 use parking_lot::Mutex;
 
+use self::decisions::DecisionSealer;
 pub use self::files::{folder_name, stream_of_folder};
 use self::stream::StreamSealer;
 use crate::error::ManagerError;
@@ -172,13 +176,42 @@ fn observations_dir(storage: &Storage) -> PathBuf {
     storage.dir().join("observations")
 }
 
+fn sealed_decisions_dir(storage: &Storage) -> PathBuf {
+    storage.dir().join("sealed_decisions")
+}
+
+/// Seals the decisions of every model that is due.
+fn look_at_decisions(
+    shared: &Shared,
+    options: SealingOptions,
+    root: &Path,
+    sealers: &mut BTreeMap<ModelName, DecisionSealer>,
+) -> Result<(), ManagerError> {
+    let present = shared.storage.models_with_decisions()?;
+    sealers.retain(|model, _| present.contains(model));
+    files::remove_unknown_models(root, &present)?;
+    for model in present {
+        if shared.stopping.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let made = || DecisionSealer::new(shared.storage.clone(), model.clone(), root);
+        let sealer = sealers.entry(model.clone()).or_insert_with(made);
+        if sealer.is_due(options.interval) {
+            sealer.seal(&shared.stopping)?;
+        }
+    }
+    Ok(())
+}
+
 fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
     // On Linux this is the priority of the calling thread alone.
     if let Err(problem) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%problem, "cannot lower the priority of the sealer");
     }
     let root = observations_dir(&shared.storage);
+    let decisions_root = sealed_decisions_dir(&shared.storage);
     let mut streams: BTreeMap<StreamName, StreamSealer> = BTreeMap::new();
+    let mut decisions: BTreeMap<ModelName, DecisionSealer> = BTreeMap::new();
     let started = Instant::now();
     if let Err(error) = files::remove_unknown_streams(&root, &shared.storage.streams()) {
         tracing::warn!(%error, "cannot remove the sealed segments of deleted streams");
@@ -186,6 +219,9 @@ fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
     let pause = options.interval.clamp(LOOK_EVERY_MIN, LOOK_EVERY);
     loop {
         look(shared, options, &root, started, &mut streams);
+        if let Err(error) = look_at_decisions(shared, options, &decisions_root, &mut decisions) {
+            tracing::warn!(%error, "sealing decisions failed; it is tried again after the sealing interval");
+        }
         match stopped.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,

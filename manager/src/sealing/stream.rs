@@ -136,7 +136,7 @@ impl StreamSealer {
     /// Removes everything sealed: the stream is gone.
     pub(super) fn remove_all(&mut self) {
         self.sealed = None;
-        if let Err(error) = files::remove_stream(&self.folder, &self.stream) {
+        if let Err(error) = files::remove_all(&self.folder) {
             tracing::warn!(stream = %self.stream, %error, "cannot remove the sealed segments of a deleted stream");
         }
     }
@@ -183,7 +183,7 @@ impl StreamSealer {
         files::create_folder(&self.folder)?;
         let sealed = files::read_watermark(&self.folder, &self.stream);
         let sealed = sealed.unwrap_or_else(|| Sealed::nothing(self.stream.clone()));
-        files::remove_unlisted(&self.folder, &sealed)?;
+        files::remove_unlisted(&self.folder, |name| sealed.segments.iter().any(|segment| segment.file == name))?;
         self.broken.clear();
         for segment in &sealed.segments {
             let path = self.folder.join(&segment.file);
@@ -202,7 +202,7 @@ impl StreamSealer {
             return Ok(sealed);
         }
         tracing::warn!(stream = %self.stream, "the log ends before its sealed segments do; the stream is sealed anew");
-        files::remove_stream(&self.folder, &self.stream)?;
+        files::remove_all(&self.folder)?;
         files::create_folder(&self.folder)?;
         self.broken.clear();
         // Numbers are not used again, so that no reader takes a new file for an old one.

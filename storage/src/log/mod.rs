@@ -52,6 +52,7 @@ pub struct Append {
 
 /// What became of an append.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub enum Appended {
     /// It is in the queue.
     New(Ticket),

@@ -1,0 +1,254 @@
+//! Decisions: what a ranking saw, drew and showed, what came of it, and the same ranking drawn again.
+
+use axum::Json;
+use axum::extract::State;
+use celeris_model::{
+    Decision, DecisionId, ItemId, Joined, ModelName, ObservationId, Record, RecordedCandidates, Sequence, ShownSlot,
+    UserId,
+};
+use celeris_predictor::joins::{DEFAULT_FEEDBACK, default_reward_id};
+use celeris_predictor::{DecisionReplay, PredictorError, ReplayedSlot, WhyNot, is_same};
+use celeris_storage::observation_id;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::{OfDecision, Params};
+use crate::state::Node;
+
+/// What to tell of a decision.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// Whether to draw the ranking again, to see why it showed what it did.
+    #[serde(default)]
+    replay: bool,
+}
+
+/// What is recorded of the candidates.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Candidates {
+    /// How many there were.
+    count: u32,
+    /// All of them in the order in which the policy saw them; null where they were not kept.
+    #[schema(value_type = Option<Vec<String>>)]
+    items: Option<Vec<ItemId>>,
+    /// Where they were not kept: xxh3-128, in hexadecimal, of each id's length less one as a byte and the id, in order.
+    digest: Option<String>,
+}
+
+/// A slot as it was shown.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Slot {
+    #[schema(value_type = String)]
+    item: ItemId,
+    score: f32,
+    std_error: f32,
+    /// The probability of this item in this slot, given the slots above; null where not (yet) computed.
+    propensity: Option<f32>,
+    /// The standard error of an estimated propensity; null where it is exact.
+    propensity_std_error: Option<f32>,
+    /// Whether greedy would have shown it in none of the slots.
+    explored: bool,
+    /// The reward that has joined; null where none has.
+    reward: Option<f32>,
+}
+
+/// An observation that names the decision.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Outcome {
+    #[schema(value_type = String)]
+    observation_id: ObservationId,
+    #[schema(value_type = Option<String>)]
+    item: Option<ItemId>,
+    label: f32,
+    /// In Unix milliseconds.
+    timestamp: i64,
+    /// `slot`, `repeated`, `not_shown`, …: what became of its reference to the decision.
+    #[schema(value_type = Option<String>)]
+    joined: Option<Joined>,
+    /// The slot that it is the reward of, from 0.
+    slot: Option<u32>,
+    /// Whether the node gave it because no other had come in time.
+    default: bool,
+}
+
+/// A slot of the ranking drawn again.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SlotAgain {
+    #[schema(value_type = String)]
+    item: ItemId,
+    score: f32,
+    std_error: f32,
+    /// Its place among all candidates by score, from 0.
+    rank_by_score: u32,
+    explored: bool,
+    propensity: Option<f32>,
+}
+
+/// The ranking drawn again from what the user had said by then, with the recorded policy and seed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Replay {
+    /// Whether it is the same, items and scores to the bit; null where it cannot be drawn again.
+    same: Option<bool>,
+    /// Why it cannot be drawn again, or why it may differ.
+    why_not: Option<String>,
+    /// Best first.
+    slots: Vec<SlotAgain>,
+}
+
+/// Which arm a selection model served.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Selection {
+    /// The base model that was served.
+    #[schema(value_type = String)]
+    arm: ModelName,
+    /// The probability with which it was.
+    propensity: f32,
+}
+
+/// A decision.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DecisionReply {
+    #[schema(value_type = String)]
+    decision_id: DecisionId,
+    #[schema(value_type = String)]
+    model: ModelName,
+    version: u64,
+    #[schema(value_type = String)]
+    user: UserId,
+    /// How many of the user's events the scores reflect.
+    user_epoch: u64,
+    /// In Unix milliseconds.
+    timestamp: i64,
+    seed: u64,
+    #[schema(value_type = Object)]
+    policy: serde_json::Value,
+    /// The share of such rankings that are drawn uniformly; null where the request named its policy.
+    pool_share: Option<f64>,
+    /// Whether this one was.
+    pool: bool,
+    /// Of a selection model; else null.
+    selection: Option<Selection>,
+    candidates: Candidates,
+    slots: Vec<Slot>,
+    /// Observations of the user that name the decision, in their order.
+    outcomes: Vec<Outcome>,
+    /// Null unless asked for.
+    replay: Option<Replay>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(get))
+}
+
+fn candidates(recorded: &RecordedCandidates) -> Candidates {
+    let digest = match recorded {
+        RecordedCandidates::Digest { digest, .. } => Some(digest.to_string()),
+        RecordedCandidates::Full(_) | RecordedCandidates::Count(_) => None,
+    };
+    Candidates { count: recorded.count(), items: recorded.items().map(<[ItemId]>::to_vec), digest }
+}
+
+fn slot((number, shown): (usize, &ShownSlot), outcomes: &[(Sequence, Record)]) -> Slot {
+    let is_its = |record: &Record| {
+        let slot = record.decision.as_ref().and_then(|facts| facts.slot);
+        slot.is_some_and(|slot| slot as usize == number)
+    };
+    Slot {
+        item: shown.item.clone(),
+        score: shown.score,
+        std_error: shown.std_error,
+        propensity: shown.propensity,
+        propensity_std_error: shown.propensity_std_error,
+        explored: shown.explored,
+        reward: outcomes.iter().find(|(_, record)| is_its(record)).map(|(_, record)| record.label),
+    }
+}
+
+fn outcome(decision: &Decision, sequence: Sequence, record: &Record) -> Outcome {
+    let facts = record.decision.as_ref();
+    let slot = facts.and_then(|facts| facts.slot);
+    let observation_id = observation_id(sequence, record);
+    let of_slot = slot.is_some_and(|slot| default_reward_id(&decision.id, slot) == observation_id);
+    Outcome {
+        default: of_slot && record.feedback.as_deref() == Some(DEFAULT_FEEDBACK),
+        observation_id,
+        item: record.item.clone(),
+        label: record.label,
+        timestamp: record.timestamp.0,
+        joined: facts.map(|facts| facts.joined),
+        slot,
+    }
+}
+
+impl From<ReplayedSlot> for SlotAgain {
+    fn from(slot: ReplayedSlot) -> Self {
+        let ReplayedSlot { item, score, std_error, rank_by_score, explored, propensity } = slot;
+        Self { item, score, std_error, rank_by_score, explored, propensity }
+    }
+}
+
+/// What may have changed that is no part of the user's history.
+const DIFFERS: &str = "what was known of a candidate outside of the version's table has changed since, or the ranking \
+                       was drawn on another kind of processor";
+
+fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
+    let impossible = |why: WhyNot| Replay { same: None, why_not: Some(why.in_words().to_owned()), slots: Vec::new() };
+    let Some(version) = node.manager.version_of_decision(decision)? else {
+        return Ok(impossible(WhyNot::VersionPruned));
+    };
+    let scene = match node.predictor.replay_decision(&version, decision)? {
+        DecisionReplay::Rebuilt(scene) => scene,
+        DecisionReplay::Impossible(why) => return Ok(impossible(why)),
+    };
+    let slots = scene.draw(&version, decision)?;
+    let same = is_same(&slots, decision);
+    let why_not = (!same).then(|| DIFFERS.to_owned());
+    Ok(Replay { same: Some(same), why_not, slots: slots.into_iter().map(SlotAgain::from).collect() })
+}
+
+fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionReply, ApiError> {
+    let outcomes = node.predictor.outcomes(decision)?;
+    let selection = decision.selection.as_ref();
+    Ok(DecisionReply {
+        decision_id: decision.id.clone(),
+        model: decision.model.clone(),
+        version: decision.version.0,
+        user: decision.user.clone(),
+        user_epoch: decision.user_epoch.0,
+        timestamp: decision.timestamp.0,
+        seed: decision.seed,
+        policy: serde_json::from_str(&decision.policy).unwrap_or_default(),
+        pool_share: decision.pool_share,
+        pool: decision.pool,
+        selection: selection.map(|facts| Selection { arm: facts.arm.clone(), propensity: facts.propensity }),
+        candidates: candidates(&decision.candidates),
+        slots: decision.shown.iter().enumerate().map(|shown| slot(shown, &outcomes)).collect(),
+        outcomes: outcomes.iter().map(|(sequence, record)| outcome(decision, *sequence, record)).collect(),
+        replay: asked.replay.then(|| replay(node, decision)).transpose()?,
+    })
+}
+
+/// One decision: everything recorded of it and what came of it; and, on request, the same ranking drawn again.
+#[utoipa::path(get, path = "/v1/models/{model}/decisions/{decision_id}", tag = "serving",
+    params(("model" = String, Path), ("decision_id" = String, Path), Asked),
+    responses((status = 200, body = DecisionReply), (status = 404, body = Problem)))]
+async fn get(
+    State(node): State<Node>,
+    OfDecision { model, decision_id }: OfDecision,
+    Params(asked): Params<Asked>,
+) -> Result<Json<DecisionReply>, ApiError> {
+    tokio::task::block_in_place(|| {
+        let Some(decision) = node.storage.decision(&model, &decision_id).map_err(PredictorError::from)? else {
+            let kept = humantime_serde::re::humantime::format_duration(node.storage.decision_retention());
+            return Err(ApiError::not_found(format!(
+                "no decision {decision_id} of model {model} is on record: it was never logged, is older than {kept}, \
+                 or was erased with its user"
+            )));
+        };
+        Ok(Json(describe(&node, &decision, &asked)?))
+    })
+}

@@ -1,0 +1,134 @@
+//! How much a model explores, and what its rankings have earned.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use celeris_bandits::PolicySpec;
+use celeris_model::{Joined, ModelName};
+use celeris_predictor::ExplorationCounts;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::extract::InModel;
+use crate::state::Node;
+
+/// What happened in a span of time, or since the node started.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Counts {
+    /// When the span began, in Unix milliseconds; null for all of it.
+    from: Option<i64>,
+    /// Rankings.
+    decisions: u64,
+    /// Those of them whose record was accepted for writing.
+    logged: u64,
+    /// Those of them that were drawn uniformly for the validation pool.
+    pool: u64,
+    /// Slots shown.
+    slots: u64,
+    /// Those of them that show what greedy would have shown in none.
+    explored: u64,
+    /// `explored / slots`; null before the first.
+    explored_share: Option<f64>,
+    /// Rewards of slots, defaults included.
+    rewards: u64,
+    /// Their mean; null before the first.
+    mean_reward: Option<f64>,
+    /// Rewards given because none had come in time.
+    defaults: u64,
+    /// Those of them that a later reward has taken the place of.
+    defaults_replaced: u64,
+}
+
+/// What a model has explored since the node started.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ExplorationReply {
+    #[schema(value_type = String)]
+    model: ModelName,
+    /// How it ranks where a request names no policy.
+    #[schema(value_type = Object)]
+    policy: PolicySpec,
+    /// The share of such rankings that are drawn uniformly for the validation pool.
+    pool_share: f64,
+    /// Since the node started.
+    totals: Counts,
+    /// Observations that named a decision, by what became of that: `slot`, `repeated`, `not_shown`, `other_user`, `expired`,
+    /// `unknown`.
+    joined: BTreeMap<&'static str, u64>,
+    /// The length of the spans, in milliseconds. It doubles when there are more than 256.
+    span_ms: i64,
+    /// Spans in which anything happened, oldest first.
+    spans: Vec<Counts>,
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(get))
+}
+
+fn describe(from: Option<i64>, counts: &ExplorationCounts) -> Counts {
+    Counts {
+        from,
+        decisions: counts.decisions,
+        logged: counts.logged,
+        pool: counts.pool,
+        slots: counts.slots,
+        explored: counts.explored,
+        explored_share: (counts.slots > 0).then(|| counts.explored as f64 / counts.slots as f64),
+        rewards: counts.rewards(),
+        mean_reward: counts.mean_reward(),
+        defaults: counts.defaults,
+        defaults_replaced: counts.replaced,
+    }
+}
+
+/// How much a model explores and what its rankings have earned, since the node started.
+#[utoipa::path(get, path = "/v1/models/{model}/exploration", tag = "quality", params(("model" = String, Path)),
+    responses((status = 200, body = ExplorationReply), (status = 404, body = Problem)))]
+async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ExplorationReply>, ApiError> {
+    let config = node.manager.model(&model)?.config;
+    let view = node.predictor.exploration(&model)?;
+    let joined = Joined::ALL.into_iter().map(|joined| (joined.name(), view.totals.joined(joined))).collect();
+    Ok(Json(ExplorationReply {
+        model,
+        policy: config.policy,
+        pool_share: config.pool_share.into(),
+        totals: describe(None, &view.totals),
+        joined,
+        span_ms: view.span_ms,
+        spans: view.spans.iter().map(|span| describe(Some(span.from.0), &span.counts)).collect(),
+    }))
+}
+
+/// Brings the metrics of decisions up to date.
+pub fn render(node: &Node) {
+    let counters = node.storage.decision_counters();
+    metrics::counter!("celeris_decisions_dropped_total").absolute(counters.dropped());
+    let dropped = [("queue_full", counters.queue_full), ("over_rate", counters.over_rate), ("failed", counters.failed)];
+    for (reason, count) in dropped {
+        metrics::counter!("celeris_decisions_lost_total", "reason" => reason).absolute(count);
+    }
+    metrics::counter!("celeris_decisions_bytes_total").absolute(counters.bytes);
+    metrics::counter!("celeris_decisions_expired_total").absolute(counters.expired);
+    for model in node.predictor.served() {
+        let Ok(view) = node.predictor.exploration(&model) else { continue };
+        render_model(model.as_str(), &view.totals);
+    }
+}
+
+fn render_model(model: &str, totals: &ExplorationCounts) {
+    let model = || ("model", model.to_owned());
+    metrics::counter!("celeris_decisions_total", &[model()]).absolute(totals.decisions);
+    metrics::counter!("celeris_decisions_logged_total", &[model()]).absolute(totals.logged);
+    metrics::counter!("celeris_decisions_pool_total", &[model()]).absolute(totals.pool);
+    metrics::counter!("celeris_slots_total", &[model()]).absolute(totals.slots);
+    metrics::counter!("celeris_slots_explored_total", &[model()]).absolute(totals.explored);
+    metrics::counter!("celeris_default_rewards_total", &[model()]).absolute(totals.defaults);
+    metrics::counter!("celeris_default_rewards_replaced_total", &[model()]).absolute(totals.replaced);
+    for joined in Joined::ALL {
+        let labels = [model(), ("joined", joined.name().to_owned())];
+        metrics::counter!("celeris_rewards_total", &labels).absolute(totals.joined(joined));
+    }
+}

@@ -1,0 +1,118 @@
+//! Rewards for slots that got none in time.
+//!
+//! Each model's decisions are gone through in the order of their ids, which is that of time, by a cursor in the catalog.
+//! A crash between the rewards and the cursor makes the same decisions come up again, and nothing of it: a default
+//! reward has an id of its slot, which the log takes once.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use celeris_model::{Decision, DecisionId, ModelName, Timestamp};
+use celeris_predictor::{DefaultReward as Given, PendingObservation};
+use celeris_storage::{CatalogBatch, CatalogKey, DecisionRange, StorageError};
+
+use super::DefaultReward;
+use crate::error::ManagerError;
+use crate::manager::Manager;
+
+/// Decisions between two writes of the cursor.
+const DECISIONS_AT_ONCE: usize = 256;
+
+fn cursors_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["default_rewards"])
+}
+
+fn cursor_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["default_rewards", model.as_str()])
+}
+
+impl Manager {
+    /// Gives the default rewards that are due.
+    pub(super) async fn give_default_rewards(&self, now: Timestamp) -> Result<(), ManagerError> {
+        let wanted = tokio::task::block_in_place(|| self.default_rewards_wanted(now))?;
+        for (model, (reward, mut cursor)) in wanted {
+            // One model's trouble is not another's.
+            while let Some(reached) = self.give_some(&model, reward, &cursor, now).await? {
+                cursor = reached;
+            }
+        }
+        Ok(())
+    }
+
+    /// The models with a default reward, and how far each has come. One that has got the setting since the last look
+    /// begins with the decisions of now, and one that has lost it forgets how far it was.
+    fn default_rewards_wanted(
+        &self,
+        now: Timestamp,
+    ) -> Result<BTreeMap<ModelName, (DefaultReward, DecisionId)>, ManagerError> {
+        let mut cursors: BTreeMap<CatalogKey, DecisionId> =
+            self.storage.list_catalog::<DecisionId>(&cursors_key()?)?.into_iter().collect();
+        let mut wanted = BTreeMap::new();
+        let mut changes = CatalogBatch::new();
+        let mut changed = false;
+        for record in self.models()? {
+            let Some(reward) = record.config.default_reward else { continue };
+            let model = record.config.name;
+            let key = cursor_key(&model)?;
+            let cursor = match cursors.remove(&key) {
+                Some(cursor) => cursor,
+                None => {
+                    let begin = DecisionId::first_at(now);
+                    changes.put(key, &begin)?;
+                    changed = true;
+                    begin
+                }
+            };
+            wanted.insert(model, (reward, cursor));
+        }
+        for key in cursors.into_keys() {
+            changes.delete(key);
+            changed = true;
+        }
+        if changed {
+            self.storage.commit_catalog(&changes)?;
+        }
+        Ok(wanted)
+    }
+
+    /// Gives the rewards of some decisions behind `cursor`, and moves it; `None` where none are due.
+    async fn give_some(
+        &self,
+        model: &ModelName,
+        reward: DefaultReward,
+        cursor: &DecisionId,
+        now: Timestamp,
+    ) -> Result<Option<DecisionId>, ManagerError> {
+        let before = Timestamp(now.0.saturating_sub(reward.after_ms()));
+        let range = DecisionRange { model: model.clone(), after: Some(cursor.clone()), before };
+        let due = tokio::task::block_in_place(|| self.due(&range))?;
+        let Some(last) = due.last() else { return Ok(None) };
+        let reached = last.id.clone();
+        let mut pending: Vec<PendingObservation> = Vec::new();
+        for decision in &due {
+            let given = Given { label: reward.label, due: Timestamp(decision.timestamp.0 + reward.after_ms()) };
+            let slots = reward.slots.min(u32::try_from(decision.shown.len()).unwrap_or(u32::MAX));
+            for slot in 0..slots {
+                pending.extend(self.predictor.begin_default(decision, slot, given)?);
+            }
+        }
+        for observation in pending {
+            self.predictor.finish_observe(observation).await?;
+        }
+        let mut moved = CatalogBatch::new();
+        moved.put(cursor_key(model)?, &reached)?;
+        tokio::task::block_in_place(|| self.storage.commit_catalog(&moved))?;
+        Ok(Some(reached))
+    }
+
+    fn due(&self, range: &DecisionRange) -> Result<Vec<Arc<Decision>>, ManagerError> {
+        let mut due = Vec::new();
+        // Where it breaks off the next call goes on.
+        let _full_or_done = self.storage.scan_decisions_in(range, |decision| {
+            due.push(Arc::new(decision));
+            if due.len() < DECISIONS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(due)
+    }
+}

@@ -1,0 +1,199 @@
+//! What a model's rankings have explored and what came of it, counted since the node started.
+
+use std::collections::VecDeque;
+
+use celeris_model::{Joined, ModelName, Timestamp};
+use parking_lot::Mutex;
+
+use crate::error::PredictorError;
+use crate::joins::Giver;
+use crate::node::Predictor;
+
+/// The length of the first spans, in milliseconds.
+const SPAN_MS: i64 = 10_000;
+
+/// Spans that are kept; when there are more, every two become one and later ones are twice as long.
+const SPANS_MAX: usize = 256;
+
+/// What happened in a span of time, or altogether.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ExplorationCounts {
+    /// Rankings.
+    pub decisions: u64,
+    /// Those of them whose record was accepted for writing.
+    pub logged: u64,
+    /// Those of them that were drawn uniformly for the validation pool.
+    pub pool: u64,
+    /// Slots shown.
+    pub slots: u64,
+    /// Those of them that show what greedy would have shown in none.
+    pub explored: u64,
+    /// Observations that referred to a decision, by what became of that, in the order of [`Joined::ALL`].
+    pub joined: [u64; Joined::ALL.len()],
+    /// Rewards given because none had come in time. They are among the joined.
+    pub defaults: u64,
+    /// Those of them that a later reward has taken the place of.
+    pub replaced: u64,
+    /// The sum of the rewards of slots, as they came: defaults that were replaced later are in it.
+    pub reward_sum: f64,
+}
+
+impl ExplorationCounts {
+    /// Rewards of slots, defaults included.
+    #[must_use]
+    pub fn rewards(&self) -> u64 {
+        self.joined(Joined::Slot)
+    }
+
+    /// Observations whose reference to a decision came to this.
+    #[must_use]
+    pub fn joined(&self, joined: Joined) -> u64 {
+        self.joined[joined as usize]
+    }
+
+    /// The mean reward of a slot that has one.
+    #[must_use]
+    pub fn mean_reward(&self) -> Option<f64> {
+        (self.rewards() > 0).then(|| self.reward_sum / self.rewards() as f64)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.decisions += other.decisions;
+        self.logged += other.logged;
+        self.pool += other.pool;
+        self.slots += other.slots;
+        self.explored += other.explored;
+        self.joined.iter_mut().zip(other.joined).for_each(|(count, more)| *count += more);
+        self.defaults += other.defaults;
+        self.replaced += other.replaced;
+        self.reward_sum += other.reward_sum;
+    }
+}
+
+/// A stretch of time and what happened in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExplorationSpan {
+    /// When it began.
+    pub from: Timestamp,
+    /// What happened.
+    pub counts: ExplorationCounts,
+}
+
+/// What a model's rankings have explored.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ExplorationView {
+    /// Since the node started.
+    pub totals: ExplorationCounts,
+    /// The length of the spans, in milliseconds.
+    pub span_ms: i64,
+    /// Spans in which anything happened, oldest first.
+    pub spans: Vec<ExplorationSpan>,
+}
+
+/// One model's counts. They go with the process.
+pub(crate) struct Exploration(Mutex<Tally>);
+
+struct Tally {
+    totals: ExplorationCounts,
+    span_ms: i64,
+    spans: VecDeque<ExplorationSpan>,
+}
+
+impl Exploration {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Tally { totals: ExplorationCounts::default(), span_ms: SPAN_MS, spans: VecDeque::new() }))
+    }
+
+    /// Counts what happened at a time.
+    pub(crate) fn count(&self, at: Timestamp, counts: &ExplorationCounts) {
+        let mut tally = self.0.lock();
+        tally.totals.add(counts);
+        tally.span(at).add(counts);
+    }
+
+    /// A default reward has given way to another.
+    pub(crate) fn replaced(&self, at: Timestamp) {
+        self.count(at, &ExplorationCounts { replaced: 1, ..ExplorationCounts::default() });
+    }
+
+    /// An observation has referred to a decision.
+    pub(crate) fn joined(&self, at: Timestamp, joined: Joined, giver: Giver, label: f32) {
+        let mut counts = ExplorationCounts::default();
+        counts.joined[joined as usize] = 1;
+        counts.defaults = u64::from(giver == Giver::Default);
+        if joined == Joined::Slot {
+            counts.reward_sum = f64::from(label);
+        }
+        self.count(at, &counts);
+    }
+
+    fn view(&self) -> ExplorationView {
+        let tally = self.0.lock();
+        ExplorationView { totals: tally.totals, span_ms: tally.span_ms, spans: tally.spans.iter().copied().collect() }
+    }
+}
+
+impl Tally {
+    /// The span of a time; the latest one where the clock was set back.
+    fn span(&mut self, at: Timestamp) -> &mut ExplorationCounts {
+        let from = Timestamp(at.0 - at.0.rem_euclid(self.span_ms));
+        if self.spans.back().is_none_or(|last| last.from < from) {
+            if self.spans.len() == SPANS_MAX {
+                self.halve();
+                return self.span(at);
+            }
+            self.spans.push_back(ExplorationSpan { from, counts: ExplorationCounts::default() });
+        }
+        &mut self.spans.back_mut().expect("there is one by now").counts
+    }
+
+    fn halve(&mut self) {
+        // Nothing may have happened for long, so that twice the length need not be enough.
+        while self.spans.len() > SPANS_MAX / 2 {
+            self.span_ms *= 2;
+            let mut merged: VecDeque<ExplorationSpan> = VecDeque::with_capacity(SPANS_MAX);
+            for span in &self.spans {
+                let from = Timestamp(span.from.0 - span.from.0.rem_euclid(self.span_ms));
+                match merged.back_mut() {
+                    Some(last) if last.from == from => last.counts.add(&span.counts),
+                    _ => merged.push_back(ExplorationSpan { from, ..*span }),
+                }
+            }
+            self.spans = merged;
+        }
+    }
+}
+
+impl Predictor {
+    /// What a model's rankings have explored since the node started.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn exploration(&self, model: &ModelName) -> Result<ExplorationView, PredictorError> {
+        Ok(self.model(model)?.exploration.view())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_stay_few_and_lose_nothing() {
+        let exploration = Exploration::new();
+        let one = ExplorationCounts { decisions: 1, slots: 3, reward_sum: 0.5, ..ExplorationCounts::default() };
+        let (rounds, every) = (10_000_i64, 3_000);
+        for round in 0..rounds {
+            exploration.count(Timestamp(1_700_000_000_000 + round * every), &one);
+        }
+        let view = exploration.view();
+        assert!(view.spans.len() <= SPANS_MAX, "{}", view.spans.len());
+        assert!(view.spans.len() > SPANS_MAX / 4, "{}: no more is thrown together than must be", view.spans.len());
+        assert!(view.spans.iter().all(|span| span.from.0 % view.span_ms == 0));
+        assert!(view.spans.windows(2).all(|pair| pair[0].from < pair[1].from));
+        let sum: u64 = view.spans.iter().map(|span| span.counts.slots).sum();
+        assert_eq!((sum, view.totals.slots), (3 * rounds as u64, 3 * rounds as u64));
+        exploration.count(Timestamp(5), &one);
+        assert_eq!(exploration.view().totals.decisions, rounds as u64 + 1, "a clock that was set back loses nothing");
+    }
+}

@@ -1,0 +1,220 @@
+//! Rewards and the decisions that they are the outcome of.
+//!
+//! An observation that names a decision is looked at in the light of it: whose it was, whether it showed the item, and
+//! whether that slot has its reward already. What comes of that is in the observation's record, so that learners need
+//! the log alone. Which slots have a reward is itself a view of the log: it is remembered for the latest decisions,
+//! and read from the user's history for others.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use celeris_model::{
+    Decision, DecisionFacts, DecisionId, Joined, ModelName, Observation, ObservationId, Record, RecordKind, Sequence,
+    StreamName, Timestamp, UserEpoch,
+};
+use celeris_storage::{Lookup, Storage, StorageError};
+use hashlink::LruCache;
+use parking_lot::Mutex;
+
+use crate::error::PredictorError;
+use crate::node::{Predictor, compute};
+
+/// Decisions whose rewarded slots are remembered: more than the log's queue holds records, so that a reward which the
+/// log cannot tell of yet is among them.
+const REMEMBERED_MAX: usize = 1 << 17;
+
+/// The shortest wait for a default reward.
+pub const DEFAULT_REWARD_WAIT_MIN_MS: i64 = 1_000;
+
+/// What default rewards are called in the log, as clients call their kinds of feedback.
+pub const DEFAULT_FEEDBACK: &str = "default";
+
+/// The slots of recent decisions that have a reward.
+pub(crate) struct Joins {
+    rewarded: Mutex<LruCache<DecisionId, Vec<u32>>>,
+}
+
+impl Joins {
+    pub(crate) fn new() -> Self {
+        Self { rewarded: Mutex::new(LruCache::new(REMEMBERED_MAX)) }
+    }
+
+    fn slots(&self, id: &DecisionId) -> Option<Vec<u32>> {
+        self.rewarded.lock().get(id).cloned()
+    }
+
+    fn keep(&self, id: &DecisionId, slots: Vec<u32>) {
+        self.rewarded.lock().insert(id.clone(), slots);
+    }
+
+    /// A slot has its reward: it is in the log's queue.
+    ///
+    /// The caller guarantees that it holds the user's lock, and has held it since it asked for the slots.
+    pub(crate) fn reward(&self, facts: &DecisionFacts) {
+        let Some(slot) = facts.slot else { return };
+        let mut rewarded = self.rewarded.lock();
+        match rewarded.get_mut(&facts.id) {
+            Some(slots) => slots.push(slot),
+            // Pushed out by others since: those before it are durable by now, and this one is read with them.
+            None => drop(rewarded.insert(facts.id.clone(), vec![slot])),
+        }
+    }
+
+    /// What is remembered of a decision may be wrong from now on: a reward of it was retracted.
+    pub(crate) fn forget(&self, id: &DecisionId) {
+        self.rewarded.lock().remove(id);
+    }
+}
+
+/// The decision that an observation names.
+pub(crate) enum Target {
+    /// It cannot be joined.
+    Absent(DecisionId, Joined),
+    Found(Arc<Decision>),
+}
+
+/// Whose word a reward is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Giver {
+    /// A client's.
+    Client,
+    /// Nobody's: none has come in time. It gives way to any other.
+    Default,
+}
+
+/// The id of the observation that stands in for a reward which has not come. A function of the slot, so that there is at
+/// most one.
+#[must_use]
+pub fn default_reward_id(decision: &DecisionId, slot: u32) -> ObservationId {
+    let text = format!("default-reward-{decision}-{slot}");
+    ObservationId::new(text).expect("ids of decisions that are logged are UUIDs")
+}
+
+impl Predictor {
+    /// Finds the decision that an observation names. Reads the disk where it is not in memory.
+    pub(crate) fn target(&self, decided_by: &ModelName, id: &DecisionId) -> Result<Target, PredictorError> {
+        if self.is_expired(id) {
+            return Ok(Target::Absent(id.clone(), Joined::Expired));
+        }
+        let found = match self.storage.unwritten_decision(decided_by, id) {
+            Some(found) => Some(found),
+            None => compute(false, || self.storage.decision(decided_by, id))?,
+        };
+        Ok(found.map_or_else(|| Target::Absent(id.clone(), Joined::Unknown), Target::Found))
+    }
+
+    /// Whether a decision of this id is older than decisions are kept, so that it makes no difference whether it has
+    /// been deleted already.
+    fn is_expired(&self, id: &DecisionId) -> bool {
+        let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
+        let now = Timestamp::from(SystemTime::now());
+        id.made_at().is_some_and(|made| made.0.saturating_add(kept) < now.0)
+    }
+
+    /// What the record of an observation says of the decision that it names.
+    ///
+    /// The caller guarantees that it holds the user's lock, and that `epoch` is the user's.
+    pub(crate) fn join(
+        &self,
+        stream: &StreamName,
+        target: &Target,
+        epoch: UserEpoch,
+        observation: &Observation,
+    ) -> Result<DecisionFacts, PredictorError> {
+        let decision = match target {
+            Target::Absent(id, joined) => return Ok(DecisionFacts::without_slot(id.clone(), *joined)),
+            Target::Found(decision) => decision,
+        };
+        let without_slot = |joined| Ok(DecisionFacts::without_slot(decision.id.clone(), joined));
+        if decision.user != observation.user {
+            return without_slot(Joined::OtherUser);
+        }
+        let Some(slot) = decision.slot_of(&observation.item) else { return without_slot(Joined::NotShown) };
+        let rewarded = match self.joins.slots(&decision.id) {
+            Some(slots) => slots,
+            None => {
+                let slots = rewarded_slots(&self.storage, stream, decision, epoch)?;
+                self.joins.keep(&decision.id, slots.clone());
+                slots
+            }
+        };
+        if rewarded.contains(&slot) {
+            without_slot(Joined::Repeated)
+        } else {
+            Ok(DecisionFacts::of_slot(decision, slot))
+        }
+    }
+
+    /// The observations of a decision's user that name it, as the log has them now. Reads the disk; blocks the thread.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn outcomes(&self, decision: &Decision) -> Result<Vec<(Sequence, Record)>, PredictorError> {
+        outcomes(&self.storage, &self.model(decision.scored_by())?.stream, decision)
+    }
+
+    /// Retracts the default reward of the slot that an observation is the true reward of, if it has one. To be called
+    /// before [`Predictor::begin_observe`] for an observation that names a decision of the model `decided_by`.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub async fn make_way(
+        &self,
+        model: &ModelName,
+        decided_by: &ModelName,
+        observation: &Observation,
+    ) -> Result<(), PredictorError> {
+        let Some(id) = &observation.decision else { return Ok(()) };
+        let now = Timestamp::from(SystemTime::now());
+        if id.made_at().is_none_or(|made| now.0 < made.0 + DEFAULT_REWARD_WAIT_MIN_MS) {
+            return Ok(());
+        }
+        observation.validate()?;
+        let Target::Found(decision) = self.target(decided_by, id)? else { return Ok(()) };
+        let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
+        let Some(slot) = slot else { return Ok(()) };
+        let default = default_reward_id(id, slot);
+        let served = self.model(model)?;
+        let found = compute(false, || self.storage.observation(&served.stream, &default))?;
+        let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
+        if of_default.kind != RecordKind::Observe || observation.observation_id.as_ref() == Some(&default) {
+            return Ok(());
+        }
+        match self.forget(model, &default).await {
+            Ok(_) => {
+                served.exploration.replaced(now);
+                Ok(())
+            }
+            // Another reward of the slot was quicker.
+            Err(PredictorError::Storage(StorageError::ObservationForgotten { .. })) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The slots of a decision that have a reward in the log.
+fn rewarded_slots(
+    storage: &Storage,
+    stream: &StreamName,
+    decision: &Decision,
+    epoch: UserEpoch,
+) -> Result<Vec<u32>, PredictorError> {
+    if epoch <= decision.user_epoch {
+        // The user has not said anything since.
+        return Ok(Vec::new());
+    }
+    let joined = outcomes(storage, stream, decision)?;
+    Ok(joined.into_iter().filter_map(|(_, record)| record.decision?.slot).collect())
+}
+
+/// The observations of a decision's user that name it, in their order.
+fn outcomes(
+    storage: &Storage,
+    stream: &StreamName,
+    decision: &Decision,
+) -> Result<Vec<(Sequence, Record)>, PredictorError> {
+    let mut since = storage.history_after(stream, &decision.user, decision.user_epoch)?;
+    let names_it = |record: &Record| record.decision.as_ref().is_some_and(|facts| facts.id == decision.id);
+    since.retain(|(_, record)| record.kind == RecordKind::Observe && names_it(record));
+    Ok(since)
+}

@@ -1,0 +1,241 @@
+//! Finding decisions, and deleting them: those of one user, and those that are old.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use celeris_model::{Decision, DecisionId, ModelName, Timestamp, UserId};
+
+use super::{Decisions, Shared, stored};
+use crate::database::{Access, Batch, Column, Durability, KeyRange};
+use crate::envelope::{corrupt, sealed, unseal};
+use crate::error::StorageError;
+use crate::keys::{self, KeyReader};
+use crate::store::Storage;
+
+/// Decisions that one step of a deletion takes at most.
+const EXPIRED_AT_ONCE: usize = 1024;
+
+/// A stretch of one model's decisions, by the time in their ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecisionRange {
+    /// The model.
+    pub model: ModelName,
+    /// Those that come after this one; from the first on where there is none.
+    pub after: Option<DecisionId>,
+    /// Those that were made before this moment.
+    pub before: Timestamp,
+}
+
+impl DecisionRange {
+    fn keys(&self) -> KeyRange {
+        // Ids are of one length, so that they sort by time; any other text sorts elsewhere.
+        let first = self.after.clone().unwrap_or_else(|| DecisionId::first_at(Timestamp(0)));
+        let end = DecisionId::first_at(self.before);
+        let mut from = keys::decision(&self.model, &first);
+        if self.after.is_some() {
+            from.push(0);
+        }
+        KeyRange { from, to: keys::decision(&self.model, &end) }
+    }
+}
+
+impl Decisions {
+    fn find(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
+        if let Some(decision) = self.unwritten(model, id) {
+            return Ok(Some(decision));
+        }
+        let key = keys::decision(model, id);
+        let Some(value) = self.shared.database.get(Column::Decisions, &key)? else { return Ok(None) };
+        Ok(Some(Arc::new(stored::decode(&key, &value)?)))
+    }
+
+    fn unwritten(&self, model: &ModelName, id: &DecisionId) -> Option<Arc<Decision>> {
+        self.shared.unwritten.lock().get(id).filter(|decision| decision.model == *model).cloned()
+    }
+
+    fn scan<B>(
+        &self,
+        range: KeyRange,
+        mut visit: impl FnMut(Decision) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, StorageError> {
+        self.flush();
+        let mut outcome = ControlFlow::Continue(());
+        self.shared.database.scan(Column::Decisions, range, Access::Sweep, |key, value| {
+            outcome = visit(stored::decode(key, value)?);
+            Ok(if outcome.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(outcome)
+    }
+
+    /// Deletes one user's decisions, those that wait too.
+    pub(super) fn erase(&self, models: &[ModelName], user: &UserId) -> Result<u64, StorageError> {
+        self.flush();
+        let database = &self.shared.database;
+        let mut touched = Vec::new();
+        let mut erased = 0;
+        {
+            let _changing = self.shared.changing.lock();
+            let mut batch = database.batch();
+            for model in models {
+                let of_model = self.shared.erase_from(&mut batch, model, user)?;
+                if of_model > 0 {
+                    self.shared.count_erased(&mut batch, model, of_model)?;
+                    touched.push(model);
+                }
+                erased += of_model;
+            }
+            if erased == 0 {
+                return Ok(0);
+            }
+            batch.commit(Durability::Synced)?;
+        }
+        database.flush()?;
+        for model in touched {
+            let range = KeyRange::prefix(keys::of_model(model));
+            database.compact(Column::DecidedFor, &range)?;
+            database.compact(Column::Decisions, &range)?;
+        }
+        // One more change, of nothing, so that the manifest is written anew without the files that went.
+        let mut nothing = database.batch();
+        nothing.delete(Column::DecidedFor, &[]);
+        nothing.commit(Durability::Synced)?;
+        database.flush()?;
+        Ok(erased)
+    }
+
+    /// Deletes at most [`EXPIRED_AT_ONCE`] of a model's decisions from before this moment.
+    fn expire_some(&self, model: &ModelName, before: Timestamp) -> Result<u64, StorageError> {
+        let range = DecisionRange { model: model.clone(), after: None, before }.keys();
+        let database = &self.shared.database;
+        let _changing = self.shared.changing.lock();
+        let mut batch = database.batch();
+        let mut expired = 0;
+        database.scan(Column::Decisions, range, Access::Sweep, |key, value| {
+            let decision = stored::decode(key, value)?;
+            batch.delete(Column::Decisions, key);
+            batch.delete(Column::DecidedFor, &keys::decided_for(&decision.model, &decision.user, &decision.id));
+            expired += 1;
+            Ok(if expired < EXPIRED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        if expired > 0 {
+            batch.commit(Durability::Buffered)?;
+        }
+        self.shared.counters.expire(expired as u64);
+        Ok(expired as u64)
+    }
+
+    /// The models that have decisions.
+    fn models(&self) -> Result<Vec<ModelName>, StorageError> {
+        let mut models: Vec<ModelName> = Vec::new();
+        let mut range = KeyRange::from(Vec::new());
+        loop {
+            let mut next = None;
+            self.shared.database.scan(Column::Decisions, range, Access::Lookup, |key, _| {
+                let model = KeyReader::new(key).text().and_then(|model| ModelName::new(model).ok());
+                next = Some(model.ok_or_else(|| corrupt(Column::Decisions, key, "its key names no model"))?);
+                Ok(ControlFlow::Break(()))
+            })?;
+            let Some(model) = next else { return Ok(models) };
+            range = KeyRange::from(keys::after_prefix(keys::of_model(&model)));
+            models.push(model);
+        }
+    }
+}
+
+impl Shared {
+    fn erase_from(&self, batch: &mut Batch, model: &ModelName, user: &UserId) -> Result<u64, StorageError> {
+        let range = KeyRange::prefix(keys::all_decided_for(model, user));
+        let prefix = range.from.len();
+        let mut erased = 0;
+        self.database.scan(Column::DecidedFor, range, Access::Lookup, |key, _| {
+            let id = KeyReader::new(&key[prefix..]).text().and_then(|id| DecisionId::new(id).ok());
+            let id = id.ok_or_else(|| corrupt(Column::DecidedFor, key, "its key names no decision"))?;
+            batch.delete(Column::Decisions, &keys::decision(model, &id));
+            batch.delete(Column::DecidedFor, key);
+            erased += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(erased)
+    }
+
+    fn count_erased(&self, batch: &mut Batch, model: &ModelName, erased: u64) -> Result<(), StorageError> {
+        let key = keys::of_model(model);
+        let count = self.erased(model)? + erased;
+        let body = postcard::to_extend(&count, Vec::new()).expect("a vector takes any bytes");
+        batch.put(Column::DecisionsErased, &key, &sealed(&key, &body));
+        Ok(())
+    }
+
+    fn erased(&self, model: &ModelName) -> Result<u64, StorageError> {
+        let key = keys::of_model(model);
+        let Some(value) = self.database.get(Column::DecisionsErased, &key)? else { return Ok(0) };
+        let body = unseal(Column::DecisionsErased, &key, &value)?;
+        postcard::from_bytes(body).map_err(|error| corrupt(Column::DecisionsErased, &key, &error.to_string()))
+    }
+}
+
+impl Storage {
+    /// Visits the decisions of a model, in the order of their ids, until `visit` breaks off.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan_decisions<B>(
+        &self,
+        model: &ModelName,
+        visit: impl FnMut(Decision) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, StorageError> {
+        self.decisions().scan(KeyRange::prefix(keys::of_model(model)), visit)
+    }
+
+    /// Visits the decisions of a range in the order of their time until `visit` breaks off.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan_decisions_in<B>(
+        &self,
+        range: &DecisionRange,
+        visit: impl FnMut(Decision) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, StorageError> {
+        self.decisions().scan(range.keys(), visit)
+    }
+
+    /// One decision, whether it is written or waits for it.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn decision(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
+        self.decisions().find(model, id)
+    }
+
+    /// One decision, if it is in memory still: answers without the disk.
+    #[must_use]
+    pub fn unwritten_decision(&self, model: &ModelName, id: &DecisionId) -> Option<Arc<Decision>> {
+        self.decisions().unwritten(model, id)
+    }
+
+    /// How many decisions of a model have been erased with their users, ever: what was copied elsewhere is checked when
+    /// this has changed.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn decisions_erased(&self, model: &ModelName) -> Result<u64, StorageError> {
+        self.decisions().shared.erased(model)
+    }
+
+    /// The models that have decisions, by name.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn models_with_decisions(&self) -> Result<Vec<ModelName>, StorageError> {
+        self.decisions().models()
+    }
+
+    /// Deletes some of a model's decisions that were made before this moment, the oldest first, and says how many: 0 once
+    /// there are none. The disk gets their space back as RocksDB compacts. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn expire_decisions(&self, model: &ModelName, before: Timestamp) -> Result<u64, StorageError> {
+        self.decisions().expire_some(model, before)
+    }
+}
