@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::movielens::ROW_BYTES_MAX;
 use crate::DatasetError;
+use crate::movielens::ROW_BYTES_MAX;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const UTF8_BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];

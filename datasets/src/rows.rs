@@ -6,9 +6,9 @@ use std::path::Path;
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
-use crate::movielens::ROW_BYTES_MAX;
-use crate::lines::Lines;
 use crate::DatasetError;
+use crate::lines::Lines;
+use crate::movielens::ROW_BYTES_MAX;
 
 /// Fields of a row past which CSV is refused; the widest file of the Open Bandit Dataset has 90.
 const FIELDS_MAX: usize = 128;
@@ -197,7 +197,12 @@ impl CsvCutter {
                         ReadRecordResult::InputEmpty => {}
                         ReadRecordResult::OutputFull => return Err(lines.too_long(number)),
                         ReadRecordResult::OutputEndsFull => {
-                            return Err(lines.bad(number, (ended + 1).to_string(), "at most 128 fields", "more".into()));
+                            return Err(lines.bad(
+                                number,
+                                (ended + 1).to_string(),
+                                "at most 128 fields",
+                                "more".into(),
+                            ));
                         }
                         ReadRecordResult::Record | ReadRecordResult::End => {
                             let starts = std::iter::once(0).chain(self.ends.iter().copied());

@@ -58,7 +58,9 @@ pub fn install() -> Result<()> {
     let pip = ["-m", "pip", "install", "--quiet"];
     run(Command::new(&python).args(pip).args(only_wheels).args(PINNED))
         .and_then(|()| run(Command::new(&python).args(pip).args(["--only-binary", ":all:", "--no-deps"]).args(ALONE)))
-        .and_then(|()| run(Command::new(&python).args(pip).args(["--no-deps", "--ignore-requires-python", OF_ANOTHER_PYTHON])))
+        .and_then(|()| {
+            run(Command::new(&python).args(pip).args(["--no-deps", "--ignore-requires-python", OF_ANOTHER_PYTHON]))
+        })
         .context("pip could not install the peers; run the command again once its complaint is settled")?;
     fs::write(&record, wanted).with_context(|| format!("cannot write {}", record.display()))?;
     println!("{}: {count} peers installed", place.display());

@@ -83,7 +83,7 @@ pub enum Bench {
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Update,
         Self::Topk,
         Self::Observe,

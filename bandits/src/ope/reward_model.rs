@@ -128,8 +128,7 @@ impl RewardModel {
             let mut others = Part::new(dim);
             parts.iter().enumerate().filter(|(other, _)| *other != fold).for_each(|(_, other)| others.combine(other));
             for index in 0..dim {
-                others.gram[index * dim + index] +=
-                    if index + 1 < dim { self.regularization } else { CONSTANT_JITTER };
+                others.gram[index * dim + index] += if index + 1 < dim { self.regularization } else { CONSTANT_JITTER };
             }
             let factor: Cholesky<f64, Dyn> = cholesky(&others.gram, dim).ok_or(BanditError::OutOfRange {
                 parameter: "the features of the reward model",

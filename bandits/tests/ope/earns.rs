@@ -126,7 +126,7 @@ fn log(world: &World, logging: &dyn Policy, target: &dyn Policy, rng: &mut ChaCh
         let rewards = world.rewards(&shown, rng);
         let mut weight_above = 1.0;
         for (position, slot) in ranking.iter().enumerate() {
-            let likely = next_slot(target, &candidates, &chosen[..position]).unwrap();
+            let likely = next_slot(target, &candidates, &chosen[..position], 0).unwrap();
             let of = |candidate: usize| [f64::from(offer.scores[candidate]), f64::from(offer.std_errors[candidate])];
             let mean = |index: usize| -> f64 { (0..CANDIDATES).map(|other| likely[other] * of(other)[index]).sum() };
             features.0.push([of(slot.candidate), [mean(0), mean(1)]]);

@@ -39,9 +39,8 @@ pub fn hard() -> Distribution {
 
 /// What a policy of one slot earns a round.
 pub fn value(policy: &Distribution) -> f64 {
-    let of_context = |context: usize| -> f64 {
-        (0..ACTIONS).map(|action| policy[context][action] * chance(context, action)).sum()
-    };
+    let of_context =
+        |context: usize| -> f64 { (0..ACTIONS).map(|action| policy[context][action] * chance(context, action)).sum() };
     (0..CONTEXTS).map(of_context).sum::<f64>() / CONTEXTS as f64
 }
 

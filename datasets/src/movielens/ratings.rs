@@ -7,8 +7,8 @@ use celeris_model::observation::check_label;
 use celeris_model::{ItemId, Timestamp, UserId};
 
 use super::ids::{EXPECTED_ID, SharedIds};
-use crate::lines::Lines;
 use super::locate::locate_ratings;
+use crate::lines::Lines;
 use crate::rows::{Column, Encoding, Layout, Rows, quoted};
 use crate::{DatasetError, Rating};
 

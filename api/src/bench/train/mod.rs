@@ -2,7 +2,7 @@
 
 mod data;
 mod judge;
-pub mod peers;
+mod peers;
 
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
@@ -16,8 +16,9 @@ use celeris_retrain::{Algorithm, Job, Phase, Step};
 
 use self::data::{Data, write_job};
 use self::judge::{Vectors, own_rmse, percentile_rank, served_rmse};
-use self::peers::{Asked, Peers, run as run_process};
+use self::peers::{Asked, Peers};
 use crate::bench::Settings;
+use crate::bench::peers::run as run_process;
 use crate::bench::report::Report;
 use crate::cli::Failure;
 

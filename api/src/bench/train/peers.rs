@@ -32,11 +32,6 @@ impl Peers {
         Python::find().map(Self)
     }
 
-    /// The interpreter of the environment.
-    pub fn python(&self) -> PathBuf {
-        self.bin.join("python")
-    }
-
     /// Trains by Spark on all cores that ours has; answers the seconds from start to end of the process.
     ///
     /// # Errors

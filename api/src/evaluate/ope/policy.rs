@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use celeris_bandits::ope::target::next_slot;
 use celeris_bandits::ope::{LoggedSlot, OpeSettings, Rounds, evaluate};
 use celeris_bandits::{Candidates, PolicySpec};
-use celeris_datasets::{Impression, OpenBandit};
 use celeris_datasets::open_bandit::read_distribution;
+use celeris_datasets::{Impression, OpenBandit};
 use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
 
 use super::report::Span;
@@ -20,6 +20,9 @@ const UNIFORM: &str = "uniform";
 /// The ridge of the model whose scores named policies choose by, and the variance of a click that its uncertainty is told
 /// in units of.
 const PRECISION: f64 = 1.0;
+
+/// Seeds the simulation of policies without closed forms.
+const SEED: u64 = 1;
 
 /// A policy, and the impressions of a log that it is judged on.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +60,8 @@ impl Judged {
         let spec = if text.starts_with('{') {
             serde_json::from_str(text).with_context(|| format!("--policy {text}"))?
         } else {
-            PolicySpec::named(text).with_context(|| format!("--policy {text:?} is no file, and no policy that is known"))?
+            PolicySpec::named(text)
+                .with_context(|| format!("--policy {text:?} is no file, and no policy that is known"))?
         };
         Self::learnt(text, &spec, log)
     }
@@ -157,14 +161,16 @@ impl Scorer {
         let shown = &log.impressions[..count];
         let features: Vec<Vec<f32>> =
             shown.iter().enumerate().map(|(index, shown)| Self::features(log, index, shown.item)).collect();
-        let example = |(features, shown): (&'_ Vec<f32>, &Impression)| Example {
-            features,
-            label: shown.click,
-            offset: 0.0,
-            weight: 1.0,
-            timestamp: Timestamp::default(),
-        };
-        let history: Vec<Example> = features.iter().zip(shown).map(example).collect();
+        let rows = features.iter().zip(shown);
+        let history: Vec<Example> = rows
+            .map(|(features, shown)| Example {
+                features,
+                label: shown.click,
+                offset: 0.0,
+                weight: 1.0,
+                timestamp: Timestamp::default(),
+            })
+            .collect();
         let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
         Ok(Self { learning, model })
     }
@@ -195,8 +201,6 @@ impl Scorer {
             posterior: &self.model,
             learning: &self.learning,
         };
-        next_slot(spec.policy(), &candidates, &[]).with_context(|| {
-            format!("--policy {}: its probabilities have no closed form; name another, or give a file", spec.name())
-        })
+        Ok(next_slot(spec.policy(), &candidates, &[], SEED)?)
     }
 }

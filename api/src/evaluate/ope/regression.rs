@@ -18,8 +18,11 @@ impl<'a> Regression<'a> {
     /// The features of the impressions that `judged` is judged on.
     pub fn new(log: &'a OpenBandit, judged: &'a Judged) -> Self {
         let mut dim = log.items + 1;
-        let start = |levels: &usize| std::mem::replace(&mut dim, dim + levels);
-        let user_features = log.levels.iter().map(start).collect();
+        let mut user_features = Vec::with_capacity(log.levels.len());
+        for levels in &log.levels {
+            user_features.push(dim);
+            dim += levels;
+        }
         Self { log, judged, user_features, dim }
     }
 }
