@@ -5,8 +5,8 @@
 Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It takes as many seeds as it
 can begin within the problem's `budget_seconds`, all of LinUCB before any of LinTS.
 
-MABWiser's `predict` copies the models of all arms at every call, which is most of its time. Here its own regressions are
-asked one by one, as `predict` asks them: the same numbers, without the copies.
+MABWiser's `partial_fit` looks at all arms for each reward, which is half of its time. Here the regression of the arm that
+was shown is told alone: the same numbers, sooner.
 """
 
 import argparse
@@ -20,7 +20,6 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy
 from mabwiser.mab import MAB, LearningPolicy
-from mabwiser.utils import create_rng
 
 import problem as problems
 
@@ -34,15 +33,13 @@ def play(task):
     arms = list(range(problem["arms"]))
     bandit = MAB(arms, POLICIES[policy](alpha=problem["alpha"], l2_lambda=problem["l2"]), seed=seed)
     models = [bandit._imp.arm_to_model[arm] for arm in arms]
-    rng = create_rng(seed)
     for model in models:
         model.init(problem["dim"])
-        model.rng = rng
     theta = problems.weights(problem, seed, len(arms))
     regret = problems.Regret(problem)
     for turn in range(problem["rounds"]):
         context = problems.contexts(problem, seed, turn, 1)
-        arm = int(numpy.argmax([model.predict(context[0]) for model in models]))
+        arm = bandit._imp.predict(context)
         means = theta @ context[0]
         reward = means[arm] + problems.noise(problem, seed, turn)
         models[arm].fit(context, numpy.array([reward]))
