@@ -225,10 +225,13 @@ impl Bench<'_> {
                 expected: 0.0,
                 expected_target: 0.0,
                 leverage: 0.0,
+                leverage_switched: 0.0,
             };
-            let row = RewardRow { round: seen.rounds, position, reward: logged.reward, weight_above };
+            let weight = weight_above * logged.ratio();
+            let kept_weight = self.request.settings.kept(weight);
+            let row = RewardRow { round: seen.rounds, position, reward: logged.reward, weight_above, kept_weight };
             seen.slots.push(SeenSlot { row, logged, shown: features(*candidate), mean });
-            weight_above *= logged.ratio();
+            weight_above = weight;
         }
         seen.rounds += 1;
         seen.rewarded += rewards.iter().flatten().count();
@@ -309,6 +312,7 @@ impl Seen {
                 expected: found.expected,
                 expected_target: found.expected_target,
                 leverage: found.leverage,
+                leverage_switched: found.leverage_switched,
                 ..slot.logged
             };
             let slots: Vec<LoggedSlot> = round.iter().zip(expectations.by_ref()).map(modelled).collect();

@@ -35,7 +35,7 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 11] = [
+        const NAMES: [Name; 12] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -44,6 +44,7 @@ impl ValueEnum for Name {
             Name::One(Bench::Size),
             Name::One(Bench::Memory),
             Name::One(Bench::Train),
+            Name::One(Bench::Bandits),
             Name::One(Bench::Ope),
             Name::All,
             Name::BareHandler,

@@ -70,6 +70,14 @@ impl Default for OpeSettings {
     }
 }
 
+impl OpeSettings {
+    /// The weight with which SWITCH-DR corrects a slot of this importance weight.
+    #[must_use]
+    pub fn kept(&self, weight: f64) -> f64 {
+        if weight <= self.switch_threshold { weight } else { 0.0 }
+    }
+}
+
 /// What one estimator says, or why it does not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
@@ -116,13 +124,13 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
         return None;
     }
     let overlap = Overlap::of(rounds);
-    let columns = columns(rounds, settings.switch_threshold);
+    let columns = columns(rounds, settings);
     let sums = columns.sums();
-    let values = statistics(&sums, rounds.len(), DM);
+    let values = statistics(&sums, rounds.len(), 0.0);
     // The model is not fitted again on every resample; its noise comes in by the derivative.
-    let about_dm = |sums: &[f64]| statistics(sums, rounds.len(), DM_WITH_NOISE);
-    let resampled = resample(&columns, settings.resamples, settings.seed, about_dm);
-    let centre = about_dm(&sums);
+    let with_noise = |sums: &[f64]| statistics(sums, rounds.len(), 1.0);
+    let resampled = resample(&columns, settings.resamples, settings.seed, with_noise);
+    let centre = with_noise(&sums);
     let interval = |index: usize| {
         // The derivative's mean is not quite zero under regularization: the interval is moved back to the value.
         let shift = values[index] - centre[index];
@@ -134,7 +142,7 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
         let effective_sample_size = match estimator {
             Estimator::Replay => overlap.matches() as f64,
             Estimator::Dm => overlap.effective_above(),
-            Estimator::SwitchDr => effective_below(rounds, settings.switch_threshold),
+            Estimator::SwitchDr => effective_kept(rounds, settings),
             Estimator::Ips | Estimator::Snips | Estimator::Dr | Estimator::Sndr => overlap.effective(),
         };
         let refusal = of_all.clone().or_else(|| match estimator {
@@ -143,7 +151,9 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
             Estimator::Dm | Estimator::SwitchDr => overlap.few_effective(overlap.effective_above()),
             _ => overlap.few_effective(effective_sample_size),
         });
-        Estimate { estimator, outcome: refusal.map_or_else(|| Ok(interval(index)), Err), effective_sample_size }
+        let span = interval(index);
+        let refusal = refusal.or_else(|| (span.low == span.high).then_some(Refusal::NoVariation { value: span.value }));
+        Estimate { estimator, outcome: refusal.map_or(Ok(span), Err), effective_sample_size }
     });
     Some(Evaluation {
         logged: interval(LOGGED),
@@ -156,9 +166,9 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
 /// The values alone, one for each of [`Estimator::ALL`], whether or not the overlap allows them; NaN where they are not
 /// defined, which is without rounds and, for replay, without a round that agrees.
 #[must_use]
-pub fn values(rounds: &Rounds, switch_threshold: f64) -> [f64; 7] {
-    let columns = columns(rounds, switch_threshold);
-    let [values @ .., _logged] = statistics(&columns.sums(), rounds.len(), DM);
+pub fn values(rounds: &Rounds, settings: &OpeSettings) -> [f64; 7] {
+    let columns = columns(rounds, settings);
+    let [values @ .., _logged] = statistics(&columns.sums(), rounds.len(), 0.0);
     values
 }
 
@@ -167,18 +177,20 @@ const MATCHES: usize = 0;
 const MATCHED_REWARD: usize = 1;
 const IPS: usize = 2;
 const DM: usize = 3;
-/// The direct method with what the round's noise does to the fitted model.
-const DM_WITH_NOISE: usize = 4;
+/// What the round's noise does to the direct method by way of the fitted model.
+const DM_NOISE: usize = 4;
 const DR: usize = 5;
 const SWITCH_DR: usize = 6;
-const REWARD: usize = 7;
-const OF_ROUND: usize = 8;
+/// Likewise of SWITCH-DR, where it lives by the model.
+const SWITCH_DR_NOISE: usize = 7;
+const REWARD: usize = 8;
+const OF_ROUND: usize = 9;
 const OF_SLOT: usize = 4;
 
 /// Where [`statistics`] has the mean reward of the log: after all estimators.
 const LOGGED: usize = Estimator::ALL.len();
 
-fn columns(rounds: &Rounds, switch_threshold: f64) -> Columns {
+fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
     let width = OF_ROUND + OF_SLOT * rounds.depth();
     let mut values = vec![0.0; rounds.len() * width];
     for (round, row) in rounds.iter().zip(values.chunks_exact_mut(width)) {
@@ -188,13 +200,14 @@ fn columns(rounds: &Rounds, switch_threshold: f64) -> Columns {
         for (slot, of_slot) in round.iter().zip(of_slots.chunks_exact_mut(OF_SLOT)) {
             let weight = above * slot.ratio();
             let residual = slot.reward - slot.expected;
-            let switched = if weight <= switch_threshold { weight } else { 0.0 };
+            let switched = settings.kept(weight);
             let modelled = above * slot.expected_target;
             of_round[IPS] += weight * slot.reward;
             of_round[DM] += modelled;
-            of_round[DM_WITH_NOISE] += modelled + slot.leverage * residual;
+            of_round[DM_NOISE] += slot.leverage * residual;
             of_round[DR] += modelled + weight * residual;
             of_round[SWITCH_DR] += modelled + switched * residual;
+            of_round[SWITCH_DR_NOISE] += slot.leverage_switched * residual;
             of_round[REWARD] += slot.reward;
             of_slot.copy_from_slice(&[1.0, weight, weight * slot.reward, weight * residual]);
             agrees &= slot.target == 1.0;
@@ -208,9 +221,9 @@ fn columns(rounds: &Rounds, switch_threshold: f64) -> Columns {
     Columns { values, width }
 }
 
-/// One value for each estimator and the mean reward of the log, from the sums of the columns. `dm` is the column of the
-/// direct method.
-fn statistics(sums: &[f64], rounds: usize, dm: usize) -> [f64; LOGGED + 1] {
+/// One value for each estimator and the mean reward of the log, from the sums of the columns. `noise` is the share of the
+/// fitted model's noise in those that live by it: none in values, all of it in resamples.
+fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
     let mean = |column: usize| sums[column] / rounds as f64;
     // A slot that not every ranking has counts as often as it is there.
     let normalised = |column: usize| -> f64 {
@@ -219,11 +232,13 @@ fn statistics(sums: &[f64], rounds: usize, dm: usize) -> [f64; LOGGED + 1] {
     };
     let replay = sums[MATCHED_REWARD] / sums[MATCHES];
     let (snips, correction) = (normalised(2), normalised(3));
-    [replay, mean(IPS), snips, mean(dm), mean(DR), mean(DM) + correction, mean(SWITCH_DR), mean(REWARD)]
+    let dm = mean(DM) + noise * mean(DM_NOISE);
+    let switch_dr = mean(SWITCH_DR) + noise * mean(SWITCH_DR_NOISE);
+    [replay, mean(IPS), snips, dm, mean(DR), mean(DM) + correction, switch_dr, mean(REWARD)]
 }
 
 /// The effective sample size of the weights that SWITCH-DR keeps, of the slot where it is least.
-fn effective_below(rounds: &Rounds, switch_threshold: f64) -> f64 {
+fn effective_kept(rounds: &Rounds, settings: &OpeSettings) -> f64 {
     let mut sums = vec![(0.0, 0.0); rounds.depth()];
     for round in rounds.iter() {
         let weights = round.iter().scan(1.0, |above, slot: &LoggedSlot| {
@@ -231,10 +246,9 @@ fn effective_below(rounds: &Rounds, switch_threshold: f64) -> f64 {
             Some(*above)
         });
         for (weight, (sum, squares)) in weights.zip(&mut sums) {
-            if weight <= switch_threshold {
-                *sum += weight;
-                *squares += weight * weight;
-            }
+            let kept = settings.kept(weight);
+            *sum += kept;
+            *squares += kept * kept;
         }
     }
     let effective = sums.iter().map(|(sum, squares)| if *squares > 0.0 { sum * sum / squares } else { 0.0 });

@@ -61,6 +61,15 @@ pub enum Refusal {
         /// How many rounds there are.
         rounds: usize,
     },
+    /// Resampling has nothing to vary.
+    #[error(
+        "all rounds that count brought the same reward, so that nothing can be said of how far {value} is from the truth; \
+         gather more of the log"
+    )]
+    NoVariation {
+        /// The estimate.
+        value: f64,
+    },
     /// Replay of a policy that draws.
     #[error("the policy draws, and replay compares the choices of deterministic policies; read `snips` or `dr`")]
     NotDeterministic,

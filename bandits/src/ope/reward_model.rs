@@ -38,6 +38,9 @@ pub struct RewardRow {
     pub reward: f64,
     /// The importance weight of the slots above it, with which the estimators take the model's part; 1 for the first.
     pub weight_above: f64,
+    /// The weight with which SWITCH-DR corrects what the model expects of it: its importance weight, or 0 above the
+    /// threshold ([`super::OpeSettings::kept`]).
+    pub kept_weight: f64,
 }
 
 /// What a cross-fitted model says of one slot; see [`super::LoggedSlot`] for each.
@@ -49,6 +52,8 @@ pub struct Expectation {
     pub expected_target: f64,
     /// What this slot's reward does to the mean of the latter.
     pub leverage: f64,
+    /// What it does to that mean less the kept weights' share of the former.
+    pub leverage_switched: f64,
 }
 
 /// How rewards are modelled.
@@ -102,11 +107,12 @@ impl RewardModel {
         let expectation = |(slot, row): (usize, &RewardRow)| {
             design.read(features, slot);
             let (fits, fold) = (&fitted[row.position], folds[row.round]);
-            let others = fits.iter().enumerate().filter(|(other, _)| *other != fold);
+            let others = || fits.iter().enumerate().filter(|(other, _)| *other != fold);
             Expectation {
                 expected: fits[fold].weights.dot(&design.shown),
                 expected_target: fits[fold].weights.dot(&design.target),
-                leverage: others.map(|(_, fit)| fit.pull.dot(&design.shown)).sum(),
+                leverage: others().map(|(_, fit)| fit.pull.dot(&design.shown)).sum(),
+                leverage_switched: others().map(|(_, fit)| fit.pull_switched.dot(&design.shown)).sum(),
             }
         };
         Ok(rows.iter().enumerate().map(expectation).collect())
@@ -135,7 +141,12 @@ impl RewardModel {
                 range: "of moderate size",
                 value: others.gram.iter().copied().fold(0.0, f64::max),
             })?;
-            Ok(Fit { weights: factor.solve(&others.moment), pull: factor.solve(&part.target) })
+            let switched = &part.target - &part.kept;
+            Ok(Fit {
+                weights: factor.solve(&others.moment),
+                pull: factor.solve(&part.target),
+                pull_switched: factor.solve(&switched),
+            })
         };
         parts.iter().enumerate().map(fit).collect()
     }
@@ -147,6 +158,8 @@ struct Fit {
     /// `A^-1 sum target` over the fold: a row of the other folds moves the sum of what is expected of the fold's target
     /// choices by `pull . shown` for each unit of its residual.
     pull: DVector<f64>,
+    /// The same for what the fold's kept weights do not correct.
+    pull_switched: DVector<f64>,
 }
 
 /// The sums of one position and fold.
@@ -158,11 +171,14 @@ struct Part {
     moment: DVector<f64>,
     /// The sum of the target features, each by the weight of the slots above.
     target: DVector<f64>,
+    /// The sum of the features of what was shown, each by its kept weight.
+    kept: DVector<f64>,
 }
 
 impl Part {
     fn new(dim: usize) -> Self {
-        Self { gram: vec![0.0; dim * dim], moment: DVector::zeros(dim), target: DVector::zeros(dim) }
+        let zeros = || DVector::zeros(dim);
+        Self { gram: vec![0.0; dim * dim], moment: zeros(), target: zeros(), kept: zeros() }
     }
 
     fn add(&mut self, row: &RewardRow, design: &Design) {
@@ -176,6 +192,7 @@ impl Part {
         }
         self.moment.axpy(row.reward, &design.shown, 1.0);
         self.target.axpy(row.weight_above, &design.target, 1.0);
+        self.kept.axpy(row.kept_weight, &design.shown, 1.0);
     }
 
     /// Adds what a regression is solved for.

@@ -23,6 +23,8 @@ pub struct LoggedSlot {
     /// rounds: the noise of the fitted model in the interval of [`super::Estimator::Dm`]. 0 for a model that was not fitted
     /// on this log.
     pub leverage: f64,
+    /// The same for [`super::Estimator::SwitchDr`]: by how much it moves what the corrections leave to the model.
+    pub leverage_switched: f64,
 }
 
 impl LoggedSlot {
@@ -45,6 +47,7 @@ impl LoggedSlot {
             ("the reward model's expectation", self.expected),
             ("the reward model's expectation of the target policy", self.expected_target),
             ("the reward model's leverage", self.leverage),
+            ("the reward model's leverage", self.leverage_switched),
         ];
         match others.into_iter().find(|(_, value)| !value.is_finite()) {
             Some((parameter, value)) => refuse(parameter, "finite", value),

@@ -131,9 +131,11 @@ fn log(world: &World, logging: &dyn Policy, target: &dyn Policy, rng: &mut ChaCh
             let mean = |index: usize| -> f64 { (0..CANDIDATES).map(|other| likely[other] * of(other)[index]).sum() };
             features.0.push([of(slot.candidate), [mean(0), mean(1)]]);
             let (propensity, target) = (f64::from(slot.propensity.unwrap()), likely[slot.candidate]);
-            rows.push(RewardRow { round, position, reward: rewards[position], weight_above });
+            let weight = weight_above * target / propensity;
+            let kept_weight = OpeSettings::default().kept(weight);
+            rows.push(RewardRow { round, position, reward: rewards[position], weight_above, kept_weight });
             slots.push((rewards[position], propensity, target));
-            weight_above *= target / propensity;
+            weight_above = weight;
         }
     }
     let expectations = RewardModel::default().cross_fit(&rows, &features).unwrap();
@@ -147,6 +149,7 @@ fn log(world: &World, logging: &dyn Policy, target: &dyn Policy, rng: &mut ChaCh
             expected: found.expected,
             expected_target: found.expected_target,
             leverage: found.leverage,
+            leverage_switched: found.leverage_switched,
         })
         .collect();
     let mut rounds = Rounds::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use celeris_bandits::ope::{Estimator, LoggedSlot, Rounds, values};
+use celeris_bandits::ope::{Estimator, LoggedSlot, OpeSettings, Rounds, values};
 use serde::Deserialize;
 
 /// Both sides add some hundred doubles, in another order.
@@ -41,6 +41,7 @@ impl Log {
                 expected: self.model[row][self.action[row]],
                 expected_target: self.target[row].iter().zip(&self.model[row]).map(|(p, q)| p * q).sum(),
                 leverage: 0.0,
+                leverage_switched: 0.0,
             })
             .collect();
         let mut rounds = Rounds::default();
@@ -49,7 +50,8 @@ impl Log {
     }
 
     fn assert_equal(&self, slots: usize, switch_threshold: f64) {
-        let ours = values(&self.rounds(slots), switch_threshold);
+        let settings = OpeSettings { switch_threshold, ..OpeSettings::default() };
+        let ours = values(&self.rounds(slots), &settings);
         for (estimator, ours) in Estimator::ALL.into_iter().zip(ours) {
             let Some(theirs) = self.values.get(estimator.name()).copied().flatten() else { continue };
             let name = estimator.name();

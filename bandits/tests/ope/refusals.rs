@@ -5,7 +5,7 @@ use celeris_bandits::ope::{Estimate, Estimator, LoggedSlot, OpeSettings, Refusal
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::world::{ACTIONS, CONTEXTS, Distribution, UNIFORM, chance, hard, log, soft};
+use crate::world::{ACTIONS, CONTEXTS, Distribution, Policies, UNIFORM, chance, hard, log, soft};
 
 fn estimates(rounds: &Rounds) -> Vec<Estimate> {
     evaluate(rounds, &OpeSettings { resamples: 50, ..OpeSettings::default() }).unwrap().estimates
@@ -16,11 +16,13 @@ fn of(estimates: &[Estimate], estimator: Estimator) -> &Estimate {
 }
 
 fn logged(logging: &Distribution, target: &Distribution, count: usize) -> Vec<Estimate> {
-    estimates(&log(1, logging, target, count, &mut ChaCha8Rng::seed_from_u64(5)))
+    let policies = Policies { logging: *logging, target: *target };
+    estimates(&log(1, &policies, count, &OpeSettings::default(), &mut ChaCha8Rng::seed_from_u64(5)))
 }
 
 fn slot(propensity: f64, target: f64) -> LoggedSlot {
-    LoggedSlot { reward: 1.0, propensity, target, expected: 0.5, expected_target: 0.5, leverage: 0.0 }
+    let (leverage, leverage_switched) = (0.0, 0.0);
+    LoggedSlot { reward: 1.0, propensity, target, expected: 0.5, expected_target: 0.5, leverage, leverage_switched }
 }
 
 fn rounds(slots: impl IntoIterator<Item = LoggedSlot>) -> Rounds {
@@ -78,6 +80,21 @@ fn weights_on_a_few_rounds_leave_the_estimates_that_bound_them() {
     }
     assert!(of(&found, Estimator::Dm).outcome.is_ok());
     assert!(of(&found, Estimator::SwitchDr).outcome.is_ok());
+}
+
+#[test]
+fn rewards_that_never_vary_say_nothing_of_their_spread() {
+    // Not one of a hundred rounds that count was rewarded: the truth may well be above 0.
+    let silent = |round: usize| LoggedSlot {
+        reward: f64::from(u8::from(round % 2 == 1)),
+        expected: 0.0,
+        expected_target: 0.0,
+        ..slot(0.5, if round % 2 == 0 { 1.0 } else { 0.0 })
+    };
+    let found = estimates(&rounds((0..200).map(silent)));
+    for estimator in [Estimator::Replay, Estimator::Ips, Estimator::Snips, Estimator::Dr] {
+        assert_eq!(of(&found, estimator).outcome, Err(Refusal::NoVariation { value: 0.0 }));
+    }
 }
 
 #[test]

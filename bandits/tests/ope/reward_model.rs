@@ -28,6 +28,7 @@ fn scene(count: usize, reward: impl Fn(usize, [f64; 2]) -> f64) -> (Vec<RewardRo
         position: slot % 2,
         reward: reward(slot, *shown),
         weight_above: 1.0,
+        kept_weight: if slot % 3 == 0 { 0.5 } else { 0.0 },
     };
     let rows = table.0.iter().enumerate().map(row).collect();
     (rows, table)
@@ -66,15 +67,20 @@ fn no_round_is_explained_by_its_own_reward() {
 fn leverage_is_the_derivative_of_what_is_expected() {
     let model = RewardModel::default();
     let (rows, table) = scene(60, |slot, shown| plane(slot % 2, shown) + (slot as f64).sin());
-    let sum = |rows: &[RewardRow]| -> f64 {
-        model.cross_fit(rows, &table).unwrap().iter().map(|found| found.expected_target).sum()
+    let sums = |rows: &[RewardRow]| -> [f64; 2] {
+        let found = model.cross_fit(rows, &table).unwrap();
+        let corrected: f64 = found.iter().zip(rows).map(|(found, row)| row.kept_weight * found.expected).sum();
+        let target: f64 = found.iter().map(|found| found.expected_target).sum();
+        [target, target - corrected]
     };
-    let found = model.cross_fit(&rows, &table).unwrap();
+    let (found, before) = (model.cross_fit(&rows, &table).unwrap(), sums(&rows));
     for slot in [0, 7, 31] {
         let mut moved = rows.clone();
         moved[slot].reward += 1.0;
+        let after = sums(&moved);
         // Expectations are linear in the rewards, so that one step gives the derivative up to rounding.
-        assert!((sum(&moved) - sum(&rows) - found[slot].leverage).abs() < 1e-9);
+        assert!((after[0] - before[0] - found[slot].leverage).abs() < 1e-9);
+        assert!((after[1] - before[1] - found[slot].leverage_switched).abs() < 1e-9);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A synthetic world whose truth is known: contexts from a small set, so that the value of any policy is a finite sum.
 
 use celeris_bandits::ope::reward_model::RewardRow;
-use celeris_bandits::ope::{LoggedSlot, RewardFeatures, RewardModel, Rounds};
+use celeris_bandits::ope::{LoggedSlot, OpeSettings, RewardFeatures, RewardModel, Rounds};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -114,8 +114,16 @@ impl RewardFeatures for Lines<'_> {
 /// Weak enough to leave lines through hundreds of points as they are.
 const MODEL: RewardModel = RewardModel { folds: 5, regularization: 0.01, seed: 3 };
 
+/// Who logs, and who is judged.
+#[derive(Clone, Copy)]
+pub struct Policies {
+    pub logging: Distribution,
+    pub target: Distribution,
+}
+
 /// A log of `count` rankings of `slots` slots, one or two, and what the reward model makes of them.
-pub fn log(slots: usize, logging: &Distribution, target: &Distribution, count: usize, rng: &mut ChaCha8Rng) -> Rounds {
+pub fn log(slots: usize, policies: &Policies, count: usize, settings: &OpeSettings, rng: &mut ChaCha8Rng) -> Rounds {
+    let Policies { logging, target } = policies;
     let mut shown = Vec::new();
     for _ in 0..count {
         let context = rng.random_range(0..CONTEXTS);
@@ -140,11 +148,10 @@ pub fn log(slots: usize, logging: &Distribution, target: &Distribution, count: u
         }
     }
     let ratio = |one: &Shown| one.target[one.action] / one.propensity;
-    let row = |(index, one): (usize, &Shown)| RewardRow {
-        round: index / slots,
-        position: index % slots,
-        reward: one.reward,
-        weight_above: if index % slots == 0 { 1.0 } else { ratio(&shown[index - 1]) },
+    let row = |(index, one): (usize, &Shown)| {
+        let weight_above = if index % slots == 0 { 1.0 } else { ratio(&shown[index - 1]) };
+        let kept_weight = settings.kept(weight_above * ratio(one));
+        RewardRow { round: index / slots, position: index % slots, reward: one.reward, weight_above, kept_weight }
     };
     let rows: Vec<RewardRow> = shown.iter().enumerate().map(row).collect();
     let expectations = MODEL.cross_fit(&rows, &Lines(&shown)).unwrap();
@@ -158,6 +165,7 @@ pub fn log(slots: usize, logging: &Distribution, target: &Distribution, count: u
             expected: expectation.expected,
             expected_target: expectation.expected_target,
             leverage: expectation.leverage,
+            leverage_switched: expectation.leverage_switched,
         })
         .collect();
     let mut rounds = Rounds::default();

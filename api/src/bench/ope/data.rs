@@ -76,7 +76,9 @@ fn invented(folder: &Path, impressions: usize) -> Result<OpenBandit, Failure> {
     let items: String = (0..ITEMS).map(|item| format!("{item}\n")).collect();
     fs::write(folder.join("item_context.csv"), format!("item_id\n{items}")).map_err(Failure::other)?;
     fs::write(folder.join("log.csv"), rows).map_err(Failure::other)?;
-    Ok(OpenBandit { name: "invented".to_owned(), ..OpenBandit::load(&folder)? })
+    let mut log = OpenBandit::load(&folder)?;
+    log.name = "invented".to_owned();
+    Ok(log)
 }
 
 /// The policies that are judged: every item alike, some more than others, and always one.

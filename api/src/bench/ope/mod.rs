@@ -3,10 +3,10 @@
 mod data;
 mod obp;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
-use celeris_bandits::ope::{Estimator, OpeSettings, RewardModel, Rounds, evaluate, values};
+use celeris_bandits::ope::{Estimator, OpeSettings, Rounds, evaluate, values};
 use celeris_datasets::OpenBandit;
 
 use self::obp::{Obp, Problem};
@@ -14,7 +14,7 @@ use crate::bench::Settings;
 use crate::bench::report::Report;
 use crate::cli::Failure;
 use crate::evaluate::ope::policy::Judged;
-use crate::evaluate::ope::rounds;
+use crate::evaluate::ope::{Settings as Protocol, rounds};
 
 /// Runs of ours, of which the fastest counts.
 const RUNS: usize = 3;
@@ -26,11 +26,15 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("ope");
     let obp = Obp::find();
     let folder = tempfile::tempdir().map_err(Failure::other)?;
+    let mut largest: Option<f64> = None;
     for log in data::logs(settings, folder.path())? {
         for policy in data::policies(&log, folder.path())? {
-            compare(&mut report, &Case { log: &log, policy, settings, obp: obp.as_ref() }, folder.path().join("obp"))?;
+            let case = Case { log: &log, policy, settings, obp: obp.as_ref() };
+            let difference = compare(&mut report, &case, &folder.path().join("obp"))?;
+            largest = largest.into_iter().chain(difference).reduce(f64::max);
         }
     }
+    report.single("difference/largest", "reward", largest);
     Ok(report)
 }
 
@@ -43,36 +47,38 @@ struct Case<'a> {
 }
 
 /// Every estimator's value by both sides, from the same log, policy and reward model; then the time of all values and their
-/// intervals.
-fn compare(report: &mut Report, case: &Case, folder: PathBuf) -> Result<(), Failure> {
+/// intervals. Answers the largest difference of two values.
+fn compare(report: &mut Report, case: &Case, folder: &Path) -> Result<Option<f64>, Failure> {
     let Case { log, policy, settings, obp } = case;
     let ope = OpeSettings {
         resamples: settings.pick(1000, 20),
         switch_threshold: SWITCH_THRESHOLD,
         ..OpeSettings::default()
     };
-    let model = RewardModel::default();
+    let protocol = Protocol { ope, ..Protocol::default() };
     let read = |text: &str| Judged::read(text, log, &ope).map_err(Failure::other);
     let judged = read(&policy.text)?;
-    let ours: Rounds = rounds(log, &judged, &model).map_err(Failure::other)?;
+    let ours: Rounds = rounds(log, &judged, &protocol).map_err(Failure::other)?;
     let theirs = match obp {
         Some(obp) => {
             // What the model expects of an item is what it expects of the policy that shows nothing else.
             let of_item = |item: usize| -> Result<Vec<f64>, Failure> {
-                let always = data::always(log, item, &folder)?;
-                let rounds = rounds(log, &read(&always)?, &model).map_err(Failure::other)?;
+                let always = data::always(log, item, folder)?;
+                let rounds = rounds(log, &read(&always)?, &protocol).map_err(Failure::other)?;
                 Ok(rounds.iter().map(|round| round[0].expected_target).collect())
             };
             let expected = (0..log.items).map(of_item).collect::<Result<Vec<_>, _>>()?;
-            Some(obp.evaluate(&Problem { log, judged: &judged, expected, settings: &ope }, &folder)?)
+            Some(obp.evaluate(&Problem { log, judged: &judged, expected, settings: &ope }, folder)?)
         }
         None => None,
     };
     let name = |what: &str| format!("{what}/{}/{}", log.name, policy.name);
-    for (estimator, value) in Estimator::ALL.into_iter().zip(values(&ours, SWITCH_THRESHOLD)) {
+    let mut largest: Option<f64> = None;
+    for (estimator, value) in Estimator::ALL.into_iter().zip(values(&ours, &ope)) {
         if estimator != Estimator::Replay || policy.deterministic {
             let theirs = theirs.as_ref().and_then(|found| found.values.get(estimator.name()).copied());
             report.measured(name(estimator.name()), "reward", value, theirs);
+            largest = largest.into_iter().chain(theirs.map(|theirs| (theirs - value).abs())).reduce(f64::max);
         }
     }
     let seconds = (0..settings.pick(RUNS, 1)).map(|_| {
@@ -83,5 +89,5 @@ fn compare(report: &mut Report, case: &Case, folder: PathBuf) -> Result<(), Fail
     });
     let seconds = seconds.fold(f64::INFINITY, f64::min);
     report.measured(name("seconds"), "s", seconds, theirs.map(|found| found.seconds));
-    Ok(())
+    Ok(largest)
 }

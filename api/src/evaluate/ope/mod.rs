@@ -8,7 +8,6 @@ pub mod regression;
 pub mod report;
 
 use std::fmt;
-use std::ops::Range;
 
 use anyhow::Context;
 use celeris_bandits::ope::reward_model::RewardRow;
@@ -74,7 +73,7 @@ pub struct Settings {
 /// # Errors
 /// Where the policy does not fit the log.
 pub fn evaluate_ope(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow::Result<OpeReport> {
-    let rounds = rounds(log, judged, &settings.model)?;
+    let rounds = rounds(log, judged, settings)?;
     let evaluation = evaluate(&rounds, &settings.ope).context("the log leaves no impressions to judge on")?;
     Ok(OpeReport {
         protocol: "ope",
@@ -101,8 +100,8 @@ pub fn evaluate_ope(log: &OpenBandit, judged: &Judged, settings: &Settings) -> a
 ///
 /// # Errors
 /// Where the reward model cannot be fitted.
-pub fn rounds(log: &OpenBandit, judged: &Judged, model: &RewardModel) -> anyhow::Result<Rounds> {
-    let expectations = expectations(log, judged, model)?;
+pub fn rounds(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow::Result<Rounds> {
+    let expectations = expectations(log, judged, settings)?;
     let mut rounds = Rounds::default();
     for (index, expectation) in judged.rounds.clone().zip(expectations) {
         let impression = &log.impressions[index];
@@ -113,21 +112,26 @@ pub fn rounds(log: &OpenBandit, judged: &Judged, model: &RewardModel) -> anyhow:
             expected: expectation.expected,
             expected_target: expectation.expected_target,
             leverage: expectation.leverage,
+            leverage_switched: expectation.leverage_switched,
         }])?;
     }
     Ok(rounds)
 }
 
-fn expectations(log: &OpenBandit, judged: &Judged, model: &RewardModel) -> anyhow::Result<Vec<Expectation>> {
-    let Range { start, end } = judged.rounds;
-    let row = |(round, index): (usize, usize)| RewardRow {
-        round,
-        position: log.impressions[index].position,
-        reward: f64::from(log.impressions[index].click),
-        weight_above: 1.0,
+fn expectations(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow::Result<Vec<Expectation>> {
+    let row = |(round, index): (usize, usize)| {
+        let shown = &log.impressions[index];
+        let weight = judged.probabilities(log, index)[shown.item] / shown.propensity;
+        RewardRow {
+            round,
+            position: shown.position,
+            reward: f64::from(shown.click),
+            weight_above: 1.0,
+            kept_weight: settings.ope.kept(weight),
+        }
     };
-    let rows: Vec<RewardRow> = (start..end).enumerate().map(row).collect();
-    Ok(model.cross_fit(&rows, &Regression::new(log, judged))?)
+    let rows: Vec<RewardRow> = judged.rounds.clone().enumerate().map(row).collect();
+    Ok(settings.model.cross_fit(&rows, &Regression::new(log, judged))?)
 }
 
 impl fmt::Display for OpeReport {

@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use celeris_bandits::ope::target::next_slot;
 use celeris_bandits::ope::{LoggedSlot, OpeSettings, Rounds, evaluate};
 use celeris_bandits::{Candidates, PolicySpec};
+use celeris_datasets::OpenBandit;
 use celeris_datasets::open_bandit::read_distribution;
-use celeris_datasets::{Impression, OpenBandit};
 use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
 
 use super::report::Span;
@@ -102,6 +102,7 @@ impl Judged {
                 expected: 0.0,
                 expected_target: 0.0,
                 leverage: 0.0,
+                leverage_switched: 0.0,
             }])?;
         }
         for position in shown.chunks_exact_mut(log.items) {
