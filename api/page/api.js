@@ -42,6 +42,7 @@ export const listModels = () => call('GET', at('models'));
 export const getModel = (model) => call('GET', at('models', model));
 export const listVersions = (model) => call('GET', at('models', model, 'versions'));
 export const getQuality = (model) => call('GET', at('models', model, 'quality'));
+export const getExploration = (model) => call('GET', at('models', model, 'exploration'));
 export const listEvents = (model, limit) => call('GET', `${at('models', model, 'events')}?limit=${limit}`);
 export const activate = (model, version) =>
   call('POST', at('models', model, 'versions', version, 'activate'), { body: {} });

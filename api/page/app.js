@@ -4,6 +4,7 @@ import * as api from './api.js';
 import { Catalogue } from './catalogue.js';
 import { showErrors } from './chart.js';
 import { byId, count, element } from './dom.js';
+import { showExploration } from './exploration.js';
 import { showLife } from './life.js';
 import { retrain, showModel } from './model.js';
 import { Ranking } from './ranking.js';
@@ -188,7 +189,7 @@ function drawErrors() {
 
 async function refreshModel() {
   const { name } = state.model;
-  const asked = [api.getModel(name), api.listVersions(name), showLife(name)];
+  const asked = [api.getModel(name), api.listVersions(name), showLife(name), showExploration(name)];
   const [model, { versions }] = await Promise.all(asked);
   if (name !== state.model.name) return;
   state.model = model;
@@ -201,7 +202,7 @@ async function refreshModel() {
 async function follow() {
   const { model } = state;
   if (model === null || document.visibilityState !== 'visible') return;
-  const version = await showLife(model.name);
+  const [version] = await Promise.all([showLife(model.name), showExploration(model.name)]);
   if (state.model.name === model.name && version !== state.model.active_version) await refreshModel();
 }
 

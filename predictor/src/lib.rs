@@ -25,6 +25,7 @@ mod node;
 pub mod observe;
 pub mod predict;
 mod predictions;
+mod propensities;
 pub mod replay;
 mod scenes;
 mod scoring;

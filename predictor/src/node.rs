@@ -17,6 +17,7 @@ use crate::features::FeatureSource;
 use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
+use crate::propensities::Estimator;
 use crate::replay::Replay;
 use crate::topk::DecisionLogging;
 use crate::users::{Moment, Sources, UserEntry, UserKey};
@@ -72,6 +73,7 @@ pub struct Predictor {
     losses: mpsc::Sender<LossEvent>,
     pub(crate) logging: DecisionLogging,
     pub(crate) joins: Joins,
+    pub(crate) estimator: Estimator,
     epoch_wait_max: Duration,
 }
 
@@ -94,6 +96,7 @@ impl Predictor {
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
+            estimator: Estimator::new(storage.clone()),
             storage,
             prediction_caching: options.prediction_caching,
             losses,

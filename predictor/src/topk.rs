@@ -14,6 +14,7 @@ use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
+use crate::propensities::Unknown;
 use crate::scoring::{self, Picked};
 use crate::users::Moment;
 
@@ -144,6 +145,34 @@ struct Drawn {
     shown: Vec<Ranked>,
     /// Of each slot, whether greedy would have shown its item in none.
     explored: Vec<bool>,
+    /// Where propensities are not known yet, what they are computed from.
+    unknown: Option<Seen>,
+}
+
+/// What a policy has seen and chosen.
+struct Seen {
+    ranking: Vec<usize>,
+    scores: Vec<f32>,
+    std_errors: Vec<f32>,
+    offsets: Vec<f32>,
+    features: Vec<f32>,
+}
+
+impl Drawn {
+    fn new(subject: &Subject, picked: &Picked<'_>, scene: Scene<'_>, ranking: &celeris_bandits::Ranking) -> Self {
+        let shown = shown(subject, &scene, picked, ranking);
+        let explored = explored(&scene.scores, &ranking.slots);
+        let Scene { moment, scores, std_errors, offsets, features, .. } = scene;
+        let is_unknown = ranking.slots.iter().any(|slot| slot.propensity.is_none());
+        let unknown = is_unknown.then(|| Seen {
+            ranking: ranking.slots.iter().map(|slot| slot.candidate).collect(),
+            scores,
+            std_errors,
+            offsets,
+            features,
+        });
+        Self { moment, pool: ranking.pool, shown, explored, unknown }
+    }
 }
 
 impl Predictor {
@@ -172,9 +201,7 @@ impl Predictor {
         let drawn = compute(self.is_quick(&subject, &picked, multiplications), || {
             let scene = self.scene(&subject, &picked, wants)?;
             let ranking = draw.draw(&scene.candidates(&subject))?;
-            let shown = shown(&subject, &scene, &picked, &ranking);
-            let explored = explored(&scene.scores, &ranking.slots);
-            Ok::<_, PredictorError>(Drawn { moment: scene.moment, pool: ranking.pool, shown, explored })
+            Ok::<_, PredictorError>(Drawn::new(&subject, &picked, scene, &ranking))
         })?;
         self.settle(&subject, &drawn.moment).await?;
         Ok(self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn))
@@ -200,27 +227,20 @@ impl Predictor {
     }
 
     /// Leaves the decision's record, and is the answer.
-    fn decide(&self, asked: &Asked<'_>, drawn: Drawn) -> Ranking {
-        let Asked { subject, picked, draw, request } = asked;
-        let selection = request.selection.clone();
+    fn decide(&self, asked: &Asked<'_>, mut drawn: Drawn) -> Ranking {
+        let Asked { subject, draw, .. } = asked;
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
         let timestamp = Timestamp::from(SystemTime::now());
-        let logged = self.logging.enabled
-            && self.storage.record_decision(Decision {
-                id: decision_id.clone(),
-                model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
-                version: subject.version.id,
-                user: subject.key.user.clone(),
-                user_epoch: drawn.moment.epoch,
-                timestamp,
-                seed: draw.seed,
-                policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
-                pool_share: draw.pool_share.map(PoolShare::into),
-                pool: drawn.pool,
-                shown: recorded_slots(&drawn),
-                candidates: self.logging.record(picked),
-                selection,
-            });
+        let unknown = drawn.unknown.take();
+        let logged = self.logging.enabled && {
+            let decision = self.decision_of(asked, &drawn, decision_id.clone(), timestamp);
+            let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
+            let logged = self.storage.record_decision(decision);
+            if let Some(later) = later.filter(|_| logged) {
+                self.estimator.offer(later);
+            }
+            logged
+        };
         subject.model.exploration.count(timestamp, &counts(&drawn, logged));
         Ranking {
             decision_id,
@@ -234,6 +254,43 @@ impl Predictor {
             pool: drawn.pool,
             items: drawn.shown,
         }
+    }
+
+    fn decision_of(&self, asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
+        let Asked { subject, picked, draw, request } = asked;
+        let selection = request.selection.clone();
+        Decision {
+            id,
+            model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+            version: subject.version.id,
+            user: subject.key.user.clone(),
+            user_epoch: drawn.moment.epoch,
+            timestamp,
+            seed: draw.seed,
+            policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
+            pool_share: draw.pool_share.map(PoolShare::into),
+            pool: drawn.pool,
+            shown: recorded_slots(drawn),
+            candidates: self.logging.record(picked),
+            selection,
+        }
+    }
+}
+
+/// The decision as its propensities are computed from it.
+fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> Unknown {
+    let Seen { ranking, scores, std_errors, offsets, features } = seen;
+    Unknown {
+        decision: decision.clone(),
+        version: asked.subject.version.clone(),
+        posterior: drawn.moment.model.clone(),
+        policy: asked.draw.policy.clone(),
+        pool_share: asked.draw.pool_share,
+        ranking,
+        scores,
+        std_errors,
+        offsets,
+        features,
     }
 }
 

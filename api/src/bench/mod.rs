@@ -12,6 +12,7 @@ mod cold;
 mod docs;
 pub mod estimate;
 mod load;
+mod logging;
 mod machine;
 mod memory;
 mod ndjson;

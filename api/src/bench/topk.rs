@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::bench::report::Report;
 use crate::bench::stopwatch::Durations;
 use crate::bench::warm::{Ids, Warm};
-use crate::bench::{Settings, caches, cold, scene};
+use crate::bench::{Settings, caches, cold, logging, scene};
 use crate::cli::Failure;
 use crate::cli::serve::runtime;
 
@@ -27,7 +27,7 @@ const HISTORY: usize = 50;
 const USERS: usize = 64;
 
 /// Slots of a ranking.
-const SLOTS: usize = 10;
+pub const SLOTS: usize = 10;
 
 /// The two sizes of catalogue that have targets.
 const CATALOGUES: [usize; 2] = [10_000, 1_000_000];
@@ -182,6 +182,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     for catalogue in CATALOGUES {
         rank(settings, &runtime, &mut report, catalogue)?;
     }
+    logging::run(settings, &runtime, &mut report)?;
     caches::run(settings, &runtime, &mut report)?;
     cold::run(settings, &runtime, &mut report)?;
     Ok(report)

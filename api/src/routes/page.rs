@@ -31,6 +31,7 @@ files![
     ("catalogue.js", JAVASCRIPT),
     ("chart.js", JAVASCRIPT),
     ("dom.js", JAVASCRIPT),
+    ("exploration.js", JAVASCRIPT),
     ("life.js", JAVASCRIPT),
     ("model.js", JAVASCRIPT),
     ("ranking.js", JAVASCRIPT),

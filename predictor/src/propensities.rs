@@ -1,0 +1,145 @@
+//! Propensities that have no closed form, computed off the way of the reply.
+//!
+//! A ranking whose policy knows no propensities is answered and recorded without them. What the policy saw waits for one
+//! thread, which simulates and completes the record. Where too much waits, propensities stay unknown, and are counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use celeris_bandits::{BanditError, Candidates, Origin, PolicySpec, PoolShare, Pooled, Propensity, Simulation};
+use celeris_model::{Decision, UserModel};
+use celeris_storage::Storage;
+use parking_lot::Mutex;
+
+use crate::version::ServingVersion;
+
+/// Decisions that may wait.
+const WAITING_MAX: usize = 1024;
+
+/// Bytes of candidates that may wait.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// A decision without propensities, and what its policy saw.
+pub(crate) struct Unknown {
+    pub(crate) decision: Decision,
+    pub(crate) version: Arc<ServingVersion>,
+    pub(crate) posterior: Arc<UserModel>,
+    pub(crate) policy: PolicySpec,
+    /// The share of such rankings that the validation pool draws; `None` where the policy was named.
+    pub(crate) pool_share: Option<PoolShare>,
+    /// The candidates shown, by slot.
+    pub(crate) ranking: Vec<usize>,
+    pub(crate) scores: Vec<f32>,
+    pub(crate) std_errors: Vec<f32>,
+    pub(crate) offsets: Vec<f32>,
+    pub(crate) features: Vec<f32>,
+}
+
+impl Unknown {
+    fn bytes(&self) -> usize {
+        size_of::<f32>() * (self.scores.len() + self.std_errors.len() + self.offsets.len() + self.features.len())
+    }
+
+    /// As many as there are slots.
+    fn propensities(&self) -> Result<Vec<Propensity>, BanditError> {
+        let candidates = Candidates {
+            scores: &self.scores,
+            std_errors: &self.std_errors,
+            offsets: &self.offsets,
+            features: &self.features,
+            posterior: &self.posterior,
+            learning: &self.version.learning,
+        };
+        let origin = if self.decision.pool { Origin::Given } else { Origin::Drawn };
+        let simulation = Simulation { seed: self.decision.seed, origin };
+        let policy = self.policy.policy();
+        match self.pool_share {
+            Some(share) => Pooled { share, policy }.estimate_propensities(&candidates, &self.ranking, simulation),
+            None => policy.estimate_propensities(&candidates, &self.ranking, simulation),
+        }
+    }
+
+    fn completed(mut self) -> Result<Decision, BanditError> {
+        let propensities = self.propensities()?;
+        for (slot, propensity) in self.decision.shown.iter_mut().zip(propensities) {
+            slot.propensity = Some(propensity.value as f32);
+            slot.propensity_std_error = (propensity.std_error > 0.0).then_some(propensity.std_error as f32);
+        }
+        Ok(self.decision)
+    }
+}
+
+/// The thread that computes them, which begins with the first.
+pub(crate) struct Estimator {
+    storage: Storage,
+    waiting_bytes: Arc<AtomicUsize>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    queue: SyncSender<Box<Unknown>>,
+    thread: JoinHandle<()>,
+}
+
+impl Estimator {
+    pub(crate) fn new(storage: Storage) -> Self {
+        Self { storage, waiting_bytes: Arc::default(), running: Mutex::default() }
+    }
+
+    /// Takes a decision, unless too much waits. Never blocks.
+    pub(crate) fn offer(&self, unknown: Unknown) {
+        let bytes = unknown.bytes();
+        let mut running = self.running.lock();
+        if running.is_none() {
+            *running = self.start();
+        }
+        let fits = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES_MAX;
+        let sent = |running: &Running| running.queue.try_send(Box::new(unknown)).is_ok();
+        if !(fits && running.as_ref().is_some_and(sent)) {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            count("dropped");
+        }
+    }
+
+    fn start(&self) -> Option<Running> {
+        let (queue, unknown) = sync_channel(WAITING_MAX);
+        let (storage, waiting_bytes) = (self.storage.clone(), Arc::clone(&self.waiting_bytes));
+        let thread = std::thread::Builder::new().name("celeris-propense".to_owned());
+        // Without a thread propensities stay unknown, and the next ranking tries again.
+        let thread = thread.spawn(move || run(&storage, &waiting_bytes, &unknown)).ok()?;
+        Some(Running { queue, thread })
+    }
+}
+
+impl Drop for Estimator {
+    fn drop(&mut self) {
+        let Some(Running { queue, thread }) = self.running.get_mut().take() else { return };
+        drop(queue);
+        // It holds the store open.
+        let _panicked = thread.join();
+    }
+}
+
+/// Computes until the predictor is gone.
+fn run(storage: &Storage, waiting_bytes: &AtomicUsize, unknown: &Receiver<Box<Unknown>>) {
+    while let Ok(unknown) = unknown.recv() {
+        waiting_bytes.fetch_sub(unknown.bytes(), Ordering::Relaxed);
+        let outcome = match unknown.completed() {
+            Ok(decision) => {
+                if storage.complete_decision(decision) {
+                    "computed"
+                } else {
+                    "dropped"
+                }
+            }
+            Err(_) => "failed",
+        };
+        count(outcome);
+    }
+}
+
+fn count(outcome: &'static str) {
+    metrics::counter!("celeris_propensities_total", "outcome" => outcome).increment(1);
+}

@@ -1,0 +1,223 @@
+//! Rewards and the decisions they belong to: whenever and however they come, each has its stated result, and the totals
+//! reconcile.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use celeris_tests::scene::{ITEMS, create_model};
+use celeris_tests::{ModelClient, Node, NodeOptions, eventually};
+use serde_json::{Value, json};
+
+fn serve(dir: &Path, decisions: &str) -> Node {
+    let config = dir.join("celeris.toml");
+    fs::write(&config, format!("[decisions]\n{decisions}\n")).unwrap();
+    NodeOptions::default().config(config).serve(dir)
+}
+
+fn everything() -> Vec<String> {
+    (0..ITEMS).map(|item| format!("item-{item}")).collect()
+}
+
+/// A ranking of three of the items for `user`.
+fn ranking(films: &ModelClient, user: &str) -> Value {
+    let ranking = films.post("topk", &json!({"user": user, "items": everything(), "k": 3})).expect(200);
+    assert_eq!(ranking["logged"], true);
+    ranking
+}
+
+fn shown(ranking: &Value, slot: usize) -> &str {
+    ranking["items"][slot]["item"].as_str().unwrap()
+}
+
+fn decision(films: &ModelClient, ranking: &Value) -> Value {
+    films.get(&format!("decisions/{}", ranking["decision_id"].as_str().unwrap())).expect(200)
+}
+
+/// Observes and keeps count of what the node says of the decision.
+struct Teller<'a> {
+    films: &'a ModelClient,
+    told: &'a mut BTreeMap<String, u64>,
+}
+
+impl Teller<'_> {
+    #[track_caller]
+    fn observe(&mut self, observation: &Value, joined: &str) -> Value {
+        let reply = self.films.observe(observation);
+        assert_eq!(reply["joined"], joined, "{observation}: {reply}");
+        if reply["duplicate"] == false {
+            *self.told.entry(joined.to_owned()).or_default() += 1;
+        }
+        reply
+    }
+}
+
+fn reward(user: &str, ranking: &Value, item: &str, label: u32) -> Value {
+    json!({"user": user, "item": item, "label": label, "decision_id": ranking["decision_id"]})
+}
+
+/// What a decision says of its own outcomes, by what became of them.
+fn outcomes(films: &ModelClient, rankings: &[&Value]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for ranking in rankings {
+        for outcome in decision(films, ranking)["outcomes"].as_array().unwrap() {
+            *counts.entry(outcome["joined"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn every_reward_has_its_stated_result_and_the_totals_reconcile() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 5);
+    let mut told = BTreeMap::new();
+    let mut teller = Teller { films: &films, told: &mut told };
+    let first = ranking(&films, "u");
+    // At once: the decision need not be on the disk.
+    let mut named = reward("u", &first, shown(&first, 0), 5);
+    named["observation_id"] = json!("r-1");
+    teller.observe(&named, "slot");
+    assert_eq!(teller.observe(&named, "slot")["duplicate"], true, "the same reward again is answered like the first");
+    teller.observe(&reward("u", &first, shown(&first, 0), 1), "repeated");
+    let not_shown = everything().into_iter().find(|item| (0..3).all(|slot| shown(&first, slot) != item)).unwrap();
+    teller.observe(&reward("u", &first, &not_shown, 3), "not_shown");
+    teller.observe(&reward("v", &first, shown(&first, 1), 3), "other_user");
+    teller.observe(&json!({"user": "u", "item": "item-1", "label": 3, "decision_id": "long-forgotten"}), "unknown");
+    let old = json!({"user": "u", "item": "item-1", "label": 3, "decision_id": "00000000-0001-7000-8000-000000000000"});
+    teller.observe(&old, "expired");
+    assert_eq!(films.observe(&json!({"user": "u", "item": "item-1", "label": 3})).get("joined"), None);
+    // Out of order, and as a stream.
+    let (second, third) = (ranking(&films, "u"), ranking(&films, "u"));
+    teller.observe(&reward("u", &third, shown(&third, 0), 4), "slot");
+    teller.observe(&reward("u", &second, shown(&second, 2), 4), "slot");
+    let line = format!("{}\n", reward("u", &second, shown(&second, 2), 2));
+    let answered: Vec<Value> = films.observe_lines(&line).unwrap().map(Result::unwrap).collect();
+    assert_eq!(answered[0]["joined"], "repeated");
+    *told.entry("repeated".to_owned()).or_default() += 1;
+
+    let explored = films.get("exploration").expect(200);
+    let counted: BTreeMap<String, u64> = serde_json::from_value(explored["joined"].clone()).unwrap();
+    assert_eq!(
+        counted
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(joined, count)| (joined.clone(), *count))
+            .collect::<BTreeMap<_, _>>(),
+        told
+    );
+    assert_eq!(explored["totals"]["decisions"], 3);
+    assert_eq!(explored["totals"]["slots"], 9);
+    assert_eq!(explored["totals"]["mean_reward"], 13.0 / 3.0);
+    let metrics = node.client().get("/metrics").text;
+    for (joined, count) in &told {
+        let line = format!("celeris_rewards_total{{model=\"films\",joined=\"{joined}\"}} {count}");
+        assert!(metrics.contains(&line), "{line} is not among the metrics");
+    }
+    let explained = decision(&films, &first);
+    assert_eq!(explained["slots"][0]["reward"], 5.0, "the first reward counts");
+    assert_eq!(explained["slots"][1]["reward"], Value::Null, "another user's is nobody's");
+    let before = outcomes(&films, &[&first, &second, &third]);
+    // Those of another user, and those that name no decision of ours, are outcomes of none.
+    assert_eq!(
+        before,
+        BTreeMap::from([("slot".to_owned(), 3), ("repeated".to_owned(), 2), ("not_shown".to_owned(), 1)])
+    );
+
+    node.kill_hard();
+    let node = Node::serve(dir.path());
+    let films = node.model("films");
+    assert_eq!(outcomes(&films, &[&first, &second, &third]), before, "what was told is on record");
+    let mut teller = Teller { films: &films, told: &mut told };
+    assert_eq!(teller.observe(&named, "slot")["duplicate"], true);
+    teller.observe(&reward("u", &first, shown(&first, 0), 2), "repeated");
+    // Late, and after the crash.
+    teller.observe(&reward("u", &first, shown(&first, 1), 2), "slot");
+    teller.observe(&reward("u", &first, shown(&first, 1), 2), "repeated");
+    assert_eq!(outcomes(&films, &[&first])["slot"], 2);
+}
+
+#[test]
+fn a_retracted_reward_leaves_its_slot_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 5);
+    let first = ranking(&films, "u");
+    let given = films.observe(&reward("u", &first, shown(&first, 0), 1));
+    assert_eq!(films.observe(&reward("u", &first, shown(&first, 0), 2))["joined"], "repeated");
+    films.delete(&format!("observations/{}", given["observation_id"].as_str().unwrap())).expect(200);
+    assert_eq!(films.observe(&reward("u", &first, shown(&first, 0), 3))["joined"], "slot");
+    assert_eq!(decision(&films, &first)["slots"][0]["reward"], 3.0);
+}
+
+#[test]
+fn rewards_of_expired_decisions_are_learnt_from_and_join_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "retention = \"1s\"");
+    let films = create_model(&node.client(), "films", 5);
+    let first = ranking(&films, "u");
+    assert_eq!(films.observe(&reward("u", &first, shown(&first, 0), 3))["joined"], "slot");
+    let path = format!("decisions/{}", first["decision_id"].as_str().unwrap());
+    eventually("the end of the decision", || (films.get(&path).status == 404).then_some(()));
+    let late = films.observe(&reward("u", &first, shown(&first, 1), 3));
+    assert_eq!((&late["joined"], &late["user_epoch"]), (&json!("expired"), &json!(2)));
+    assert!(node.client().get("/metrics").text.contains("celeris_decisions_expired_total 1"));
+}
+
+#[test]
+fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 5);
+    let before = ranking(&films, "u");
+    let wrong = json!({"default_reward": {"label": 0, "after_seconds": 0.5}});
+    assert_eq!(films.patch("", &wrong).status, 422);
+    let reward_setting = json!({"label": 1, "after_seconds": 1, "slots": 2});
+    let set = films.patch("", &json!({"default_reward": reward_setting})).expect(200);
+    assert_eq!(set["default_reward"]["slots"], 2);
+    // The setting holds from when the node has looked at it: from the first ranking on that gets a default.
+    let first = eventually("a ranking with a default reward", || {
+        let ranking = ranking(&films, "u");
+        films.observe(&reward("u", &ranking, shown(&ranking, 0), 5));
+        eventually("the wait", || {
+            let age = || decision(&films, &ranking)["outcomes"].as_array().unwrap().len();
+            (age() > 1 || has_waited(&ranking)).then_some(())
+        });
+        (decision(&films, &ranking)["outcomes"].as_array().unwrap().len() > 1).then_some(ranking)
+    });
+    let explained = decision(&films, &first);
+    assert_eq!(explained["slots"][0]["reward"], 5.0, "a slot that has its reward gets no default");
+    assert_eq!((&explained["slots"][1]["reward"], &explained["outcomes"][1]["default"]), (&json!(1.0), &json!(true)));
+    assert_eq!(explained["slots"][2]["reward"], Value::Null, "only the first two slots");
+    assert_eq!(decision(&films, &before)["outcomes"], json!([]), "nor do rankings from before the setting");
+
+    let late = films.observe(&reward("u", &first, shown(&first, 1), 4));
+    assert_eq!(late["joined"], "slot");
+    let explained = decision(&films, &first);
+    assert_eq!((&explained["slots"][1]["reward"], &explained["outcomes"][1]["default"]), (&json!(4.0), &json!(false)));
+    assert_eq!(explained["outcomes"].as_array().unwrap().len(), 2, "the default is gone: {explained}");
+    assert_eq!(films.get("exploration").expect(200)["totals"]["defaults_replaced"], 1);
+
+    // Across a crash, once each: later decisions have theirs, and earlier ones no second.
+    let second = ranking(&films, "u");
+    node.kill_hard();
+    let node = Node::serve(dir.path());
+    let films = node.model("films");
+    let third = ranking(&films, "u");
+    for ranking in [&second, &third] {
+        let outcomes = || decision(&films, ranking)["outcomes"].as_array().unwrap().len();
+        eventually("the defaults of both slots", || (outcomes() == 2).then_some(()));
+    }
+    assert_eq!(decision(&films, &first)["outcomes"].as_array().unwrap().len(), 2);
+    let off = films.patch("", &json!({"default_reward": null})).expect(200);
+    assert_eq!(off["default_reward"], Value::Null);
+}
+
+/// Whether a ranking is so old that the node must have looked at it, had it to.
+fn has_waited(ranking: &Value) -> bool {
+    let made = u64::from_str_radix(&ranking["decision_id"].as_str().unwrap().replace('-', "")[..12], 16).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    now > made + 3_000
+}
