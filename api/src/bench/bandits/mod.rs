@@ -121,9 +121,10 @@ fn shared(settings: &Settings, python: Option<&Python>, report: &mut Report) -> 
     let theirs = python.map_or_else(Curves::new, |python| Peer::VowpalWabbit.curves(python, &problem, options));
     let best = theirs.iter().min_by(|(_, a), (_, b)| total(a, |_| true).total_cmp(&total(b, |_| true)));
     for (name, of_policy) in &ours {
-        match theirs.get(name) {
-            Some(of_peer) => compare(report, &format!("regret/{name}"), of_policy, Some(of_peer)),
-            None => compare(report, &format!("regret/shared/{name}"), of_policy, best.map(|(_, curves)| curves)),
+        if VW.iter().any(|(of_peer, _)| of_peer == name) {
+            compare(report, &format!("regret/{name}"), of_policy, theirs.get(name));
+        } else {
+            compare(report, &format!("regret/shared/{name}"), of_policy, best.map(|(_, curves)| curves));
         }
         if SUBLINEAR.contains(&name.as_str()) {
             growth(report, &format!("sublinear/{name}"), of_policy);
@@ -161,7 +162,7 @@ fn total(curves: &BTreeMap<u64, Vec<f64>>, counts: impl Fn(&u64) -> bool) -> f64
 
 /// The mean regret of all our seeds, and beside the peer's that of the seeds that it managed.
 fn compare(report: &mut Report, case: &str, ours: &BTreeMap<u64, Vec<f64>>, theirs: Option<&BTreeMap<u64, Vec<f64>>>) {
-    report.single(format!("{case}/seeds={}", ours.len()), "regret", Some(total(ours, |_| true)));
+    report.single(format!("{case}/all_seeds"), "regret", Some(total(ours, |_| true)));
     match theirs.filter(|theirs| !theirs.is_empty()) {
         Some(theirs) => {
             eprintln!("  {case}: the peer managed {} seeds", theirs.len());
