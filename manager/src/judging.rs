@@ -18,6 +18,7 @@ use celeris_bandits::{BanditError, PolicySpec};
 use celeris_model::{Decision, DecisionId, ModelName, ShownSlot, Timestamp, VersionId};
 use celeris_predictor::{DecisionReplay, DecisionScene, PredictorError, ServingVersion, WhyNot};
 use celeris_storage::DecisionRange;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -52,7 +53,7 @@ pub struct JudgeRequest {
 pub struct Judgement {
     /// The estimates; `None` where no decision could be used.
     pub evaluation: Option<Evaluation>,
-    /// Decisions in the span of time.
+    /// Decisions in the span of time, as far as they were read by the deadline.
     pub decisions: u64,
     /// Those that the estimates are over.
     pub used: usize,
@@ -103,14 +104,14 @@ impl Manager {
             let (sample, decisions) = self.sample(request, ripe, &mut skipped)?;
             let default = default_reward.map_or(0.0, |reward| f64::from(reward.label));
             let missing_reward = request.missing_reward.unwrap_or(default);
-            let mut bench = Bench { manager: self, request, missing_reward, versions: HashMap::new() };
+            let mut judge = Judge { manager: self, request, missing_reward, versions: HashMap::new() };
             let mut seen = Seen::default();
             for (index, decision) in sample.iter().enumerate() {
                 if Instant::now() >= request.deadline {
                     skipped.not_reached += (sample.len() - index) as u64;
                     break;
                 }
-                bench.see(decision, &mut seen, &mut skipped)?;
+                judge.see(decision, &mut seen, &mut skipped)?;
             }
             let rounds = seen.rounds(request.settings.seed).map_err(PredictorError::from)?;
             Ok(Judgement {
@@ -125,8 +126,8 @@ impl Manager {
         })?
     }
 
-    /// Decisions of the span of time that can be used as far as their records tell, and how many there are in all. Those of
-    /// one user are side by side, since their histories are.
+    /// Decisions of the span of time that can be used as far as their records tell, in random order, and how many there are
+    /// in all.
     fn sample(
         &self,
         request: &JudgeRequest,
@@ -162,16 +163,21 @@ impl Manager {
                     skipped.not_sampled += 1;
                 }
             }
-            ControlFlow::Continue(())
+            if Instant::now() < request.deadline { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        debug_assert!(outcome.is_continue());
-        sample.sort_unstable_by(|left, right| (&left.user, &left.id).cmp(&(&right.user, &right.id)));
+        if outcome.is_break() {
+            // What was read is the oldest, and no sample of the whole.
+            skipped.not_reached += sample.len() as u64;
+            sample.clear();
+        }
+        // In no order, so that what is reached by a deadline is a random sample too.
+        sample.shuffle(&mut rng);
         Ok((sample, all))
     }
 }
 
 /// The policy, and what it is shown.
-struct Bench<'a> {
+struct Judge<'a> {
     manager: &'a Manager,
     request: &'a JudgeRequest,
     missing_reward: f64,
@@ -179,7 +185,7 @@ struct Bench<'a> {
     versions: HashMap<(ModelName, VersionId), Option<Arc<ServingVersion>>>,
 }
 
-impl Bench<'_> {
+impl Judge<'_> {
     /// Shows the policy a decision, and notes what comes of it.
     fn see(&mut self, decision: &Decision, seen: &mut Seen, skipped: &mut Skipped) -> Result<(), ManagerError> {
         let Some(version) = self.version(decision)? else {
