@@ -60,7 +60,7 @@ fn first_slots_come_as_often_as_their_propensities_say() {
     let (_dir, _node, films) = node();
     for policy in [json!({"name": "softmax", "lambda": 2}), json!({"name": "squarecb", "gamma_scale": 2})] {
         let mut shown: HashMap<String, (f64, f64)> = HashMap::new();
-        for seed in 0..1500 {
+        for seed in 0..300 {
             let ranking = topk(&films, 4, &policy, seed);
             let first = &ranking["items"][0];
             let (count, propensity) = shown.entry(first["item"].as_str().unwrap().to_owned()).or_default();
@@ -68,8 +68,8 @@ fn first_slots_come_as_often_as_their_propensities_say() {
         }
         for (item, (count, propensity)) in shown {
             // Four standard deviations of a binomial share.
-            let width = 4.0 * (propensity * (1.0 - propensity) / 1500.0).sqrt();
-            assert!((count / 1500.0 - propensity).abs() <= width, "{item}: {count} of 1500 at {propensity}");
+            let width = 4.0 * (propensity * (1.0 - propensity) / 300.0).sqrt();
+            assert!((count / 300.0 - propensity).abs() <= width, "{item}: {count} of 300 at {propensity}");
         }
     }
 }

@@ -171,7 +171,7 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 5);
-    let before = ranking(&films, "u");
+    let unset = ranking(&films, "u");
     let wrong = json!({"default_reward": {"label": 0, "after_seconds": 0.5}});
     assert_eq!(films.patch("", &wrong).status, 422);
     let reward_setting = json!({"label": 1, "after_seconds": 1, "slots": 2});
@@ -191,7 +191,7 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(explained["slots"][0]["reward"], 5.0, "a slot that has its reward gets no default");
     assert_eq!((&explained["slots"][1]["reward"], &explained["outcomes"][1]["default"]), (&json!(1.0), &json!(true)));
     assert_eq!(explained["slots"][2]["reward"], Value::Null, "only the first two slots");
-    assert_eq!(decision(&films, &before)["outcomes"], json!([]), "nor do rankings from before the setting");
+    assert_eq!(decision(&films, &unset)["outcomes"], json!([]), "nor do rankings from before the setting");
 
     let late = films.observe(&reward("u", &first, shown(&first, 1), 4));
     assert_eq!(late["joined"], "slot");
@@ -201,7 +201,10 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(films.get("exploration").expect(200)["totals"]["defaults_replaced"], 1);
 
     // Across a crash, once each: later decisions have theirs, and earlier ones no second.
+    let written = || metric(&node, "celeris_decisions_bytes_total");
+    let before = written();
     let second = ranking(&films, "u");
+    eventually("the decision on the disk", || (written() > before).then_some(()));
     node.kill_hard();
     let node = Node::serve(dir.path());
     let films = node.model("films");
@@ -213,6 +216,12 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(decision(&films, &first)["outcomes"].as_array().unwrap().len(), 2);
     let off = films.patch("", &json!({"default_reward": null})).expect(200);
     assert_eq!(off["default_reward"], Value::Null);
+}
+
+fn metric(node: &Node, name: &str) -> f64 {
+    let text = node.client().get("/metrics").text;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.expect("the metric is there").parse().unwrap()
 }
 
 /// Whether a ranking is so old that the node must have looked at it, had it to.

@@ -134,6 +134,40 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
+    if skips() {
+        return Ok(());
+    }
+    let data_dir = TempDir::new()?;
+    let demo = Node::demo(data_dir.path(), None);
+    browse(Screen::DESK, async |page| {
+        open(page, &demo, "guest-4e1d").await?;
+        wait_until(page, "document.querySelector('#exploration-now').textContent === '0.0 %'").await?;
+        let best = order(page).await?.swap_remove(0);
+        rate(page, &best, 4).await?;
+        let fact = |name: &str| format!("document.querySelector('[data-explored=\"{name}\"]')?.textContent");
+        wait_until(page, &format!("{} === '1'", fact("Rewards"))).await?;
+        wait_until(page, &format!("{} === '4.000'", fact("Mean reward"))).await?;
+
+        // Somebody elsewhere lets chance decide, and refers to a decision of nobody. The page is not touched.
+        let model = demo.model(&text(page, "#model-name").await?);
+        let uniform = json!({"name": "epsilon_greedy", "epsilon": 1});
+        let items: Vec<String> = (1..=200).map(|item| item.to_string()).collect();
+        let _ranking =
+            model.post("topk", &json!({"user": "v", "items": items, "k": 20, "policy": uniform})).expect(200);
+        model.observe(&json!({"user": "v", "item": "1", "label": 3, "decision_id": "of-nobody"}));
+        wait_until(page, "parseFloat(document.querySelector('#exploration-now').textContent) > 0").await?;
+        wait_until(page, &format!("{} === '1'", fact("unknown"))).await?;
+        let lines = "document.querySelectorAll('#exploration-chart [data-testid=exploration-line]').length";
+        ensure!(evaluate(page, lines).await? == 1, "the reward is drawn over time");
+        let height = "document.querySelector('#exploration-chart').getBoundingClientRect().height";
+        ensure!(evaluate(page, height).await?.as_f64() > Some(80.0), "the chart can be seen");
+        take_picture(page).await
+    })
+    .await
+}
+
 /// The kinds of what the page shows of the model's life, in the order of the page.
 async fn kinds(page: &Client, test_id: &str) -> Result<Vec<String>> {
     let kinds = format!("[...document.querySelectorAll('[data-testid={test_id}]')].map((it) => it.dataset.kind)");

@@ -3,7 +3,7 @@
     python mabwiser_regret.py --problem problem.json
 
 Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It takes as many seeds as it
-can begin within the problem's `budget_seconds`, all of LinUCB before any of LinTS.
+can begin within the problem's `budget_seconds`.
 
 MABWiser's `partial_fit` looks at all arms for each reward, which is half of its time. Here the regression of the arm that
 was shown is told alone: the same numbers, sooner.
@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--problem", type=pathlib.Path, required=True)
     problem = json.loads(parser.parse_args().problem.read_text())
     problem["deadline"] = time.time() + problem["budget_seconds"]
-    tasks = [(problem, policy, seed) for policy in POLICIES for seed in problem["seeds"]]
+    tasks = [(problem, policy, seed) for seed in problem["seeds"] for policy in POLICIES]
     curves = {policy: {} for policy in POLICIES}
     with multiprocessing.Pool(problem["processes"]) as pool:
         for policy, seed, curve in pool.imap_unordered(play, tasks):

@@ -15,7 +15,7 @@ const MABWISER: &str = include_str!("mabwiser_regret.py");
 const VW: &str = include_str!("vw_regret.py");
 
 /// Seconds within which a peer begins its runs; those that it has begun it ends.
-const BUDGET_SECONDS: u64 = 240;
+const BUDGET_SECONDS: u64 = 300;
 
 /// Runs of a peer at a time.
 const PROCESSES: usize = 2;
