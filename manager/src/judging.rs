@@ -35,8 +35,8 @@ pub struct JudgeRequest {
     pub policy: PolicySpec,
     /// Decisions from this moment on; from the first one where there is none.
     pub from: Option<Timestamp>,
-    /// Decisions before this moment.
-    pub to: Timestamp,
+    /// Decisions before this moment; up to the last one where there is none.
+    pub to: Option<Timestamp>,
     /// So many decisions at most: a random sample where there are more.
     pub decisions_max: usize,
     /// What a shown slot brought whose reward has not come; that of the model's default reward, or else 0, where there is
@@ -140,7 +140,7 @@ impl Manager {
         let range = DecisionRange {
             model: request.model.clone(),
             after: request.from.map(DecisionId::first_at),
-            before: request.to,
+            before: request.to.unwrap_or(Timestamp(i64::MAX)),
         };
         let outcome: ControlFlow<()> = self.storage.scan_decisions_in(&range, |decision| {
             all += 1;

@@ -168,7 +168,7 @@ fn bad_policies_and_logs_are_refused_with_what_is_wrong() {
     refused(&["--policy", &half], &["half.csv", "position 1", "sum to 0.5"]);
     refused(&["--policy", "uniform", "--dim", "5"], &["--dim"]);
     refused(&["--policy", "uniform", "--resamples", "0"], &["--resamples"]);
-    refused(&["--policy", "uniform", "--switch-threshold", "-1"], &["--switch-threshold"]);
+    refused(&["--policy", "uniform", "--switch-threshold=-1"], &["--switch-threshold", "-1"]);
     let lines = fs::read_to_string(dir.path().join("log.csv")).unwrap();
     fs::write(dir.path().join("log.csv"), format!("{lines}9,1,0,0.5,0,0\n")).unwrap();
     refused(&["--policy", "uniform"], &["log.csv:3002", "item_id", "\"9\""]);

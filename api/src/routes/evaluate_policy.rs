@@ -1,6 +1,6 @@
 //! What a policy would have earned on a model's own decisions.
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -40,7 +40,7 @@ pub struct EvaluateBody {
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<String>)]
     from: Option<Timestamp>,
-    /// Decisions before this moment; now by default.
+    /// Decisions before this moment; up to the last one by default.
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<String>)]
     to: Option<Timestamp>,
@@ -126,7 +126,7 @@ impl EvaluateBody {
             model,
             policy: self.policy,
             from: self.from,
-            to: self.to.unwrap_or_else(|| SystemTime::now().into()),
+            to: self.to,
             decisions_max,
             missing_reward: self.missing_reward,
             settings: OpeSettings { seed: self.seed.unwrap_or(defaults.seed), switch_threshold, ..defaults },

@@ -81,11 +81,14 @@ fn invented(folder: &Path, impressions: usize) -> Result<OpenBandit, Failure> {
     Ok(log)
 }
 
-/// The policies that are judged: every item alike, some more than others, and always one.
+/// The policies that are judged: every item alike, some more than others, and always the one that the log shows most.
 pub fn policies(log: &OpenBandit, folder: &Path) -> Result<Vec<Policy>, Failure> {
     let sum = (log.items * (log.items + 1) / 2) as f64;
     let tilted = distribution(log, folder, "tilted", |item| (item + 1) as f64 / sum)?;
-    let always = always(log, log.items / 2, folder)?;
+    let mut shown = vec![0_usize; log.items];
+    log.impressions.iter().for_each(|impression| shown[impression.item] += 1);
+    let most_shown = (0..log.items).max_by_key(|item| shown[*item]).unwrap_or_default();
+    let always = always(log, most_shown, folder)?;
     Ok(vec![
         Policy { name: "uniform", text: "uniform".to_owned(), deterministic: false },
         Policy { name: "tilted", text: tilted, deterministic: false },
