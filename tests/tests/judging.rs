@@ -130,6 +130,7 @@ fn a_policy_earns_what_the_log_of_another_foretells() {
         let report = world.judge(&json!({"policy": policy, "to": logged_until}));
         assert_eq!(report["rounds"], USERS, "{report}");
         assert_eq!((report["slots"].as_u64(), report["rewarded"].as_u64()), (Some(800), Some(800)), "{report}");
+        eprintln!("{policy} earned {earned:.3}; foretold: {}", report["estimators"]);
         let logged = report["logged"]["value"].as_f64().unwrap();
         assert!((logged - total / USERS as f64).abs() < 1e-5, "labels are kept as f32: {report}");
         for estimator in ["ips", "snips", "dr", "sndr"] {

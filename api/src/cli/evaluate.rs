@@ -108,7 +108,7 @@ fn judge(args: &Args) -> Result<(), Failure> {
         settings.ope.resamples = resamples as usize;
     }
     if let Some(threshold) = args.switch_threshold {
-        if !(threshold >= 0.0) {
+        if threshold.is_nan() || threshold < 0.0 {
             return Err(Failure::bad_input(format!("--switch-threshold must be at least 0, got {threshold}")));
         }
         settings.ope.switch_threshold = threshold;

@@ -150,7 +150,7 @@ impl From<SkippedDecisions> for Skipped {
     }
 }
 
-fn describe(request: JudgeRequest, found: Judgement) -> EvaluateReply {
+fn describe(request: JudgeRequest, found: &Judgement) -> EvaluateReply {
     let evaluation = found.evaluation.as_ref();
     EvaluateReply {
         model: request.model,
@@ -188,5 +188,5 @@ async fn evaluate_policy(
     let deadline = Instant::now() + node.limits.request_timeout.mul_f64(READING_SHARE);
     let request = body.request(model, deadline)?;
     let found = tokio::task::block_in_place(|| node.manager.judge_policy(&request))?;
-    Ok(Json(describe(request, found)))
+    Ok(Json(describe(request, &found)))
 }

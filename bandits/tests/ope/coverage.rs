@@ -49,7 +49,7 @@ impl Case {
                 continue;
             }
             let share = covered.iter().map(|covered| covered[index]).sum::<u64>() as f64 / LOGS as f64;
-            println!("{}: {:.2} % of {LOGS} logs covered", estimator.name(), 100.0 * share);
+            eprintln!("{}: {:.2} % of {LOGS} logs covered", estimator.name(), 100.0 * share);
             if !(0.93..=0.97).contains(&share) {
                 wrong.push((estimator.name(), share));
             }

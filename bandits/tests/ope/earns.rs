@@ -185,7 +185,7 @@ fn policies_earn_what_was_predicted_of_them() {
             }
             let span = estimate.outcome.as_ref().unwrap();
             let half_width = (span.high - span.low) / 2.0;
-            println!("{name} {}: {:.3} ± {half_width:.3}, earned {earned:.3}", estimate.estimator.name(), span.value);
+            eprintln!("{name} {}: {:.3} ± {half_width:.3}, earned {earned:.3}", estimate.estimator.name(), span.value);
             // Three standard errors, so that one seed in some hundred would fail.
             assert!((span.value - earned).abs() < 1.5 * half_width, "{name}: {estimate:?}, earned {earned}");
             assert!(

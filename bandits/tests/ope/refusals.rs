@@ -86,10 +86,10 @@ fn weights_on_a_few_rounds_leave_the_estimates_that_bound_them() {
 fn rewards_that_never_vary_say_nothing_of_their_spread() {
     // Not one of a hundred rounds that count was rewarded: the truth may well be above 0.
     let silent = |round: usize| LoggedSlot {
-        reward: f64::from(u8::from(round % 2 == 1)),
+        reward: f64::from(u8::from(!round.is_multiple_of(2))),
         expected: 0.0,
         expected_target: 0.0,
-        ..slot(0.5, if round % 2 == 0 { 1.0 } else { 0.0 })
+        ..slot(0.5, if round.is_multiple_of(2) { 1.0 } else { 0.0 })
     };
     let found = estimates(&rounds((0..200).map(silent)));
     for estimator in [Estimator::Replay, Estimator::Ips, Estimator::Snips, Estimator::Dr] {
