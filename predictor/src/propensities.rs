@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use celeris_bandits::{BanditError, Candidates, Origin, PolicySpec, PoolShare, Pooled, Propensity, Simulation};
-use celeris_model::{Decision, UserModel};
-use celeris_storage::Storage;
+use celeris_model::{DecisionId, ModelName, UserModel};
+use celeris_storage::{LatePropensity, Storage};
 use parking_lot::Mutex;
 
 use crate::version::ServingVersion;
@@ -23,7 +23,12 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// A decision without propensities, and what its policy saw.
 pub(crate) struct Unknown {
-    pub(crate) decision: Decision,
+    /// The model under which the decision is recorded.
+    pub(crate) decided_by: ModelName,
+    pub(crate) id: DecisionId,
+    /// Whether the validation pool drew it.
+    pub(crate) pool: bool,
+    pub(crate) seed: u64,
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) posterior: Arc<UserModel>,
     pub(crate) policy: PolicySpec,
@@ -52,22 +57,13 @@ impl Unknown {
             posterior: &self.posterior,
             learning: &self.version.learning,
         };
-        let origin = if self.decision.pool { Origin::Given } else { Origin::Drawn };
-        let simulation = Simulation { seed: self.decision.seed, origin };
+        let origin = if self.pool { Origin::Given } else { Origin::Drawn };
+        let simulation = Simulation { seed: self.seed, origin };
         let policy = self.policy.policy();
         match self.pool_share {
             Some(share) => Pooled { share, policy }.estimate_propensities(&candidates, &self.ranking, simulation),
             None => policy.estimate_propensities(&candidates, &self.ranking, simulation),
         }
-    }
-
-    fn completed(mut self) -> Result<Decision, BanditError> {
-        let propensities = self.propensities()?;
-        for (slot, propensity) in self.decision.shown.iter_mut().zip(propensities) {
-            slot.propensity = Some(propensity.value as f32);
-            slot.propensity_std_error = (propensity.std_error > 0.0).then_some(propensity.std_error as f32);
-        }
-        Ok(self.decision)
     }
 }
 
@@ -126,18 +122,19 @@ impl Drop for Estimator {
 fn run(storage: &Storage, waiting_bytes: &AtomicUsize, unknown: &Receiver<Box<Unknown>>) {
     while let Ok(unknown) = unknown.recv() {
         waiting_bytes.fetch_sub(unknown.bytes(), Ordering::Relaxed);
-        let outcome = match unknown.completed() {
-            Ok(decision) => {
-                if storage.complete_decision(decision) {
-                    "computed"
-                } else {
-                    "dropped"
-                }
+        let outcome = match unknown.propensities() {
+            Ok(propensities) => {
+                let slots = propensities.into_iter().map(late).collect();
+                if storage.complete_decision(&unknown.decided_by, &unknown.id, slots) { "computed" } else { "dropped" }
             }
             Err(_) => "failed",
         };
         count(outcome);
     }
+}
+
+fn late(Propensity { value, std_error }: Propensity) -> LatePropensity {
+    LatePropensity { value: value as f32, std_error: (std_error > 0.0).then_some(std_error as f32) }
 }
 
 fn count(outcome: &'static str) {

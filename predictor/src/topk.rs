@@ -1,5 +1,6 @@
 //! Rankings of given items by a policy (Velox §2.5, `topK`), each leaving a decision behind.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare, Slot, Wants};
@@ -7,6 +8,7 @@ use celeris_model::{
     CandidateDigest, Decision, DecisionId, Estimate, ItemId, Loss, ModelName, RecordedCandidates, SelectionFacts,
     ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
 };
+use celeris_storage::LateCandidates;
 
 use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
@@ -17,9 +19,13 @@ use crate::predict::Scored;
 use crate::propensities::Unknown;
 use crate::scoring::{self, Picked};
 use crate::users::Moment;
+use crate::version::ServingVersion;
 
 /// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
 const SEED_BITS: u32 = 53;
+
+/// About the bytes of an id in a record.
+const ID_BYTES: usize = 16;
 
 /// Which decisions are recorded, and how much of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,14 +45,21 @@ impl Default for DecisionLogging {
 }
 
 impl DecisionLogging {
-    fn record(&self, picked: &Picked<'_>) -> RecordedCandidates {
-        let in_full = picked.len() <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled;
-        if in_full {
-            return RecordedCandidates::Full(picked.items().cloned().collect());
-        }
-        let count = u32::try_from(picked.len()).unwrap_or(u32::MAX);
-        RecordedCandidates::Digest { count, digest: CandidateDigest::of(picked.items()) }
+    fn in_full(&self, count: usize) -> bool {
+        count <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled
     }
+}
+
+/// All candidates, to be looked up by whoever writes them: only their rows are copied here.
+fn in_full_later(version: &Arc<ServingVersion>, picked: &Picked<'_>) -> LateCandidates {
+    let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
+    let make = move || {
+        let mut outside = outside.iter();
+        let ids = version.theta.items();
+        let id = |row: &Option<u32>| row.map_or_else(|| outside.next(), |row| ids.get(row as usize)).cloned();
+        RecordedCandidates::Full(rows.iter().filter_map(id).collect())
+    };
+    LateCandidates { bytes: picked.len() * ID_BYTES, make: Box::new(make) }
 }
 
 /// What to rank, for whom, and how.
@@ -233,9 +246,15 @@ impl Predictor {
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = drawn.unknown.take();
         let logged = self.logging.enabled && {
-            let decision = self.decision_of(asked, &drawn, decision_id.clone(), timestamp);
+            let mut decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
             let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
-            let logged = self.storage.record_decision(decision);
+            let logged = if self.logging.in_full(asked.picked.len()) {
+                self.storage.record_decision_with(decision, in_full_later(&subject.version, asked.picked))
+            } else {
+                let (count, digest) = (decision.candidates.count(), CandidateDigest::of(asked.picked.items()));
+                decision.candidates = RecordedCandidates::Digest { count, digest };
+                self.storage.record_decision(decision)
+            };
             if let Some(later) = later.filter(|_| logged) {
                 self.estimator.offer(later);
             }
@@ -255,25 +274,26 @@ impl Predictor {
             items: drawn.shown,
         }
     }
+}
 
-    fn decision_of(&self, asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
-        let Asked { subject, picked, draw, request } = asked;
-        let selection = request.selection.clone();
-        Decision {
-            id,
-            model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
-            version: subject.version.id,
-            user: subject.key.user.clone(),
-            user_epoch: drawn.moment.epoch,
-            timestamp,
-            seed: draw.seed,
-            policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
-            pool_share: draw.pool_share.map(PoolShare::into),
-            pool: drawn.pool,
-            shown: recorded_slots(drawn),
-            candidates: self.logging.record(picked),
-            selection,
-        }
+/// The record, but for what its candidates are.
+fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
+    let Asked { subject, picked, draw, request } = asked;
+    let selection = request.selection.clone();
+    Decision {
+        id,
+        model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+        version: subject.version.id,
+        user: subject.key.user.clone(),
+        user_epoch: drawn.moment.epoch,
+        timestamp,
+        seed: draw.seed,
+        policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
+        pool_share: draw.pool_share.map(PoolShare::into),
+        pool: drawn.pool,
+        shown: recorded_slots(drawn),
+        candidates: RecordedCandidates::Count(u32::try_from(picked.len()).unwrap_or(u32::MAX)),
+        selection,
     }
 }
 
@@ -281,7 +301,10 @@ impl Predictor {
 fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> Unknown {
     let Seen { ranking, scores, std_errors, offsets, features } = seen;
     Unknown {
-        decision: decision.clone(),
+        decided_by: decision.model.clone(),
+        id: decision.id.clone(),
+        pool: decision.pool,
+        seed: decision.seed,
         version: asked.subject.version.clone(),
         posterior: drawn.moment.model.clone(),
         policy: asked.draw.policy.clone(),

@@ -73,7 +73,7 @@ mod wire;
 
 pub use catalog::{CatalogBatch, CatalogKey};
 pub use database::BytesWritten;
-pub use decisions::{DecisionCounters, DecisionRange};
+pub use decisions::{DecisionCounters, DecisionRange, LateCandidates, LatePropensity};
 pub use erasures::Erasure;
 pub use error::StorageError;
 pub use features::{FrozenFeatures, ItemFeatures};

@@ -143,8 +143,8 @@ const HOW: &str = "\
   1,000 items. `default` is a ranking that names no policy, validation pool included; its baseline computes the
   uncertainty of every item, by `lin_ucb`. `logging` is the same in a
   node that records decisions and in one that does not, in turns; of 1,000 candidates a hundredth is recorded in full.
-  `decisions` offers 10,000 decisions of 100 candidates a second to the store for five seconds: bytes written against the
-  default bound, and how many were accepted of those offered. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
+  `decisions` offers 10,000 decisions of 100 candidates a second to the store for six seconds: bytes written, from the
+  second second on, against the default bound, and how many were accepted of those offered. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
   cache, once computed; where the ratio is below 1 the cache pays. A node measures the same when a version is activated,
   and caches predictions only there. `zipf` asks by a
   Zipf law of exponent 1 and gives a cache a share of the bytes that everything would take; the baseline is the hit ratio

@@ -34,6 +34,11 @@ impl Allowance {
         }
         enough
     }
+
+    /// Settles what cost more than was taken for it, or less.
+    pub(crate) fn settle(&self, taken: usize, cost: usize) {
+        self.level.lock().bytes -= cost as f64 - taken as f64;
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +59,8 @@ mod tests {
         let second = start + Duration::from_secs(1);
         let after = taken(second, Duration::from_millis(50), 200);
         assert!((100..=120).contains(&after), "{after} of 200");
+        allowance.settle(100, 10_100);
+        assert!(!allowance.take(100, second + Duration::from_secs(11)), "what was owed is paid first");
         assert!(!allowance.take(1_001, second + Duration::from_secs(60)), "more than a second's worth never fits");
     }
 }

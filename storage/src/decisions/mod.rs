@@ -20,7 +20,7 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::{Decision, DecisionId, ModelName, UserId};
+use celeris_model::{Decision, DecisionId, ModelName, RecordedCandidates, UserId};
 use parking_lot::Mutex;
 
 use self::allowance::Allowance;
@@ -35,10 +35,27 @@ use crate::store::Storage;
 
 const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased];
 
+/// The candidates of a decision, worked out by the writer thread: thousands of ids are not touched while somebody waits.
+pub struct LateCandidates {
+    /// About the bytes that they will take; what they take is settled once it is known.
+    pub bytes: usize,
+    /// Works them out.
+    pub make: Box<dyn FnOnce() -> RecordedCandidates + Send>,
+}
+
+/// The propensity of one slot, computed after the decision was written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LatePropensity {
+    /// The propensity.
+    pub value: f32,
+    /// Its standard error; `None` where it is exact.
+    pub std_error: Option<f32>,
+}
+
 enum Message {
-    Write(Arc<Decision>),
-    /// What was not known when it was written; nothing happens where it is gone.
-    Complete(Arc<Decision>),
+    Write(Arc<Decision>, Option<LateCandidates>),
+    /// Propensities by slot; nothing happens where the decision is gone.
+    Complete(ModelName, DecisionId, Vec<LatePropensity>),
     /// Answered once everything before it is readable.
     Flush(Sender<()>),
 }
@@ -51,6 +68,7 @@ struct Shared {
     database: Database,
     unwritten: Unwritten,
     counters: Counters,
+    allowance: Allowance,
     /// Held while what is there decides what is written, so that no erased decision comes back.
     changing: Mutex<()>,
 }
@@ -58,7 +76,6 @@ struct Shared {
 /// The decisions and their writer thread.
 pub(crate) struct Decisions {
     shared: Arc<Shared>,
-    allowance: Allowance,
     retention: Duration,
     /// `None` once stopped.
     queue: Mutex<Option<SyncSender<Message>>>,
@@ -72,6 +89,7 @@ impl Decisions {
             database,
             unwritten: Mutex::default(),
             counters: Counters::default(),
+            allowance: Allowance::new(options.decision_bytes_per_second, Instant::now()),
             changing: Mutex::default(),
         });
         let (queue, messages) = sync_channel(options.decision_queue_max);
@@ -84,7 +102,6 @@ impl Decisions {
         };
         Ok(Self {
             shared,
-            allowance: Allowance::new(options.decision_bytes_per_second, Instant::now()),
             retention: options.decision_retention,
             queue: Mutex::new(Some(queue)),
             writer: Mutex::new(Some(writer)),
@@ -95,9 +112,10 @@ impl Decisions {
         self.queue.lock().clone()
     }
 
-    fn record(&self, decision: Decision) -> bool {
+    fn record(&self, decision: Decision, late: Option<LateCandidates>) -> bool {
         let counters = &self.shared.counters;
-        if !self.allowance.take(stored::bytes_at_most(&decision), Instant::now()) {
+        let bytes = stored::bytes_at_most(&decision) + late.as_ref().map_or(0, |late| late.bytes);
+        if !self.shared.allowance.take(bytes, Instant::now()) {
             counters.refuse_over_rate();
             return false;
         }
@@ -105,7 +123,7 @@ impl Decisions {
         let id = decision.id.clone();
         // In this order, so that the writer finds what it takes out again.
         self.shared.unwritten.lock().insert(id.clone(), Arc::clone(&decision));
-        let accepted = self.queue().is_some_and(|queue| queue.try_send(Message::Write(decision)).is_ok());
+        let accepted = self.queue().is_some_and(|queue| queue.try_send(Message::Write(decision, late)).is_ok());
         if accepted {
             counters.accept();
         } else {
@@ -162,13 +180,19 @@ impl Storage {
     /// not a loss of power. Never blocks.
     #[must_use]
     pub fn record_decision(&self, decision: Decision) -> bool {
-        self.decisions().record(decision)
+        self.decisions().record(decision, None)
     }
 
-    /// Replaces a decision by one that says more, propensities that were not known at first; and says whether there was
-    /// room in the queue. Nothing happens to a decision that is gone meanwhile. Never blocks.
-    pub fn complete_decision(&self, decision: Decision) -> bool {
-        let message = Message::Complete(Arc::new(decision));
+    /// [`Storage::record_decision`] with the candidates worked out by the writer; until then there is their number.
+    #[must_use]
+    pub fn record_decision_with(&self, decision: Decision, candidates: LateCandidates) -> bool {
+        self.decisions().record(decision, Some(candidates))
+    }
+
+    /// Adds the propensities of all slots of a decision, and says whether there was room in the queue. Nothing happens to
+    /// a decision that is gone meanwhile. Never blocks.
+    pub fn complete_decision(&self, model: &ModelName, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
+        let message = Message::Complete(model.clone(), id.clone(), slots);
         self.decisions().queue().is_some_and(|queue| queue.try_send(message).is_ok())
     }
 

@@ -41,8 +41,9 @@ impl DecisionRange {
 
 impl Decisions {
     fn find(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
-        if let Some(decision) = self.unwritten(model, id) {
-            return Ok(Some(decision));
+        if self.unwritten(model, id).is_some() {
+            // Its candidates may not be worked out yet.
+            self.flush();
         }
         let key = keys::decision(model, id);
         let Some(value) = self.shared.database.get(Column::Decisions, &key)? else { return Ok(None) };
@@ -207,7 +208,8 @@ impl Storage {
         self.decisions().find(model, id)
     }
 
-    /// One decision, if it is in memory still: answers without the disk.
+    /// One decision, if it is in memory still, where only the number of its candidates may be known: answers without the
+    /// disk.
     #[must_use]
     pub fn unwritten_decision(&self, model: &ModelName, id: &DecisionId) -> Option<Arc<Decision>> {
         self.decisions().unwritten(model, id)

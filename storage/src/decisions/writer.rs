@@ -3,30 +3,41 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
 
 use celeris_model::{Decision, DecisionId};
 
-use super::{Message, Shared, stored};
+use super::{LateCandidates, LatePropensity, Message, Shared, stored};
 use crate::database::{Batch, Column, Durability};
 use crate::error::StorageError;
 use crate::keys;
 
 /// Decisions that share one write at most.
-const BATCH_DECISIONS_MAX: usize = 256;
+const BATCH_DECISIONS_MAX: usize = 1024;
+
+/// How long decisions gather after a write. Whoever leaves one meanwhile need not wake the writer.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// Writes until every sender is gone.
 pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
     while let Ok(first) = messages.recv() {
+        let changing = shared.changing.lock();
         let mut batch = Together::new(shared);
-        let _changing = shared.changing.lock();
         for message in std::iter::once(first).chain(messages.try_iter().take(BATCH_DECISIONS_MAX)) {
             match message {
-                Message::Write(decision) => batch.write(&decision),
-                Message::Complete(decision) => batch.complete(&decision),
+                Message::Write(decision, late) => batch.write(decision, late),
+                Message::Complete(model, id, slots) => {
+                    if batch.new.contains(&id) {
+                        std::mem::replace(&mut batch, Together::new(shared)).commit();
+                    }
+                    batch.complete(&keys::decision(&model, &id), &slots);
+                }
                 Message::Flush(done) => batch.waiting.push(done),
             }
         }
         batch.commit();
+        drop(changing);
+        std::thread::sleep(GATHER);
     }
 }
 
@@ -44,21 +55,39 @@ impl<'a> Together<'a> {
         Self { shared, writes: shared.database.batch(), new: HashSet::new(), waiting: Vec::new() }
     }
 
-    fn write(&mut self, decision: &Arc<Decision>) {
-        let (key, value) = stored::encode(decision);
+    fn write(&mut self, decision: Arc<Decision>, late: Option<LateCandidates>) {
+        let decision = match late {
+            None => decision,
+            Some(late) => {
+                let taken = stored::bytes_at_most(&decision) + late.bytes;
+                let whole = Decision { candidates: (late.make)(), ..Arc::unwrap_or_clone(decision) };
+                self.shared.allowance.settle(taken, stored::bytes_at_most(&whole));
+                Arc::new(whole)
+            }
+        };
+        let (key, value) = stored::encode(&decision);
         self.writes.put(Column::Decisions, &key, &value);
         let decided_for = keys::decided_for(&decision.model, &decision.user, &decision.id);
         self.writes.put(Column::DecidedFor, &decided_for, &[]);
         self.new.insert(decision.id.clone());
     }
 
-    fn complete(&mut self, decision: &Decision) {
-        let (key, value) = stored::encode(decision);
-        let is_there =
-            || -> Result<bool, StorageError> { Ok(self.shared.database.get(Column::Decisions, &key)?.is_some()) };
-        if self.new.contains(&decision.id) || is_there().unwrap_or(false) {
-            self.writes.put(Column::Decisions, &key, &value);
+    fn complete(&mut self, key: &[u8], slots: &[LatePropensity]) {
+        if let Err(error) = self.try_complete(key, slots) {
+            tracing::warn!(%error, "the propensities of a decision stay unknown");
         }
+    }
+
+    fn try_complete(&mut self, key: &[u8], slots: &[LatePropensity]) -> Result<(), StorageError> {
+        let Some(value) = self.shared.database.get(Column::Decisions, key)? else { return Ok(()) };
+        let mut decision = stored::decode(key, &value)?;
+        for (slot, LatePropensity { value, std_error }) in decision.shown.iter_mut().zip(slots) {
+            slot.propensity = Some(*value);
+            slot.propensity_std_error = *std_error;
+        }
+        let (key, value) = stored::encode(&decision);
+        self.writes.put(Column::Decisions, &key, &value);
+        Ok(())
     }
 
     fn commit(self) {
