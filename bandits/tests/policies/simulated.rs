@@ -73,7 +73,7 @@ fn estimates_are_off_by_their_standard_errors() {
 fn importance_weights_of_what_was_drawn_are_unbiased() {
     const SEEDS: u64 = 4000;
     let scene = Scene::random(5, 2, 33);
-    let thompson = Thompson::new(0.25).unwrap();
+    let thompson = Thompson::new(0.45).unwrap();
     let mean = |candidate: usize, origin: Origin, seeds: std::ops::Range<u64>, of: fn(f64) -> f64| {
         let value = |seed| of(estimate(&thompson, &scene, &[candidate], origin, seed)[0].value);
         seeds.map(value).sum::<f64>() / SEEDS as f64
