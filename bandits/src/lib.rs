@@ -6,9 +6,9 @@
 //! recorded seed.
 //!
 //! Where to look: [`policy`] for the trait and what a propensity means here, one module per policy ([`greedy`],
-//! [`epsilon_greedy`], [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]), [`simulation`] for propensities
-//! without a closed form, [`pool`] for the uniformly random share of traffic, [`ope`] for what a policy would have earned,
-//! [`spec`] for how a policy is written in requests and configuration.
+//! [`epsilon_greedy`], [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]), [`simulation`] for
+//! propensities without a closed form, [`pool`] for the uniformly random share of traffic, [`ope`] for what a policy
+//! would have earned, [`spec`] for how a policy is written in requests and configuration.
 
 pub mod candidates;
 pub mod epsilon_greedy;

@@ -36,7 +36,8 @@ pub enum DatasetError {
     },
     /// A folder holds no log of impressions, or several.
     #[error(
-        "{}: {found} logs of impressions here; expected one, such as men.csv, beside item_context.csv", .folder.display()
+        "{}: {found} logs of impressions here; expected one, such as men.csv, beside item_context.csv",
+        .folder.display()
     )]
     NoImpressions {
         /// The folder.

@@ -5,8 +5,9 @@
 //! ratings in the vocabulary of `celeris-model`, and says exactly where a file is wrong.
 //!
 //! Where to look: [`Dataset`] for what everything ends in, [`movielens`] for reading files (whole with
-//! [`Dataset::load`], or one rating at a time with [`read_ratings`]), [`open_bandit`] for logs of a policy, [`synthetic`] for invented films and users whose
-//! tastes are known, [`fetch()`] for downloads, [`DatasetError`] for everything that can be wrong.
+//! [`Dataset::load`], or one rating at a time with [`read_ratings`]), [`open_bandit`] for logs of a policy,
+//! [`synthetic`] for invented films and users whose tastes are known, [`fetch()`] for downloads, [`DatasetError`] for
+//! everything that can be wrong.
 
 mod dataset;
 mod error;

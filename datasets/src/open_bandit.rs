@@ -1,8 +1,8 @@
-//! Logs of the Open Bandit Dataset (Saito et al. 2021): what a policy showed in a fashion shop, with the propensity of each
-//! impression and whether it was clicked.
+//! Logs of the Open Bandit Dataset (Saito et al. 2021): what a policy showed in a fashion shop, with the propensity of
+//! each impression and whether it was clicked.
 //!
-//! A log is a folder such as `random/men/` that holds the impressions, `men.csv`, and `item_context.csv`, a row an item.
-//! Every row is an impression of its own: one item at one of three positions of a page.
+//! A log is a folder such as `random/men/` that holds the impressions, `men.csv`, and `item_context.csv`, a row an
+//! item. Every row is an impression of its own: one item at one of three positions of a page.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -201,8 +201,8 @@ fn count_items(file: &Path) -> Result<usize, DatasetError> {
 const SUM_TOLERANCE: f64 = 1e-6;
 
 /// Reads the distribution of a policy over the items of a log, by position: a CSV file with the columns `item_id` and
-/// `probability`, and `position` where positions differ, numbered as in the log. Pairs that the file leaves out are never
-/// shown.
+/// `probability`, and `position` where positions differ, numbered as in the log. Pairs that the file leaves out are
+/// never shown.
 ///
 /// Answers the probabilities row-major, `positions x items`.
 ///

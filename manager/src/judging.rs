@@ -1,8 +1,8 @@
 //! What a policy would have earned: off-policy evaluation over a model's own decisions.
 //!
-//! Decisions whose candidates were kept in full are shown to the policy again as they were, scores and uncertainty of that
-//! moment, and the rewards that have joined them are read from the log of observations. The estimators are those of
-//! [`celeris_bandits::ope`].
+//! Decisions whose candidates were kept in full are shown to the policy again as they were, scores and uncertainty of
+//! that moment, and the rewards that have joined them are read from the log of observations. The estimators are those
+//! of [`celeris_bandits::ope`].
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -39,8 +39,8 @@ pub struct JudgeRequest {
     pub to: Option<Timestamp>,
     /// So many decisions at most: a random sample where there are more.
     pub decisions_max: usize,
-    /// What a shown slot brought whose reward has not come; that of the model's default reward, or else 0, where there is
-    /// none.
+    /// What a shown slot brought whose reward has not come; that of the model's default reward, or else 0, where there
+    /// is none.
     pub missing_reward: Option<f64>,
     /// Of the estimators; the seed is that of the sample and of the reward model too.
     pub settings: OpeSettings,
@@ -89,8 +89,9 @@ pub struct Skipped {
 }
 
 impl Manager {
-    /// Estimates what `policy` would have earned had it ranked in the place of those that did. Reads decisions and histories
-    /// from disk, one evaluation of this node at a time; blocks the thread until the deadline at most, by one decision.
+    /// Estimates what `policy` would have earned had it ranked in the place of those that did. Reads decisions and
+    /// histories from disk, one evaluation of this node at a time; blocks the thread until the deadline at most, by one
+    /// decision.
     ///
     /// # Errors
     /// `UnknownModel`, `Judging` while another evaluation is under way, `Predictor` or `Storage`.
@@ -126,8 +127,8 @@ impl Manager {
         })?
     }
 
-    /// Decisions of the span of time that can be used as far as their records tell, in random order, and how many there are
-    /// in all.
+    /// Decisions of the span of time that can be used as far as their records tell, in random order, and how many there
+    /// are in all.
     fn sample(
         &self,
         request: &JudgeRequest,

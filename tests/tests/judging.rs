@@ -121,7 +121,8 @@ fn a_policy_earns_what_the_log_of_another_foretells() {
             let reward = world.reward(user, item);
             total += reward;
             world.films.observe(&json!({
-                "user": name(user), "item": format!("item-{item}"), "label": reward, "decision_id": decision["decision_id"],
+                "user": name(user), "item": format!("item-{item}"), "label": reward,
+                "decision_id": decision["decision_id"],
             }));
         }
     }

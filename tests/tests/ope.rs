@@ -87,7 +87,8 @@ fn the_click_rate_of_one_policy_is_foretold_from_the_log_of_the_other() {
     }
 }
 
-/// A log of 3,000 impressions at two positions by a policy that prefers the first items, and clicks that prefer the last.
+/// A log of 3,000 impressions at two positions by a policy that prefers the first items, and clicks that prefer the
+/// last.
 fn write_log(folder: &Path) {
     let mut random = ChaCha8Rng::seed_from_u64(33);
     let likely = [0.4, 0.3, 0.2, 0.1];

@@ -22,8 +22,8 @@ const PINNED: [&str; 8] = [
 /// What is installed without what it asks for: plotting, and what the benches do not run. What it does import is above.
 const ALONE: [&str; 2] = ["mabwiser==2.7.4", "vowpalwabbit==9.11.9"];
 
-/// Likewise, and asks for an older Python than the others: its estimators are plain numpy and scikit-learn, which any will
-/// do for; torch and plotting are for what lies around them.
+/// Likewise, and asks for an older Python than the others: its estimators are plain numpy and scikit-learn, which any
+/// will do for; torch and plotting are for what lies around them.
 const OF_ANOTHER_PYTHON: &str = "obp==0.5.7";
 
 /// These have no wheels; all others must have one, so that nothing is compiled unasked.

@@ -192,11 +192,11 @@ const HOW: &str = "\
   first: 1 is linear growth, 0.41 that of a square root. `lock_in` is a feedback loop: twenty genres that say nothing of
   each other, all of them liked somewhat, where greedy never leaves the first one that it happened to show; `stuck` is the
   share of runs that end in the belief that another genre than the best is the best.
-- **ope**: every estimator on the 10,000 impressions of each log of the Open Bandit sample and on as many invented ones, for a
-  uniform policy, one that prefers later items, and one that always shows what the log shows most; both sides get the same log, policy and
-  expectations of our reward model, and SWITCH-DR the threshold 2. The baseline is
-  [obp](https://github.com/st-tech/zr-obp) 0.5.7. `seconds` is for all values with intervals from 1,000 resamples, without
-  the reward model; of ours the fastest of three runs counts. `difference` is the largest between two values of any case.
+- **ope**: every estimator on the 10,000 impressions of each log of the Open Bandit sample and on as many invented
+  ones, for a uniform policy, one that prefers later items, and one that always shows what the log shows most; both
+  sides get the same log, policy and expectations of our reward model, and SWITCH-DR the threshold 2. The baseline is
+  [obp](https://github.com/st-tech/zr-obp) 0.5.7. `seconds` is for all values with intervals from 1,000 resamples,
+  without the reward model; of ours the fastest of three runs counts. `difference` is the largest between two values.
 ";
 
 /// Writes `benchmarks.md` into `folder`.

@@ -34,9 +34,9 @@ pub struct Args {
     /// Ratings to predict, in place of a random tenth; protocol `split` only.
     #[arg(long)]
     test: Option<PathBuf>,
-    /// The policy to judge, protocol `ope` only: `uniform`; the name of a policy or its JSON object, which then scores by
-    /// what it learns from the first half of the log; the folder of another log, whose policy is taken as it chose there;
-    /// or a CSV file of `item_id`, `position` and `probability`.
+    /// The policy to judge, protocol `ope` only: `uniform`; the name of a policy or its JSON object, which then scores
+    /// by what it learns from the first half of the log; the folder of another log, whose policy is taken as it chose
+    /// there; or a CSV file of `item_id`, `position` and `probability`.
     #[arg(long)]
     policy: Option<String>,
     /// Resamples behind each interval, protocol `ope` only; 1000 by default.

@@ -173,9 +173,9 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 /// Estimates what a policy would have earned a ranking, had it ranked in the place of those that did: by replay, IPS,
-/// SNIPS, the direct method, DR, SNDR and SWITCH-DR, over the model's decisions and the rewards that have joined them. An
-/// estimate that the decisions do not support is refused with the reason. One evaluation at a time; it takes half of the
-/// node's time for a request at most, and says how many decisions it did not reach.
+/// SNIPS, the direct method, DR, SNDR and SWITCH-DR, over the model's decisions and the rewards that have joined them.
+/// An estimate that the decisions do not support is refused with the reason. One evaluation at a time; it takes half of
+/// the node's time for a request at most, and says how many decisions it did not reach.
 #[utoipa::path(post, path = "/v1/models/{model}/evaluate-policy", tag = "quality", request_body = EvaluateBody,
     params(("model" = String, Path)),
     responses((status = 200, body = EvaluateReply), (status = 404, body = Problem), (status = 422, body = Problem),

@@ -10,27 +10,28 @@ const TAIL: f64 = 0.025;
 /// An estimator of a policy's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Estimator {
-    /// Rejection matching (Li et al., "Unbiased offline evaluation of contextual-bandit-based news article recommendation
-    /// algorithms", WSDM 2011): the mean reward of the rounds in which a deterministic target shows what was shown.
+    /// Rejection matching (Li et al., "Unbiased offline evaluation of contextual-bandit-based news article
+    /// recommendation algorithms", WSDM 2011): the mean reward of the rounds in which a deterministic target shows what
+    /// was shown.
     Replay,
-    /// Inverse propensity scoring (Dudík et al., "Doubly robust policy evaluation and optimization", Statistical Science
-    /// 2014, §2.2). For rankings, RIPS (McInerney et al., "Counterfactual evaluation of slate recommendations with
-    /// sequential reward interactions", KDD 2020, eq. 5).
+    /// Inverse propensity scoring (Dudík et al., "Doubly robust policy evaluation and optimization", Statistical
+    /// Science 2014). For rankings, RIPS (McInerney et al., "Counterfactual evaluation of slate recommendations
+    /// with sequential reward interactions", KDD 2020).
     Ips,
     /// Self-normalised IPS (Swaminathan and Joachims, "The self-normalized estimator for counterfactual learning", NIPS
-    /// 2015, eq. 8), normalised slot by slot.
+    /// 2015), normalised slot by slot.
     Snips,
-    /// The direct method (Dudík et al. 2014, §2.1): the reward model alone.
+    /// The direct method (Dudík et al. 2014): the reward model alone.
     Dm,
-    /// Doubly robust (Dudík et al., "Doubly robust policy evaluation and learning", ICML 2011, eq. 1). For rankings, with
-    /// cascade weights (Kiyohara et al., "Doubly robust off-policy evaluation for ranking policies under the cascade
-    /// behavior model", WSDM 2022, eq. 9, with a model of each slot's own reward).
+    /// Doubly robust (Dudík et al., "Doubly robust policy evaluation and learning", ICML 2011). For rankings,
+    /// with cascade weights (Kiyohara et al., "Doubly robust off-policy evaluation for ranking policies under the
+    /// cascade behavior model", WSDM 2022, with a model of each slot's own reward).
     Dr,
-    /// Self-normalised DR, its correction normalised slot by slot (Kallus and Uehara, "Intrinsically efficient, stable, and
-    /// bounded off-policy evaluation for reinforcement learning", NeurIPS 2019).
+    /// Self-normalised DR, its correction normalised slot by slot (Kallus and Uehara, "Intrinsically efficient, stable,
+    /// and bounded off-policy evaluation for reinforcement learning", NeurIPS 2019).
     Sndr,
-    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits", ICML 2017, §4): DR that
-    /// trusts the model where the weight exceeds a threshold.
+    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits", ICML 2017): DR
+    /// that trusts the model where the weight exceeds a threshold.
     SwitchDr,
 }
 
@@ -85,8 +86,8 @@ pub struct Estimate {
     pub estimator: Estimator,
     /// The policy's value with its 95 % percentile interval, or the reason for which there is none.
     pub outcome: Result<Interval, Refusal>,
-    /// Kish's effective sample size of the weights that this estimator uses: of rankings the slot where it is least; for
-    /// replay the rounds that agree, for the direct method those of the weights above.
+    /// Kish's effective sample size of the weights that this estimator uses: of rankings the slot where it is least;
+    /// for replay the rounds that agree, for the direct method those of the weights above.
     pub effective_sample_size: f64,
 }
 
@@ -221,8 +222,8 @@ fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
     Columns { values, width }
 }
 
-/// One value for each estimator and the mean reward of the log, from the sums of the columns. `noise` is the share of the
-/// fitted model's noise in those that live by it: none in values, all of it in resamples.
+/// One value for each estimator and the mean reward of the log, from the sums of the columns. `noise` is the share of
+/// the fitted model's noise in those that live by it: none in values, all of it in resamples.
 fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
     let mean = |column: usize| sums[column] / rounds as f64;
     // A slot that not every ranking has counts as often as it is there.

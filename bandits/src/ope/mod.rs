@@ -15,10 +15,10 @@
 //! | [`Estimator::Sndr`] | the same with `w / E[w]` | Kallus and Uehara 2019 |
 //! | [`Estimator::SwitchDr`] | the same with `w` where it is at most a threshold, else 0 | Wang et al. 2017 |
 //!
-//! Rankings are taken slot by slot under the cascade assumption: a slot's reward may depend on the slots above it, not on
-//! those below. The weight of slot `k` is then the product of the ratios of slots `1..=k` (RIPS: McInerney et al. 2020),
-//! and the model's part is weighted by the slots above (cascade doubly robust: Kiyohara et al. 2022). A ranking's value is
-//! the sum over its slots; decisions of one slot are the special case.
+//! Rankings are taken slot by slot under the cascade assumption: a slot's reward may depend on the slots above it, not
+//! on those below. The weight of slot `k` is then the product of the ratios of slots `1..=k` (RIPS: McInerney et al.
+//! 2020), and the model's part is weighted by the slots above (cascade doubly robust: Kiyohara et al. 2022). A
+//! ranking's value is the sum over its slots; decisions of one slot are the special case.
 //!
 //! An estimate that overlap does not support is refused with a [`Refusal`], not given with a wide interval: percentile
 //! intervals are blind to what the log never showed.

@@ -30,8 +30,9 @@ pub enum Refusal {
     NoOverlap,
     /// The mean weight is below 1: the rest of the target policy's choices cannot be in such a log.
     #[error(
-        "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: about {missing:.0} % of what the policy \
-         would show never or hardly ever came up in the log; log with a policy that explores", missing = 100.0 * (1.0 - mean_weight)
+        "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: about {missing:.0} % of what the \
+         policy would show never or hardly ever came up in the log; log with a policy that explores",
+        missing = 100.0 * (1.0 - mean_weight)
     )]
     Unsupported {
         /// The mean weight at the slot.
@@ -63,8 +64,8 @@ pub enum Refusal {
     },
     /// Resampling has nothing to vary.
     #[error(
-        "all rounds that count brought the same reward, so that nothing can be said of how far {value} is from the truth; \
-         gather more of the log"
+        "all rounds that count brought the same reward, so that nothing can be said of how far {value} is from the \
+         truth; gather more of the log"
     )]
     NoVariation {
         /// The estimate.
@@ -83,8 +84,8 @@ pub enum Refusal {
     },
     /// The rounds in which both agree are not a fair sample.
     #[error(
-        "the log showed what the policy would have with probabilities from {lowest:.3} to {highest:.3}; rounds that agree \
-         are a fair sample only of a uniform log; read `snips`, which weighs them"
+        "the log showed what the policy would have with probabilities from {lowest:.3} to {highest:.3}; rounds that \
+         agree are a fair sample only of a uniform log; read `snips`, which weighs them"
     )]
     UnevenMatches {
         /// The least probability of a round that agrees.

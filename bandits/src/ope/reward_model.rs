@@ -1,8 +1,8 @@
 //! What a choice can be expected to earn: a ridge regression of rewards on features, fitted on the log itself.
 //!
-//! One regression for each position, since the same item earns less further down; and *cross-fitted* (Chernozhukov et al.
-//! 2018): rounds are dealt into folds, and what is expected of a round comes from the other folds, so that no round is
-//! explained by its own reward.
+//! One regression for each position, since the same item earns less further down; and *cross-fitted* (Chernozhukov et
+//! al. 2018): rounds are dealt into folds, and what is expected of a round comes from the other folds, so that no round
+//! is explained by its own reward.
 
 use celeris_model::linear::cholesky;
 use nalgebra::{Cholesky, DVector, Dyn};
@@ -75,7 +75,8 @@ impl Default for RewardModel {
 }
 
 impl RewardModel {
-    /// Fits the regressions and says what they expect of every row, in O(rows dim^2 + positions folds (folds dim^2 + dim^3)).
+    /// Fits the regressions and says what they expect of every row, in O(rows dim^2 + positions folds (folds dim^2 +
+    /// dim^3)).
     ///
     /// The caller guarantees finite rewards and features.
     ///

@@ -20,8 +20,8 @@ pub struct LoggedSlot {
     /// the target policy's choices.
     pub expected_target: f64,
     /// By how much one unit of this slot's reward moves the mean of `expected_target` over the log, times the number of
-    /// rounds: the noise of the fitted model in the interval of [`super::Estimator::Dm`]. 0 for a model that was not fitted
-    /// on this log.
+    /// rounds: the noise of the fitted model in the interval of [`super::Estimator::Dm`]. 0 for a model that was not
+    /// fitted on this log.
     pub leverage: f64,
     /// The same for [`super::Estimator::SwitchDr`]: by how much it moves what the corrections leave to the model.
     pub leverage_switched: f64,

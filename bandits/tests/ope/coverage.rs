@@ -1,6 +1,7 @@
 //! Intervals of 95 % cover the truth 93 to 97 times in a hundred: 2,000 logs of 500 rounds each.
 //!
-//! Were the coverage 95 %, the share found would have a standard error of 0.5 %, so that the bounds are four of them away.
+//! Were the coverage 95 %, the share found would have a standard error of 0.5 %, so that the bounds are four of them
+//! away.
 
 use celeris_bandits::ope::{Estimator, Interval, OpeSettings, evaluate};
 use rand::SeedableRng;
@@ -93,8 +94,8 @@ fn intervals_of_a_deterministic_policy_on_a_uniform_log_cover_the_truth() {
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn intervals_of_rankings_cover_the_truth() {
     let target = soft(3.0, chance);
-    // The second slot's reward depends on what is above, which the reward model does not see: what lives by it alone, the
-    // direct method, is not asked.
+    // The second slot's reward depends on what is above, which the reward model does not see: what lives by it alone,
+    // the direct method, is not asked.
     Case {
         slots: 2,
         policies: Policies { logging: soft(-2.0, chance), target },

@@ -46,8 +46,8 @@ struct Case<'a> {
     obp: Option<&'a Obp>,
 }
 
-/// Every estimator's value by both sides, from the same log, policy and reward model; then the time of all values and their
-/// intervals. Answers the largest difference of two values.
+/// Every estimator's value by both sides, from the same log, policy and reward model; then the time of all values and
+/// their intervals. Answers the largest difference of two values.
 fn compare(report: &mut Report, case: &Case, folder: &Path) -> Result<Option<f64>, Failure> {
     let Case { log, policy, settings, obp } = case;
     let ope = OpeSettings {

@@ -1,7 +1,8 @@
 //! `--protocol ope`: what a policy would have earned on a log of the Open Bandit Dataset.
 //!
-//! Every impression is a round of one slot. [`policy`] knows the probabilities of the policy that is judged, [`regression`]
-//! what the reward model sees, [`report`] how the answer is told; the estimators are those of [`celeris_bandits::ope`].
+//! Every impression is a round of one slot. [`policy`] knows the probabilities of the policy that is judged,
+//! [`regression`] what the reward model sees, [`report`] how the answer is told; the estimators are those of
+//! [`celeris_bandits::ope`].
 
 pub mod policy;
 pub mod regression;

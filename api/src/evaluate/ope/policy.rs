@@ -17,8 +17,8 @@ use super::report::Span;
 /// The name of the policy that shows every item with the same probability.
 const UNIFORM: &str = "uniform";
 
-/// The ridge of the model whose scores named policies choose by, and the variance of a click that its uncertainty is told
-/// in units of.
+/// The ridge of the model whose scores named policies choose by, and the variance of a click that its uncertainty is
+/// told in units of.
 const PRECISION: f64 = 1.0;
 
 /// Seeds the simulation of policies without closed forms.
@@ -40,8 +40,8 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Reads `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of another log, whose policy is
-    /// then taken as it chose there; or a file of item, position and probability.
+    /// Reads `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of another log, whose policy
+    /// is then taken as it chose there; or a file of item, position and probability.
     ///
     /// # Errors
     /// Where it is none of these, or does not fit the log.
@@ -113,8 +113,8 @@ impl Judged {
         Ok(Self { earned, ..Self::by_position(format!("the policy of {}", other.name), log, shown) })
     }
 
-    /// A policy that needs scores: those of a linear model that has learnt the clicks of the first half of the log. It is
-    /// judged on the second half, of which it knows nothing.
+    /// A policy that needs scores: those of a linear model that has learnt the clicks of the first half of the log. It
+    /// is judged on the second half, of which it knows nothing.
     fn learnt(name: &str, spec: &PolicySpec, log: &OpenBandit) -> anyhow::Result<Self> {
         let half = log.impressions.len() / 2;
         let scorer = Scorer::learn(log, half)?;
