@@ -170,6 +170,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::UnknownModel { .. }
             | ManagerError::UnknownVersion { .. }
             | ManagerError::UnknownJob { .. } => Self::not_found(error),
+            ManagerError::Judging => Self::unavailable(error),
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::IsSelection { .. }

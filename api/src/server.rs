@@ -44,6 +44,7 @@ pub fn router(node: Node) -> Router {
         .merge(routes::jobs::router())
         .merge(routes::events::router())
         .merge(routes::quality::router())
+        .merge(routes::evaluate_policy::router())
         .merge(routes::decisions::router())
         .merge(routes::exploration::router())
         .split_for_parts();

@@ -7,14 +7,16 @@
 //!
 //! Where to look: [`policy`] for the trait and what a propensity means here, one module per policy ([`greedy`],
 //! [`epsilon_greedy`], [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]), [`simulation`] for propensities
-//! without a closed form, [`pool`] for the uniformly random share of traffic, [`spec`] for how a policy is written in
-//! requests and configuration. [`selection`] chooses among whole models instead of items.
+//! without a closed form, [`pool`] for the uniformly random share of traffic, [`ope`] for what a policy would have earned,
+//! [`spec`] for how a policy is written in requests and configuration. [`selection`] chooses among whole models instead of
+//! items.
 
 pub mod candidates;
 pub mod epsilon_greedy;
 pub mod error;
 pub mod greedy;
 pub mod lin_ucb;
+pub mod ope;
 mod order;
 pub mod policy;
 pub mod pool;

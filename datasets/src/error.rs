@@ -34,11 +34,42 @@ pub enum DatasetError {
         /// The formats, in words.
         known: &'static str,
     },
-    /// A ratings file without a rating.
-    #[error("{}: holds no ratings", .file.display())]
+    /// A folder holds no log of impressions, or several.
+    #[error(
+        "{}: {found} logs of impressions here; expected one, such as men.csv, beside item_context.csv",
+        .folder.display()
+    )]
+    NoImpressions {
+        /// The folder.
+        folder: PathBuf,
+        /// CSV files in it that could be one.
+        found: usize,
+    },
+    /// The header of a file does not name a column that is needed.
+    #[error("{}:1: no column {column} in the header", .file.display())]
+    NoColumn {
+        /// The file.
+        file: PathBuf,
+        /// The column.
+        column: &'static str,
+    },
+    /// Probabilities that are none.
+    #[error("{}: the probabilities of position {position} sum to {sum}; they must sum to 1", .file.display())]
+    Sum {
+        /// The file.
+        file: PathBuf,
+        /// The position, as the log numbers it.
+        position: usize,
+        /// Their sum.
+        sum: f64,
+    },
+    /// A file without a row of data.
+    #[error("{}: holds no {what}", .file.display())]
     Empty {
         /// The file.
         file: PathBuf,
+        /// What there should be.
+        what: &'static str,
     },
     /// A field of a row is missing, superfluous or not what it must be.
     #[error("{}:{line}: field {field}: expected {expected}, got {got}", .file.display())]

@@ -132,10 +132,10 @@ fn rows_without_end_are_refused_in_bounded_memory() {
     let columns =
         |count: usize| format!("userId,movieId,rating{}\n1,2,3{}\n", ",x".repeat(count - 3), ",".repeat(count - 3));
     assert!(
-        message(&[("ratings.csv", columns(65).as_bytes())]).contains("ratings.csv:1: field 65: expected at most 64")
+        message(&[("ratings.csv", columns(129).as_bytes())]).contains("ratings.csv:1: field 129: expected at most 128")
     );
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("ratings.csv"), columns(64)).unwrap();
+    fs::write(folder.path().join("ratings.csv"), columns(128)).unwrap();
     assert_eq!(Dataset::load(folder.path()).unwrap().ratings.len(), 1);
 }
 

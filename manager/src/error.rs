@@ -53,6 +53,9 @@ pub enum ManagerError {
         /// As received.
         received: f64,
     },
+    /// One evaluation of a policy at a time.
+    #[error("a policy is being judged on this node already; ask again when it is done")]
+    Judging,
     /// The model has no such version.
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
     UnknownVersion {

@@ -55,6 +55,8 @@ pub struct Manager {
     pub(crate) switching: Mutex<()>,
     /// Held while two versions are compared on request.
     pub(crate) comparing: Mutex<()>,
+    /// Held while a policy is judged on request.
+    pub(crate) judging: Mutex<()>,
     /// Held while the catalog's models or versions change, so that a change is read, decided and written as one.
     pub(crate) changing: Mutex<()>,
 }
@@ -83,6 +85,7 @@ impl Manager {
             watches: Mutex::default(),
             switching: Mutex::default(),
             comparing: Mutex::default(),
+            judging: Mutex::default(),
             changing: Mutex::default(),
         };
         manager.finish_pruning()?;

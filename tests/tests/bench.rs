@@ -150,3 +150,17 @@ fn sizes_grow_with_what_is_planned() {
     let refused = binary::run(["estimate-size", "--users", "0", "--dim", "16", "--history", "20"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
 }
+
+#[test]
+fn ope_is_compared_in_value_and_time() {
+    assert_cases(
+        "ope",
+        &[
+            "ips/invented/uniform",
+            "switch_dr/invented/tilted",
+            "replay/invented/always",
+            "seconds/invented/tilted",
+            "difference/largest",
+        ],
+    );
+}

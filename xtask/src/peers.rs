@@ -22,6 +22,10 @@ const PINNED: [&str; 8] = [
 /// What is installed without what it asks for: plotting, and what the benches do not run. What it does import is above.
 const ALONE: [&str; 2] = ["mabwiser==2.7.4", "vowpalwabbit==9.11.9"];
 
+/// Likewise, and asks for an older Python than the others: its estimators are plain numpy and scikit-learn, which any
+/// will do for; torch and plotting are for what lies around them.
+const OF_ANOTHER_PYTHON: &str = "obp==0.5.7";
+
 /// These have no wheels; all others must have one, so that nothing is compiled unasked.
 const BUILT_FROM_SOURCE: &str = "pyspark";
 
@@ -36,8 +40,8 @@ pub fn install() -> Result<()> {
     let place = place()?;
     let python = place.join("bin/python");
     let record = place.join(RECORD);
-    let count = PINNED.len() + ALONE.len();
-    let wanted = [PINNED.as_slice(), &ALONE].concat().join("\n") + "\n";
+    let count = PINNED.len() + ALONE.len() + 1;
+    let wanted = [PINNED.as_slice(), &ALONE, &[OF_ANOTHER_PYTHON]].concat().join("\n") + "\n";
     if fs::read_to_string(&record).is_ok_and(|found| found == wanted) && python.exists() {
         println!("{}: all {count} peers are there", place.display());
         return Ok(());
@@ -49,11 +53,14 @@ pub fn install() -> Result<()> {
             .context("the peers need Python 3.11 or later; CELERIS_PYTHON can name one")?;
         run(Command::new(&base).args(["-m", "venv"]).arg(&place)).context("cannot make a virtual environment")?;
     }
-    println!("installing {} {}", PINNED.join(" "), ALONE.join(" "));
+    println!("installing {} {} {OF_ANOTHER_PYTHON}", PINNED.join(" "), ALONE.join(" "));
     let only_wheels = ["--only-binary", ":all:", "--no-binary", BUILT_FROM_SOURCE];
     let pip = ["-m", "pip", "install", "--quiet"];
     run(Command::new(&python).args(pip).args(only_wheels).args(PINNED))
         .and_then(|()| run(Command::new(&python).args(pip).args(["--only-binary", ":all:", "--no-deps"]).args(ALONE)))
+        .and_then(|()| {
+            run(Command::new(&python).args(pip).args(["--no-deps", "--ignore-requires-python", OF_ANOTHER_PYTHON]))
+        })
         .context("pip could not install the peers; run the command again once its complaint is settled")?;
     fs::write(&record, wanted).with_context(|| format!("cannot write {}", record.display()))?;
     println!("{}: {count} peers installed", place.display());

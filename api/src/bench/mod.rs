@@ -17,6 +17,7 @@ mod machine;
 mod memory;
 mod ndjson;
 mod observe;
+mod ope;
 mod peers;
 mod plot;
 mod process;
@@ -80,11 +81,13 @@ pub enum Bench {
     Bandits,
     /// Selection among models of which one fails and recovers, and what choosing costs.
     Selection,
+    /// The off-policy estimators against those of obp, in value and in time.
+    Ope,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
@@ -95,6 +98,7 @@ impl Bench {
         Self::Train,
         Self::Bandits,
         Self::Selection,
+        Self::Ope,
     ];
 
     /// Its name on the command line and in reports.
@@ -111,6 +115,7 @@ impl Bench {
             Self::Train => "train",
             Self::Bandits => "bandits",
             Self::Selection => "selection",
+            Self::Ope => "ope",
         }
     }
 
@@ -131,6 +136,7 @@ impl Bench {
             Self::Train => train::run(settings),
             Self::Bandits => bandits::run(settings),
             Self::Selection => selection::run(settings),
+            Self::Ope => ope::run(settings),
         }
     }
 }

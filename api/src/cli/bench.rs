@@ -35,7 +35,7 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 12] = [
+        const NAMES: [Name; 13] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -46,6 +46,7 @@ impl ValueEnum for Name {
             Name::One(Bench::Train),
             Name::One(Bench::Bandits),
             Name::One(Bench::Selection),
+            Name::One(Bench::Ope),
             Name::All,
             Name::BareHandler,
         ];

@@ -1,9 +1,11 @@
-//! Offline evaluation: how well the service would have predicted ratings that it has not seen.
+//! Offline evaluation: how well the service would have predicted ratings that it has not seen, and what a policy would
+//! have earned on the log of another ([`ope`]).
 //!
 //! [`split`] holds out a tenth; [`velox`] repeats the two experiments of Velox §2.4. Both judge what would be served,
 //! the posterior of every user under the trained version's own prior, and print the trainer's own weights beside. Every
 //! setting but `dim` and `seed` is the trainer's own choice. Scores are cut to the range of the labels trained on.
 
+pub mod ope;
 pub mod split;
 pub mod velox;
 

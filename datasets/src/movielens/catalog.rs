@@ -9,7 +9,7 @@ use super::ITEMS_MAX;
 use super::ids::EXPECTED_ID;
 use super::locate::{find, folder_of};
 use super::ratings::column_of_header;
-use super::rows::{Column, Encoding, Layout, Rows};
+use crate::rows::{Column, Encoding, Layout, Rows};
 use crate::{DatasetError, ItemInfo};
 
 /// The genres of `u.item`'s flags in their order, for where `u.genre` is missing.

@@ -11,10 +11,8 @@
 
 mod catalog;
 mod ids;
-mod lines;
 mod locate;
 mod ratings;
-mod rows;
 
 use std::path::Path;
 

@@ -7,9 +7,9 @@ use celeris_model::observation::check_label;
 use celeris_model::{ItemId, Timestamp, UserId};
 
 use super::ids::{EXPECTED_ID, SharedIds};
-use super::lines::Lines;
 use super::locate::locate_ratings;
-use super::rows::{Column, Encoding, Layout, Rows, quoted};
+use crate::lines::Lines;
+use crate::rows::{Column, Encoding, Layout, Rows, quoted};
 use crate::{DatasetError, Rating};
 
 const KNOWN_FORMATS: &str = "`user<tab>item<tab>rating<tab>seconds` (u.data), `user::item::rating::seconds` \
@@ -52,7 +52,7 @@ pub fn read_ratings(path: impl AsRef<Path>) -> Result<RatingReader, DatasetError
     let mut lines = Lines::open(&file)?;
     match lines.advance_to_text() {
         Ok(true) => {}
-        Ok(false) => return Err(DatasetError::Empty { file }),
+        Ok(false) => return Err(DatasetError::Empty { file, what: "ratings" }),
         // A first line without end is a file of some other kind, not a bad row.
         Err(DatasetError::RowTooLong { .. }) => return Err(unknown_format(&lines)),
         Err(error) => return Err(error),
@@ -120,7 +120,7 @@ impl RatingReader {
     fn read(&mut self) -> Result<Option<Rating>, DatasetError> {
         if !self.rows.advance()? {
             return match self.progress {
-                Progress::BeforeFirst => Err(DatasetError::Empty { file: self.file().to_owned() }),
+                Progress::BeforeFirst => Err(DatasetError::Empty { file: self.file().to_owned(), what: "ratings" }),
                 Progress::Reading | Progress::Ended => Ok(None),
             };
         }

@@ -6,19 +6,19 @@ use std::path::Path;
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
-use super::ROW_BYTES_MAX;
-use super::lines::Lines;
 use crate::DatasetError;
+use crate::lines::Lines;
+use crate::movielens::ROW_BYTES_MAX;
 
-/// Fields of a row past which CSV is refused; `u.item`, the widest MovieLens file, has 24.
-const FIELDS_MAX: usize = 64;
+/// Fields of a row past which CSV is refused; the widest file of the Open Bandit Dataset has 90.
+const FIELDS_MAX: usize = 128;
 
 /// Characters of a bad field that an error repeats.
 const QUOTED_CHARS_MAX: usize = 40;
 
 /// How a file's rows are cut into fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// Fields between separators, which fields cannot contain; one row a line.
     Separated(&'static str),
     /// RFC 4180: commas, and quotes around fields that hold commas, quotes or line breaks.
@@ -27,7 +27,7 @@ pub(super) enum Layout {
 
 /// How bytes become text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     /// Anything else is an error.
     Utf8,
     /// Lines that are not UTF-8 are Latin-1. `movies.dat` is Latin-1 in MovieLens 1M and UTF-8 in 10M, and no Latin-1
@@ -37,19 +37,19 @@ pub(super) enum Encoding {
 
 /// A column, and what errors call it.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
-    pub(super) index: usize,
-    pub(super) name: Cow<'static, str>,
+pub(crate) struct Column {
+    pub(crate) index: usize,
+    pub(crate) name: Cow<'static, str>,
 }
 
 impl Column {
-    pub(super) const fn at(index: usize, name: &'static str) -> Self {
+    pub(crate) const fn at(index: usize, name: &'static str) -> Self {
         Self { index, name: Cow::Borrowed(name) }
     }
 }
 
 /// Reads one row at a time into one buffer.
-pub(super) struct Rows {
+pub(crate) struct Rows {
     lines: Lines,
     encoding: Encoding,
     cutter: Cutter,
@@ -73,14 +73,14 @@ struct CsvCutter {
 
 impl Rows {
     /// Rows of all lines of `file`.
-    pub(super) fn open(file: &Path, layout: Layout, encoding: Encoding) -> Result<Self, DatasetError> {
+    pub(crate) fn open(file: &Path, layout: Layout, encoding: Encoding) -> Result<Self, DatasetError> {
         let mut rows = Self::from_current_line(Lines::open(file)?, layout, encoding);
         rows.pending = false;
         Ok(rows)
     }
 
     /// Rows from the line that `lines` is at.
-    pub(super) fn from_current_line(lines: Lines, layout: Layout, encoding: Encoding) -> Self {
+    pub(crate) fn from_current_line(lines: Lines, layout: Layout, encoding: Encoding) -> Self {
         let cutter = match layout {
             Layout::Separated(separator) => Cutter::Separator(separator),
             Layout::Csv => {
@@ -92,12 +92,12 @@ impl Rows {
         Self { lines, encoding, cutter, pending: true, number: 0, bytes: Vec::new(), fields: Vec::new() }
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         self.lines.file()
     }
 
     /// Reads the next row that is not an empty line; false at the end of the file.
-    pub(super) fn advance(&mut self) -> Result<bool, DatasetError> {
+    pub(crate) fn advance(&mut self) -> Result<bool, DatasetError> {
         if !std::mem::take(&mut self.pending) && !self.lines.advance_to_text()? {
             return Ok(false);
         }
@@ -133,13 +133,13 @@ impl Rows {
     }
 
     /// The fields of the current row that are text, with their places.
-    pub(super) fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
         let text = |range: &Range<usize>| str::from_utf8(&self.bytes[range.clone()]).ok();
         self.fields.iter().enumerate().filter_map(move |(index, range)| Some((index, text(range)?)))
     }
 
     /// The text of one field of the current row.
-    pub(super) fn text(&self, column: &Column) -> Result<&str, DatasetError> {
+    pub(crate) fn text(&self, column: &Column) -> Result<&str, DatasetError> {
         let Some(range) = self.fields.get(column.index) else {
             return Err(self.bad(column.name.to_string(), "a value", "the end of the row".into()));
         };
@@ -148,7 +148,7 @@ impl Rows {
     }
 
     /// Checks that the current row has no more than `fields` fields.
-    pub(super) fn ends_after(&self, fields: usize) -> Result<(), DatasetError> {
+    pub(crate) fn ends_after(&self, fields: usize) -> Result<(), DatasetError> {
         match self.fields.get(fields) {
             None => Ok(()),
             Some(range) => {
@@ -159,12 +159,12 @@ impl Rows {
     }
 
     /// The number of fields of the current row.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.fields.len()
     }
 
     /// The error for a field whose text is not what it must be.
-    pub(super) fn unexpected(&self, column: &Column, expected: &'static str, text: &str) -> DatasetError {
+    pub(crate) fn unexpected(&self, column: &Column, expected: &'static str, text: &str) -> DatasetError {
         self.bad(column.name.to_string(), expected, quoted(text))
     }
 
@@ -197,7 +197,12 @@ impl CsvCutter {
                         ReadRecordResult::InputEmpty => {}
                         ReadRecordResult::OutputFull => return Err(lines.too_long(number)),
                         ReadRecordResult::OutputEndsFull => {
-                            return Err(lines.bad(number, (ended + 1).to_string(), "at most 64 fields", "more".into()));
+                            return Err(lines.bad(
+                                number,
+                                (ended + 1).to_string(),
+                                "at most 128 fields",
+                                "more".into(),
+                            ));
                         }
                         ReadRecordResult::Record | ReadRecordResult::End => {
                             let starts = std::iter::once(0).chain(self.ends.iter().copied());
@@ -216,7 +221,7 @@ impl CsvCutter {
 }
 
 /// The beginning of a text, quoted so that it keeps to one line of an error message.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}…", &text[..end]),

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::ROW_BYTES_MAX;
 use crate::DatasetError;
+use crate::movielens::ROW_BYTES_MAX;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const UTF8_BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Reads one line at a time into one buffer.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     file: PathBuf,
     reader: Box<dyn BufRead + Send>,
     buffer: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Opens `file`, decompressing it if it begins as gzip does.
-    pub(super) fn open(file: &Path) -> Result<Self, DatasetError> {
+    pub(crate) fn open(file: &Path) -> Result<Self, DatasetError> {
         let opened = File::open(file).map_err(DatasetError::io(file))?;
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, opened);
         let compressed = plain.fill_buf().map_err(DatasetError::io(file))?.starts_with(&GZIP_MAGIC);
@@ -35,22 +35,22 @@ impl Lines {
         Ok(Self { file: file.to_owned(), reader, buffer: Vec::new(), number: 0 })
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
     /// The number of the line that [`Lines::current`] is, from 1.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The line last read, without its line break.
-    pub(super) fn current(&self) -> &[u8] {
+    pub(crate) fn current(&self) -> &[u8] {
         &self.buffer
     }
 
     /// Reads the next line; false at the end of the file.
-    pub(super) fn advance(&mut self) -> Result<bool, DatasetError> {
+    pub(crate) fn advance(&mut self) -> Result<bool, DatasetError> {
         self.buffer.clear();
         // Room for the longest row and its line break, and no more.
         let limit = ROW_BYTES_MAX as u64 + 2;
@@ -76,7 +76,7 @@ impl Lines {
     }
 
     /// Reads up to the next line that is not empty; false at the end of the file.
-    pub(super) fn advance_to_text(&mut self) -> Result<bool, DatasetError> {
+    pub(crate) fn advance_to_text(&mut self) -> Result<bool, DatasetError> {
         while self.advance()? {
             if !self.buffer.is_empty() {
                 return Ok(true);
@@ -86,12 +86,12 @@ impl Lines {
     }
 
     /// The error for a row that begins at `line` and does not end in time.
-    pub(super) fn too_long(&self, line: u64) -> DatasetError {
+    pub(crate) fn too_long(&self, line: u64) -> DatasetError {
         DatasetError::RowTooLong { file: self.file.clone(), line, bytes_max: ROW_BYTES_MAX }
     }
 
     /// The error for a field of the row that begins at `line`.
-    pub(super) fn bad(&self, line: u64, field: String, expected: &'static str, got: String) -> DatasetError {
+    pub(crate) fn bad(&self, line: u64, field: String, expected: &'static str, got: String) -> DatasetError {
         DatasetError::BadField { file: self.file.clone(), line, field, expected, got }
     }
 }

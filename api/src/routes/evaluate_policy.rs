@@ -1,0 +1,192 @@
+//! What a policy would have earned on a model's own decisions.
+
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use celeris_bandits::ope::OpeSettings;
+use celeris_bandits::{EpsilonGreedy, PolicySpec};
+use celeris_manager::{JudgeRequest, Judgement, Skipped as SkippedDecisions};
+use celeris_model::{ModelName, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::evaluate::ope::report::{Estimators, Span};
+use crate::extract::{Body, InModel, timestamp};
+use crate::state::Node;
+
+/// Decisions that are judged where the request does not say how many.
+const DECISIONS_DEFAULT: usize = 1_000;
+
+/// The most decisions of one request.
+const DECISIONS_MAX: usize = 10_000;
+
+/// The share of the time of a request that goes into reading decisions; the rest is for the estimates.
+const READING_SHARE: f64 = 0.5;
+
+/// Which policy to judge, and on what.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluateBody {
+    /// A policy's name, or an object of name and parameters; or `uniform`, which shows every candidate alike.
+    #[serde(deserialize_with = "policy_or_uniform")]
+    #[schema(value_type = Object)]
+    policy: PolicySpec,
+    /// Decisions from this moment on, as RFC 3339 or Unix milliseconds; all of them by default.
+    #[serde(default, deserialize_with = "timestamp")]
+    #[schema(value_type = Option<String>)]
+    from: Option<Timestamp>,
+    /// Decisions before this moment; up to the last one by default.
+    #[serde(default, deserialize_with = "timestamp")]
+    #[schema(value_type = Option<String>)]
+    to: Option<Timestamp>,
+    /// How many decisions to judge on, from 1 to 10,000; 1,000 by default. Of more there is a random sample.
+    max_decisions: Option<usize>,
+    /// What a shown slot brought whose reward has not come; by default that of the model's `default_reward`, else 0.
+    missing_reward: Option<f64>,
+    /// The largest weight with which SWITCH-DR corrects its model; 10 by default.
+    switch_threshold: Option<f64>,
+    /// Seeds sample, folds and resamples; 1 by default.
+    seed: Option<u64>,
+}
+
+/// Decisions of the span of time that were not judged on, by reason.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Skipped {
+    /// More than were asked for.
+    not_sampled: u64,
+    /// The request's time was up; ask for fewer, or for a shorter span.
+    not_reached: u64,
+    /// Only a digest of the candidates was kept.
+    candidates_not_kept: u64,
+    /// The propensity of a slot is not known (yet).
+    propensity_unknown: u64,
+    /// Made within the wait for the model's default reward, so that rewards may still come.
+    reward_may_come: u64,
+    /// The user's history has been corrected or retracted in part since.
+    history_amended: u64,
+    /// The version that scored is not kept any more.
+    version_pruned: u64,
+    /// What was known of a candidate has changed since, or the weights by which several models answered together.
+    scene_changed: u64,
+}
+
+/// What the policy would have earned.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EvaluateReply {
+    #[schema(value_type = String)]
+    model: ModelName,
+    #[schema(value_type = Object)]
+    policy: PolicySpec,
+    /// Decisions in the span of time.
+    decisions: u64,
+    /// Those that the estimates are over, one round each.
+    rounds: usize,
+    /// Their slots, and how many of these have a reward.
+    slots: usize,
+    rewarded: usize,
+    /// What the others counted as.
+    missing_reward: f64,
+    /// The other decisions, by reason.
+    skipped: Skipped,
+    /// What these decisions themselves earned a round; null where there are none.
+    logged: Option<Span>,
+    /// The mean importance weight, of rankings that of the slot where it is farthest from the 1 that is expected.
+    mean_weight: Option<f64>,
+    /// The largest importance weight.
+    largest_weight: Option<f64>,
+    /// The estimators by name; null where there are no rounds.
+    estimators: Option<Estimators>,
+}
+
+fn policy_or_uniform<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicySpec, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    if value == "uniform" {
+        return Ok(PolicySpec::EpsilonGreedy(EpsilonGreedy::new(1.0).map_err(serde::de::Error::custom)?));
+    }
+    PolicySpec::deserialize(value).map_err(serde::de::Error::custom)
+}
+
+impl EvaluateBody {
+    fn request(self, model: ModelName, deadline: Instant) -> Result<JudgeRequest, ApiError> {
+        let decisions_max = self.max_decisions.unwrap_or(DECISIONS_DEFAULT);
+        if !(1..=DECISIONS_MAX).contains(&decisions_max) {
+            return Err(ApiError::invalid(format!("max_decisions: must be from 1 to {DECISIONS_MAX}")));
+        }
+        let defaults = OpeSettings::default();
+        let switch_threshold = self.switch_threshold.unwrap_or(defaults.switch_threshold);
+        if switch_threshold < 0.0 {
+            return Err(ApiError::invalid("switch_threshold: must be at least 0"));
+        }
+        Ok(JudgeRequest {
+            model,
+            policy: self.policy,
+            from: self.from,
+            to: self.to,
+            decisions_max,
+            missing_reward: self.missing_reward,
+            settings: OpeSettings { seed: self.seed.unwrap_or(defaults.seed), switch_threshold, ..defaults },
+            deadline,
+        })
+    }
+}
+
+impl From<SkippedDecisions> for Skipped {
+    fn from(skipped: SkippedDecisions) -> Self {
+        Self {
+            not_sampled: skipped.not_sampled,
+            not_reached: skipped.not_reached,
+            candidates_not_kept: skipped.candidates_not_kept,
+            propensity_unknown: skipped.propensity_unknown,
+            reward_may_come: skipped.reward_may_come,
+            history_amended: skipped.history_amended,
+            version_pruned: skipped.version_pruned,
+            scene_changed: skipped.scene_changed,
+        }
+    }
+}
+
+fn describe(request: JudgeRequest, found: &Judgement) -> EvaluateReply {
+    let evaluation = found.evaluation.as_ref();
+    EvaluateReply {
+        model: request.model,
+        policy: request.policy,
+        decisions: found.decisions,
+        rounds: found.used,
+        slots: found.slots,
+        rewarded: found.rewarded,
+        missing_reward: found.missing_reward,
+        skipped: found.skipped.into(),
+        logged: evaluation.map(|evaluation| evaluation.logged.into()),
+        mean_weight: evaluation.map(|evaluation| evaluation.mean_weight),
+        largest_weight: evaluation.map(|evaluation| evaluation.largest_weight),
+        estimators: evaluation.map(Estimators::from),
+    }
+}
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(evaluate_policy))
+}
+
+/// Estimates what a policy would have earned a ranking, had it ranked in the place of those that did: by replay, IPS,
+/// SNIPS, the direct method, DR, SNDR and SWITCH-DR, over the model's decisions and the rewards that have joined them.
+/// An estimate that the decisions do not support is refused with the reason. One evaluation at a time; it takes half of
+/// the node's time for a request at most, and says how many decisions it did not reach.
+#[utoipa::path(post, path = "/v1/models/{model}/evaluate-policy", tag = "quality", request_body = EvaluateBody,
+    params(("model" = String, Path)),
+    responses((status = 200, body = EvaluateReply), (status = 404, body = Problem), (status = 422, body = Problem),
+        (status = 503, body = Problem)))]
+async fn evaluate_policy(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Body(body): Body<EvaluateBody>,
+) -> Result<Json<EvaluateReply>, ApiError> {
+    let deadline = Instant::now() + node.limits.request_timeout.mul_f64(READING_SHARE);
+    let request = body.request(model, deadline)?;
+    let found = tokio::task::block_in_place(|| node.manager.judge_policy(&request))?;
+    Ok(Json(describe(request, &found)))
+}

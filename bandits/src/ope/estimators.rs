@@ -1,0 +1,257 @@
+//! The estimators, their intervals, and when they are refused.
+
+use super::bootstrap::{Columns, quantile, resample};
+use super::overlap::{Overlap, Refusal};
+use super::rounds::{LoggedSlot, Rounds};
+
+/// The share of the resampled values below and above the interval: it is one of 95 %.
+const TAIL: f64 = 0.025;
+
+/// An estimator of a policy's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Estimator {
+    /// Rejection matching (Li et al., "Unbiased offline evaluation of contextual-bandit-based news article
+    /// recommendation algorithms", WSDM 2011): the mean reward of the rounds in which a deterministic target shows what
+    /// was shown.
+    Replay,
+    /// Inverse propensity scoring (Dudík et al., "Doubly robust policy evaluation and optimization", Statistical
+    /// Science 2014). For rankings, RIPS (McInerney et al., "Counterfactual evaluation of slate recommendations
+    /// with sequential reward interactions", KDD 2020).
+    Ips,
+    /// Self-normalised IPS (Swaminathan and Joachims, "The self-normalized estimator for counterfactual learning", NIPS
+    /// 2015), normalised slot by slot.
+    Snips,
+    /// The direct method (Dudík et al. 2014): the reward model alone.
+    Dm,
+    /// Doubly robust (Dudík et al., "Doubly robust policy evaluation and learning", ICML 2011). For rankings,
+    /// with cascade weights (Kiyohara et al., "Doubly robust off-policy evaluation for ranking policies under the
+    /// cascade behavior model", WSDM 2022, with a model of each slot's own reward).
+    Dr,
+    /// Self-normalised DR, its correction normalised slot by slot (Kallus and Uehara, "Intrinsically efficient, stable,
+    /// and bounded off-policy evaluation for reinforcement learning", NeurIPS 2019).
+    Sndr,
+    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits", ICML 2017): DR
+    /// that trusts the model where the weight exceeds a threshold.
+    SwitchDr,
+}
+
+impl Estimator {
+    /// All of them, in the order in which their values are given.
+    pub const ALL: [Self; 7] = [Self::Replay, Self::Ips, Self::Snips, Self::Dm, Self::Dr, Self::Sndr, Self::SwitchDr];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Ips => "ips",
+            Self::Snips => "snips",
+            Self::Dm => "dm",
+            Self::Dr => "dr",
+            Self::Sndr => "sndr",
+            Self::SwitchDr => "switch_dr",
+        }
+    }
+}
+
+/// How to estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OpeSettings {
+    /// Resamples of the rounds behind each interval; at least 1.
+    pub resamples: usize,
+    /// Seeds the resampling.
+    pub seed: u64,
+    /// The largest weight at which SWITCH-DR still corrects its model.
+    pub switch_threshold: f64,
+}
+
+impl Default for OpeSettings {
+    fn default() -> Self {
+        Self { resamples: 1000, seed: 1, switch_threshold: 10.0 }
+    }
+}
+
+impl OpeSettings {
+    /// The weight with which SWITCH-DR corrects a slot of this importance weight.
+    #[must_use]
+    pub fn kept(&self, weight: f64) -> f64 {
+        if weight <= self.switch_threshold { weight } else { 0.0 }
+    }
+}
+
+/// What one estimator says, or why it does not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// Which.
+    pub estimator: Estimator,
+    /// The policy's value with its 95 % percentile interval, or the reason for which there is none.
+    pub outcome: Result<Interval, Refusal>,
+    /// Kish's effective sample size of the weights that this estimator uses: of rankings the slot where it is least;
+    /// for replay the rounds that agree, for the direct method those of the weights above.
+    pub effective_sample_size: f64,
+}
+
+/// A value and where it lies with 95 % confidence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The estimate itself.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// What a log says about a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// What the logging policy earned a round: the mean reward of the log, with its interval.
+    pub logged: Interval,
+    /// The largest weight of any slot.
+    pub largest_weight: f64,
+    /// The mean weight, of rankings that of the slot where it is farthest from the 1 that is expected.
+    pub mean_weight: f64,
+    /// One for each of [`Estimator::ALL`], in that order.
+    pub estimates: Vec<Estimate>,
+}
+
+/// The value of the target policy a round, by every estimator, each with its interval or the reason why not.
+///
+/// Rounds are resampled as if they were independent; where one user has several, intervals are too narrow by what those
+/// have in common. `None` where there are no rounds.
+#[must_use]
+pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
+    if rounds.is_empty() {
+        return None;
+    }
+    let overlap = Overlap::of(rounds);
+    let columns = columns(rounds, settings);
+    let sums = columns.sums();
+    let values = statistics(&sums, rounds.len(), 0.0);
+    // The model is not fitted again on every resample; its noise comes in by the derivative.
+    let with_noise = |sums: &[f64]| statistics(sums, rounds.len(), 1.0);
+    let resampled = resample(&columns, settings.resamples, settings.seed, with_noise);
+    let centre = with_noise(&sums);
+    let interval = |index: usize| {
+        // The derivative's mean is not quite zero under regularization: the interval is moved back to the value.
+        let shift = values[index] - centre[index];
+        let end = |share| quantile(&resampled[index], share) + shift;
+        Interval { value: values[index], low: end(TAIL), high: end(1.0 - TAIL) }
+    };
+    let of_all = overlap.refusal();
+    let estimates = Estimator::ALL.into_iter().enumerate().map(|(index, estimator)| {
+        let effective_sample_size = match estimator {
+            Estimator::Replay => overlap.matches() as f64,
+            Estimator::Dm => overlap.effective_above(),
+            Estimator::SwitchDr => effective_kept(rounds, settings),
+            Estimator::Ips | Estimator::Snips | Estimator::Dr | Estimator::Sndr => overlap.effective(),
+        };
+        let refusal = of_all.clone().or_else(|| match estimator {
+            Estimator::Replay => overlap.no_replay(),
+            // Those two do not live by the weights.
+            Estimator::Dm | Estimator::SwitchDr => overlap.few_effective(overlap.effective_above()),
+            _ => overlap.few_effective(effective_sample_size),
+        });
+        let span = interval(index);
+        let refusal = refusal.or_else(|| (span.low == span.high).then_some(Refusal::NoVariation { value: span.value }));
+        Estimate { estimator, outcome: refusal.map_or(Ok(span), Err), effective_sample_size }
+    });
+    Some(Evaluation {
+        logged: interval(LOGGED),
+        largest_weight: overlap.largest_weight,
+        mean_weight: overlap.mean_weight(),
+        estimates: estimates.collect(),
+    })
+}
+
+/// The values alone, one for each of [`Estimator::ALL`], whether or not the overlap allows them; NaN where they are not
+/// defined, which is without rounds and, for replay, without a round that agrees.
+#[must_use]
+pub fn values(rounds: &Rounds, settings: &OpeSettings) -> [f64; 7] {
+    let columns = columns(rounds, settings);
+    let [values @ .., _logged] = statistics(&columns.sums(), rounds.len(), 0.0);
+    values
+}
+
+// The columns of every round; then, for every slot, the four of `of_slot`.
+const MATCHES: usize = 0;
+const MATCHED_REWARD: usize = 1;
+const IPS: usize = 2;
+const DM: usize = 3;
+/// What the round's noise does to the direct method by way of the fitted model.
+const DM_NOISE: usize = 4;
+const DR: usize = 5;
+const SWITCH_DR: usize = 6;
+/// Likewise of SWITCH-DR, where it lives by the model.
+const SWITCH_DR_NOISE: usize = 7;
+const REWARD: usize = 8;
+const OF_ROUND: usize = 9;
+const OF_SLOT: usize = 4;
+
+/// Where [`statistics`] has the mean reward of the log: after all estimators.
+const LOGGED: usize = Estimator::ALL.len();
+
+fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
+    let width = OF_ROUND + OF_SLOT * rounds.depth();
+    let mut values = vec![0.0; rounds.len() * width];
+    for (round, row) in rounds.iter().zip(values.chunks_exact_mut(width)) {
+        let (of_round, of_slots) = row.split_at_mut(OF_ROUND);
+        let mut above = 1.0;
+        let mut agrees = true;
+        for (slot, of_slot) in round.iter().zip(of_slots.chunks_exact_mut(OF_SLOT)) {
+            let weight = above * slot.ratio();
+            let residual = slot.reward - slot.expected;
+            let switched = settings.kept(weight);
+            let modelled = above * slot.expected_target;
+            of_round[IPS] += weight * slot.reward;
+            of_round[DM] += modelled;
+            of_round[DM_NOISE] += slot.leverage * residual;
+            of_round[DR] += modelled + weight * residual;
+            of_round[SWITCH_DR] += modelled + switched * residual;
+            of_round[SWITCH_DR_NOISE] += slot.leverage_switched * residual;
+            of_round[REWARD] += slot.reward;
+            of_slot.copy_from_slice(&[1.0, weight, weight * slot.reward, weight * residual]);
+            agrees &= slot.target == 1.0;
+            above = weight;
+        }
+        if agrees {
+            of_round[MATCHES] = 1.0;
+            of_round[MATCHED_REWARD] = of_round[REWARD];
+        }
+    }
+    Columns { values, width }
+}
+
+/// One value for each estimator and the mean reward of the log, from the sums of the columns. `noise` is the share of
+/// the fitted model's noise in those that live by it: none in values, all of it in resamples.
+fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
+    let mean = |column: usize| sums[column] / rounds as f64;
+    // A slot that not every ranking has counts as often as it is there.
+    let normalised = |column: usize| -> f64 {
+        let slots = sums[OF_ROUND..].chunks_exact(OF_SLOT).filter(|slot| slot[1] > 0.0);
+        slots.map(|slot| slot[0] / rounds as f64 * slot[column] / slot[1]).sum()
+    };
+    let replay = sums[MATCHED_REWARD] / sums[MATCHES];
+    let (snips, correction) = (normalised(2), normalised(3));
+    let dm = mean(DM) + noise * mean(DM_NOISE);
+    let switch_dr = mean(SWITCH_DR) + noise * mean(SWITCH_DR_NOISE);
+    [replay, mean(IPS), snips, dm, mean(DR), mean(DM) + correction, switch_dr, mean(REWARD)]
+}
+
+/// The effective sample size of the weights that SWITCH-DR keeps, of the slot where it is least.
+fn effective_kept(rounds: &Rounds, settings: &OpeSettings) -> f64 {
+    let mut sums = vec![(0.0, 0.0); rounds.depth()];
+    for round in rounds.iter() {
+        let weights = round.iter().scan(1.0, |above, slot: &LoggedSlot| {
+            *above *= slot.ratio();
+            Some(*above)
+        });
+        for (weight, (sum, squares)) in weights.zip(&mut sums) {
+            let kept = settings.kept(weight);
+            *sum += kept;
+            *squares += kept * kept;
+        }
+    }
+    let effective = sums.iter().map(|(sum, squares)| if *squares > 0.0 { sum * sum / squares } else { 0.0 });
+    effective.fold(f64::INFINITY, f64::min)
+}

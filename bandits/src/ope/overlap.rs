@@ -1,0 +1,207 @@
+//! Whether a log can tell anything about a policy.
+
+use thiserror::Error;
+
+use super::rounds::Rounds;
+
+/// Rounds below which nothing is estimated: resampling so few says little about the next ones.
+pub const ROUNDS_MIN: usize = 30;
+
+/// The effective sample size below which estimates by weights are refused, and the matches below which replay is.
+pub const EFFECTIVE_MIN: f64 = 30.0;
+
+/// Standard errors by which the mean weight must miss 1 to be called wrong; honest logs are refused once in 16,000.
+const DEVIATIONS: f64 = 4.0;
+
+/// By so much the mean weight may miss 1 in any case: propensities are logged as `f32`, and policies round too.
+const MEAN_WEIGHT_TOLERANCE: f64 = 0.01;
+
+/// Why an estimate is not given.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Refusal {
+    /// Hardly any rounds.
+    #[error("{rounds} rounds are too few; at least {ROUNDS_MIN} are needed")]
+    FewRounds {
+        /// How many there are.
+        rounds: usize,
+    },
+    /// All weights are 0.
+    #[error("the policy would have shown nothing of what was logged; log with a policy that explores")]
+    NoOverlap,
+    /// The mean weight is below 1: the rest of the target policy's choices cannot be in such a log.
+    #[error(
+        "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: about {missing:.0} % of what the \
+         policy would show never or hardly ever came up in the log; log with a policy that explores",
+        missing = 100.0 * (1.0 - mean_weight)
+    )]
+    Unsupported {
+        /// The mean weight at the slot.
+        mean_weight: f64,
+        /// The slot, from 1.
+        slot: usize,
+    },
+    /// The mean weight is above 1, which no propensities that are true can bring about.
+    #[error(
+        "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: the logged propensities are not those \
+         that the log was drawn with"
+    )]
+    WrongPropensities {
+        /// The mean weight at the slot.
+        mean_weight: f64,
+        /// The slot, from 1.
+        slot: usize,
+    },
+    /// A few rounds carry all weight.
+    #[error(
+        "the effective sample size is {effective:.1} of {rounds} rounds, below {EFFECTIVE_MIN}: a few rounds carry all \
+         the weight; gather more of the log, or judge a policy nearer to the one that logged"
+    )]
+    FewEffective {
+        /// Kish's effective sample size.
+        effective: f64,
+        /// How many rounds there are.
+        rounds: usize,
+    },
+    /// Resampling has nothing to vary.
+    #[error(
+        "all rounds that count brought the same reward, so that nothing can be said of how far {value} is from the \
+         truth; gather more of the log"
+    )]
+    NoVariation {
+        /// The estimate.
+        value: f64,
+    },
+    /// Replay of a policy that draws.
+    #[error("the policy draws, and replay compares the choices of deterministic policies; read `snips` or `dr`")]
+    NotDeterministic,
+    /// Both policies hardly ever agree.
+    #[error("the policy agrees with {matches} of {rounds} rounds, below {EFFECTIVE_MIN}; gather more of the log")]
+    FewMatches {
+        /// Rounds in which both agree.
+        matches: usize,
+        /// How many rounds there are.
+        rounds: usize,
+    },
+    /// The rounds in which both agree are not a fair sample.
+    #[error(
+        "the log showed what the policy would have with probabilities from {lowest:.3} to {highest:.3}; rounds that \
+         agree are a fair sample only of a uniform log; read `snips`, which weighs them"
+    )]
+    UnevenMatches {
+        /// The least probability of a round that agrees.
+        lowest: f64,
+        /// The greatest.
+        highest: f64,
+    },
+}
+
+/// The importance weights of a log.
+pub(super) struct Overlap {
+    rounds: usize,
+    /// By slot: how many rounds have it, the sum of the weights and that of their squares.
+    slots: Vec<(f64, f64, f64)>,
+    pub(super) largest_weight: f64,
+    deterministic: bool,
+    matches: usize,
+    /// The least and the greatest probability of the rounds in which both agree.
+    matched: (f64, f64),
+}
+
+impl Overlap {
+    pub(super) fn of(rounds: &Rounds) -> Self {
+        let mut overlap = Self {
+            rounds: rounds.len(),
+            slots: vec![(0.0, 0.0, 0.0); rounds.depth()],
+            largest_weight: 0.0,
+            deterministic: true,
+            matches: 0,
+            matched: (f64::INFINITY, 0.0),
+        };
+        for round in rounds.iter() {
+            let (mut weight, mut propensity, mut agrees) = (1.0, 1.0, true);
+            for (slot, sums) in round.iter().zip(&mut overlap.slots) {
+                weight *= slot.ratio();
+                propensity *= slot.propensity;
+                agrees &= slot.target == 1.0;
+                overlap.deterministic &= slot.target == 0.0 || slot.target == 1.0;
+                overlap.largest_weight = overlap.largest_weight.max(weight);
+                sums.0 += 1.0;
+                sums.1 += weight;
+                sums.2 += weight * weight;
+            }
+            if agrees {
+                overlap.matches += 1;
+                overlap.matched.0 = overlap.matched.0.min(propensity);
+                overlap.matched.1 = overlap.matched.1.max(propensity);
+            }
+        }
+        overlap
+    }
+
+    /// Kish's effective sample size `(sum w)^2 / sum w^2` (Kish 1965), of the slot where it is least.
+    pub(super) fn effective(&self) -> f64 {
+        self.slots.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The effective sample size of the weights of the slots above, by which lists weigh the model's part.
+    pub(super) fn effective_above(&self) -> f64 {
+        let above = self.slots.split_last().map_or(&[][..], |(_, above)| above);
+        above.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(self.rounds as f64, f64::min)
+    }
+
+    pub(super) fn matches(&self) -> usize {
+        self.matches
+    }
+
+    /// The mean weight of the slot where it is farthest from 1.
+    pub(super) fn mean_weight(&self) -> f64 {
+        let means = self.slots.iter().map(|(count, sum, _)| sum / count);
+        means.max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs())).unwrap_or(1.0)
+    }
+
+    /// What forbids every estimate.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        if self.rounds < ROUNDS_MIN {
+            return Some(Refusal::FewRounds { rounds: self.rounds });
+        }
+        if self.largest_weight == 0.0 {
+            return Some(Refusal::NoOverlap);
+        }
+        self.slots.iter().enumerate().find_map(|(index, (count, sum, squares))| {
+            let mean_weight = sum / count;
+            let variance = (squares / count - mean_weight * mean_weight).max(0.0);
+            let allowed = MEAN_WEIGHT_TOLERANCE + DEVIATIONS * (variance / count).sqrt();
+            let slot = index + 1;
+            if mean_weight < 1.0 - allowed {
+                Some(Refusal::Unsupported { mean_weight, slot })
+            } else if mean_weight > 1.0 + allowed {
+                Some(Refusal::WrongPropensities { mean_weight, slot })
+            } else {
+                None
+            }
+        })
+    }
+
+    /// What forbids estimates whose weights are not bounded.
+    pub(super) fn few_effective(&self, effective: f64) -> Option<Refusal> {
+        (effective < EFFECTIVE_MIN).then_some(Refusal::FewEffective { effective, rounds: self.rounds })
+    }
+
+    /// What forbids replay.
+    pub(super) fn no_replay(&self) -> Option<Refusal> {
+        let (lowest, highest) = self.matched;
+        if !self.deterministic {
+            Some(Refusal::NotDeterministic)
+        } else if (self.matches as f64) < EFFECTIVE_MIN {
+            Some(Refusal::FewMatches { matches: self.matches, rounds: self.rounds })
+        } else if highest - lowest > MEAN_WEIGHT_TOLERANCE * highest {
+            Some(Refusal::UnevenMatches { lowest, highest })
+        } else {
+            None
+        }
+    }
+}
+
+fn effective(sum: f64, squares: f64) -> f64 {
+    if squares > 0.0 { sum * sum / squares } else { 0.0 }
+}

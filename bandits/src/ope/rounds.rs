@@ -1,0 +1,108 @@
+//! What both policies did in every logged round, as numbers.
+
+use crate::error::BanditError;
+
+/// How far above 1 a probability may be by rounding.
+const ROUNDING: f64 = 1e-6;
+
+/// One slot of a logged ranking, as the logging and the target policy see it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoggedSlot {
+    /// What showing the item there brought.
+    pub reward: f64,
+    /// The probability with which the logging policy filled the slot so, given the slots above; above 0.
+    pub propensity: f64,
+    /// The probability with which the target policy would have, given the same slots above.
+    pub target: f64,
+    /// What the reward model expects of the item that was shown, `q(x, a)`.
+    pub expected: f64,
+    /// What it expects of the item that the target policy would have shown, given the slots above: the mean of `q` over
+    /// the target policy's choices.
+    pub expected_target: f64,
+    /// By how much one unit of this slot's reward moves the mean of `expected_target` over the log, times the number of
+    /// rounds: the noise of the fitted model in the interval of [`super::Estimator::Dm`]. 0 for a model that was not
+    /// fitted on this log.
+    pub leverage: f64,
+    /// The same for [`super::Estimator::SwitchDr`]: by how much it moves what the corrections leave to the model.
+    pub leverage_switched: f64,
+}
+
+impl LoggedSlot {
+    /// The importance ratio of this slot alone.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.target / self.propensity
+    }
+
+    fn check(&self) -> Result<(), BanditError> {
+        let refuse = |parameter, range, value| Err(BanditError::OutOfRange { parameter, range, value });
+        if !(self.propensity > 0.0 && self.propensity <= 1.0 + ROUNDING) {
+            return refuse("the logged propensity", "above 0 and at most 1", self.propensity);
+        }
+        if !(0.0..=1.0 + ROUNDING).contains(&self.target) {
+            return refuse("the target policy's probability", "from 0 to 1", self.target);
+        }
+        let others = [
+            ("the reward", self.reward),
+            ("the reward model's expectation", self.expected),
+            ("the reward model's expectation of the target policy", self.expected_target),
+            ("the reward model's leverage", self.leverage),
+            ("the reward model's leverage", self.leverage_switched),
+        ];
+        match others.into_iter().find(|(_, value)| !value.is_finite()) {
+            Some((parameter, value)) => refuse(parameter, "finite", value),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Logged rounds, each of one slot or more.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Rounds {
+    slots: Vec<LoggedSlot>,
+    /// Where each round ends in `slots`.
+    ends: Vec<usize>,
+    depth: usize,
+}
+
+impl Rounds {
+    /// Adds a round, best slot first.
+    ///
+    /// # Errors
+    /// [`BanditError::OutOfRange`] names what is no probability, not finite, or that the round has no slots; nothing is
+    /// added then.
+    pub fn push(&mut self, slots: &[LoggedSlot]) -> Result<(), BanditError> {
+        if slots.is_empty() {
+            return Err(BanditError::OutOfRange { parameter: "a round's slots", range: "at least 1", value: 0.0 });
+        }
+        slots.iter().try_for_each(LoggedSlot::check)?;
+        self.slots.extend_from_slice(slots);
+        self.ends.push(self.slots.len());
+        self.depth = self.depth.max(slots.len());
+        Ok(())
+    }
+
+    /// How many rounds there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The slots of the longest ranking.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The rounds in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &[LoggedSlot]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.slots[start..*end])
+    }
+}
