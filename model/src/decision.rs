@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::ids::{DecisionId, ItemId, ModelName, UserEpoch, UserId, VersionId};
 use crate::observation::Timestamp;
@@ -26,8 +26,8 @@ pub struct ShownSlot {
     pub explored: bool,
 }
 
-/// `xxh3_128` (seed 0) of the candidates in the order in which the policy saw them: of each, one byte with the length of
-/// its id less one, then the id.
+/// `xxh3_128` of the candidates in the order in which the policy saw them: of each, the `xxh3_64` of its id, little-endian.
+/// Both with seed 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CandidateDigest(pub u128);
@@ -36,14 +36,12 @@ impl CandidateDigest {
     /// The digest of these items.
     #[must_use]
     pub fn of<'a>(items: impl IntoIterator<Item = &'a ItemId>) -> Self {
-        let mut bytes = Vec::with_capacity(1 << 12);
+        let items = items.into_iter();
+        let mut hashes = Vec::with_capacity(items.size_hint().0 * size_of::<u64>());
         for item in items {
-            let text = item.as_str().as_bytes();
-            // Ids have 1 to 256 bytes.
-            bytes.push((text.len() - 1) as u8);
-            bytes.extend_from_slice(text);
+            hashes.extend_from_slice(&xxh3_64(item.as_str().as_bytes()).to_le_bytes());
         }
-        Self(xxh3_128(&bytes))
+        Self(xxh3_128(&hashes))
     }
 }
 
@@ -282,8 +280,8 @@ mod tests {
     #[test]
     fn digests_are_what_other_programs_compute() {
         let items = ["m1", "a-longer-id", "7"].map(|id| ItemId::new(id).expect("valid"));
-        // `xxhash.xxh3_128_hexdigest(b"\x01m1\x0aa-longer-id\x007")` in Python.
-        assert_eq!(CandidateDigest::of(&items).to_string(), "84a693fbe0b5dfc4ae3d476bd35e8a34");
+        // By Python's `xxhash`, as `docs/decisions.md` has it.
+        assert_eq!(CandidateDigest::of(&items).to_string(), "e6c282ea53b8963e783cfcafba103944");
         let swapped = [items[1].clone(), items[0].clone(), items[2].clone()];
         assert_ne!(CandidateDigest::of(&items), CandidateDigest::of(&swapped), "order counts");
     }

@@ -61,6 +61,10 @@ impl<'r> Picked<'r> {
         self.items.len()
     }
 
+    pub(crate) fn items(&self) -> impl ExactSizeIterator<Item = &'r ItemId> {
+        self.items.iter().map(|(item, _)| *item)
+    }
+
     /// Their rows in the version's table, and the items that have none, in order.
     pub(crate) fn rows(&self) -> (Vec<Option<u32>>, Vec<ItemId>) {
         let rows = self.items.iter().map(|(_, row)| *row).collect();

@@ -28,9 +28,6 @@ const SEED_BITS: u32 = 53;
 /// About the bytes of an id in a record.
 const ID_BYTES: usize = 16;
 
-/// The bytes of a digest, at most.
-const DIGEST_BYTES: usize = 20;
-
 /// Which decisions are recorded, and how much of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionLogging {
@@ -49,24 +46,21 @@ impl Default for DecisionLogging {
 }
 
 impl DecisionLogging {
-    /// The candidates as they will be recorded. Only their rows are copied here; whose they are is looked up later.
-    fn record(&self, version: &Arc<ServingVersion>, picked: &Picked<'_>) -> LateCandidates {
-        let count = picked.len();
-        let in_full = count <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled;
-        let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
-        let make = move || {
-            let mut outside = outside.iter();
-            let ids = version.theta.items();
-            let mut id = |row: &Option<u32>| row.map_or_else(|| outside.next(), |row| ids.get(row as usize));
-            let items: Vec<&ItemId> = rows.iter().filter_map(&mut id).collect();
-            if in_full {
-                return RecordedCandidates::Full(items.into_iter().cloned().collect());
-            }
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
-            RecordedCandidates::Digest { count, digest: CandidateDigest::of(items) }
-        };
-        LateCandidates { bytes: if in_full { count * ID_BYTES } else { DIGEST_BYTES }, make: Box::new(make) }
+    fn in_full(&self, count: usize) -> bool {
+        count <= self.candidates_in_full || rand::random::<f64>() < self.candidates_sampled
     }
+}
+
+/// All candidates, to be looked up by whoever writes them: only their rows are copied here.
+fn in_full_later(version: &Arc<ServingVersion>, picked: &Picked<'_>) -> LateCandidates {
+    let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
+    let make = move || {
+        let mut outside = outside.iter();
+        let ids = version.theta.items();
+        let id = |row: &Option<u32>| row.map_or_else(|| outside.next(), |row| ids.get(row as usize)).cloned();
+        RecordedCandidates::Full(rows.iter().filter_map(id).collect())
+    };
+    LateCandidates { bytes: picked.len() * ID_BYTES, make: Box::new(make) }
 }
 
 /// What to rank, for whom, and how.
@@ -283,10 +277,15 @@ impl Predictor {
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = drawn.unknown.take();
         let logged = self.logging.enabled && {
-            let decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
+            let mut decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
             let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
-            let candidates = self.logging.record(&subject.version, asked.picked);
-            let logged = self.storage.record_decision_with(decision, candidates);
+            let logged = if self.logging.in_full(asked.picked.len()) {
+                self.storage.record_decision_with(decision, in_full_later(&subject.version, asked.picked))
+            } else {
+                let (count, digest) = (decision.candidates.count(), CandidateDigest::of(asked.picked.items()));
+                decision.candidates = RecordedCandidates::Digest { count, digest };
+                self.storage.record_decision(decision)
+            };
             if let Some(later) = later.filter(|_| logged) {
                 self.estimator.offer(later);
             }

@@ -35,7 +35,7 @@ pub struct Candidates {
     /// All of them in the order in which the policy saw them; null where they were not kept.
     #[schema(value_type = Option<Vec<String>>)]
     items: Option<Vec<ItemId>>,
-    /// Where they were not kept: xxh3-128, in hexadecimal, of each id's length less one as a byte and the id, in order.
+    /// Where they were not kept: xxh3-128, in hexadecimal, of the xxh3-64 of each id, little-endian, in order.
     digest: Option<String>,
 }
 
