@@ -192,8 +192,8 @@ const HOW: &str = "\
   of `lin_ucb` and `thompson`: all arms see the same features, each has a `UserModel` of its own, against
   [MABWiser](https://github.com/fidelity/mabwiser)'s LinUCB and LinTS with the same `alpha` 1 and `l2` 1. The other cases
   learn one `UserModel` from features of each arm, against [Vowpal Wabbit](https://vowpalwabbit.org)'s
-  `--cb_explore_adf` with the policy of the same name and parameters, its learner at its defaults; `shared` against the
-  best of all its policies. A peer plays as many of the seeds as it can begin in five minutes, and the ratio is over
+  `--cb_explore_adf` with the policy of the same name and parameters (`mellowness` in its own unit), its learner at its
+  defaults; `shared` against the best of all its policies. A peer plays as many of the seeds as it can begin in five minutes, and the ratio is over
   those; `all_seeds` is ours over all. `sublinear` compares the regret of the second half of the rounds with that of the
   first: 1 is linear growth, 0.41 that of a square root. `lock_in` is a feedback loop: twenty genres that say nothing of
   each other, all of them liked somewhat, where greedy never leaves the first one that it happened to show; `stuck` is the

@@ -27,7 +27,8 @@ pub struct TopkBody {
     items: Vec<ItemId>,
     /// How many slots to fill, at least 1.
     k: usize,
-    /// A policy's name, or an object of name and parameters; the model's default where missing.
+    /// A policy's name (`greedy`, `epsilon_greedy`, `softmax`, `squarecb`, `lin_ucb`, `regcb`, `thompson`), or an object of
+    /// name and parameters; the model's default where missing.
     #[schema(value_type = Option<Object>)]
     policy: Option<PolicySpec>,
     /// Seeds the policy's random generator: equal seeds give equal rankings.

@@ -5,7 +5,7 @@
 Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It takes as many seeds as it
 can begin within the problem's `budget_seconds`.
 
-MABWiser's `partial_fit` looks at all arms for each reward, which is half of its time. Here the regression of the arm that
+MABWiser's `partial_fit` looks at all arms for each reward, which is most of its time. Here the regression of the arm that
 was shown is told alone: the same numbers, sooner.
 """
 

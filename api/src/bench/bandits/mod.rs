@@ -38,14 +38,15 @@ const SHARED: [&str; 7] = [
     r#"{"name": "thompson", "alpha": 1}"#,
 ];
 
-/// Vowpal Wabbit's policies of the same parameters, by our names, as options beside `--cb_explore_adf`. It has no LinUCB
+/// Vowpal Wabbit's policies of the same parameters, by our names, as options beside `--cb_explore_adf`. Its `mellowness`
+/// counts squared ranges of costs and ours noise variances, of which a hundred are one such range here. It has no LinUCB
 /// and no posterior; its nearest to Thompson sampling is a bag of bootstrapped learners.
 const VW: [(&str, &str); 6] = [
     ("greedy", "--epsilon 0"),
     ("epsilon_greedy", "--epsilon 0.05"),
     ("softmax", "--softmax --lambda 20"),
     ("squarecb", "--squarecb --gamma_scale 10 --gamma_exponent 0.5"),
-    ("regcb", "--regcb --regcbopt --mellowness 0.1 --cb_min_cost -1 --cb_max_cost 0"),
+    ("regcb", "--regcb --regcbopt --mellowness 0.001 --cb_min_cost -1 --cb_max_cost 0"),
     ("bag", "--bag 5"),
 ];
 
