@@ -7,16 +7,15 @@ use crate::selection::state::Faded;
 use crate::selection::strategy::{Learns, Strategy, exponential, with_floor};
 
 /// Exp3: arms are drawn with weights that fall exponentially with their estimated losses (Auer, Cesa-Bianchi, Freund and
-/// Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal on Computing 32, 2002, figure 1, in losses; Clipper
-/// §5.1).
+/// Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal on Computing 32, 2002; Clipper §5.1).
 ///
-/// With `K` arms and `N` outcomes, `gamma = min(1, sqrt(K ln K / ((e - 1) N)))` of the traffic is drawn uniformly and the
-/// rate is `gamma / K`, the tuning of corollary 3.2 for a horizon of what has come so far. Where sums fade, `N` stays
-/// bounded, and so the strategy never stops to look.
+/// With `K` arms and `N` outcomes the rate is `sqrt(ln K / (K N))`, which needs no horizon (Bubeck and Cesa-Bianchi, "Regret
+/// analysis of stochastic and nonstochastic multi-armed bandit problems", 2012, theorem 3.1). Where sums fade, `N` stays
+/// bounded, and so the strategy never stops to learn.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exp3 {
-    /// The least share of the traffic that is drawn uniformly, above 0 and at most 1.
+    /// The share of the traffic that is drawn uniformly, above 0 and at most 1: it bounds what one outcome can weigh.
     pub floor: f64,
 }
 
@@ -49,10 +48,9 @@ impl Strategy for Exp3 {
     }
 
     fn weights(&self, faded: &Faded) -> Vec<f64> {
-        let arms = faded.arms.len();
-        let (k, outcomes) = (arms as f64, faded.outcomes().max(1.0));
-        let gamma = (k * k.ln() / ((std::f64::consts::E - 1.0) * outcomes)).sqrt().clamp(self.floor, 1.0);
+        let (arms, outcomes) = (faded.arms.len(), faded.outcomes().max(1.0));
+        let rate = ((arms as f64).ln() / (arms as f64 * outcomes)).sqrt();
         let losses: Vec<f64> = faded.arms.iter().map(|arm| arm.estimated).collect();
-        with_floor(exponential(&losses, gamma / k).into_iter(), gamma, arms)
+        with_floor(exponential(&losses, rate).into_iter(), self.floor, arms)
     }
 }

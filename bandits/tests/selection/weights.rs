@@ -14,10 +14,10 @@ fn faded(outcomes: f64, estimated: &[f64]) -> Faded {
 
 #[test]
 fn exp3_is_what_its_paper_says() {
-    // K = 2, 200 outcomes: gamma = sqrt(2 ln 2 / ((e - 1) 200)), weights exp(-gamma L / 2).
-    let gamma = (2.0 * 2.0_f64.ln() / ((1.0_f64.exp() - 1.0) * 200.0)).sqrt();
-    let (one, two) = ((-gamma / 2.0 * 30.0).exp(), (-gamma / 2.0 * 80.0).exp());
-    let expected = (1.0 - gamma) * one / (one + two) + gamma / 2.0;
+    // K = 2, 200 outcomes: weights exp(-rate L) with rate sqrt(ln 2 / 400), and a hundredth drawn uniformly.
+    let rate = (2.0_f64.ln() / 400.0).sqrt();
+    let (one, two) = ((-rate * 30.0).exp(), (-rate * 80.0).exp());
+    let expected = 0.99 * one / (one + two) + 0.005;
     let weights = Exp3::default().weights(&faded(100.0, &[30.0, 80.0]));
     assert!((weights[0] - expected).abs() < 1e-12 && (weights[0] + weights[1] - 1.0).abs() < 1e-12, "{weights:?}");
 }

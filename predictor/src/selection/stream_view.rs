@@ -99,7 +99,8 @@ impl Held {
         up_to: Sequence,
     ) -> Result<(), PredictorError> {
         let lane = usize::from(partition.index());
-        let after = self.read.get(partition).max(Sequence(self.state.first_counting(lane) - 1));
+        let first = self.state.first_counting(lane);
+        let after = self.read.get(partition).max(Sequence(first - 1)).max(rule.begins.get(partition));
         let range = |after, up_to| LogRange { stream: rule.stream.clone(), partition, after, up_to };
         let mut changed = BTreeSet::new();
         self.learn(rule, storage, &range(after, up_to), |record| {
