@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
-use jiff::Zoned;
-
+use crate::bench::Bench;
 use crate::bench::report::{Report, Row, figures};
 use crate::cli::Failure;
 
@@ -130,9 +130,10 @@ const TARGETS: [Target; 62] = [
 const ABOUT: &str = "\
 # Benchmarks
 
-This page and its figures are written by `celeris bench all --docs docs`. Every ratio is `ours / baseline`, both sides
-measured in turn in the same run; for figures of your machine, run it there. `celeris bench NAME` runs one bench,
-`--json` prints it for programs, `--quick` only tries it out.
+This page and its figures are written by `celeris bench all --docs docs`, or one bench at a time by
+`celeris bench NAME --docs docs`, which replaces that bench's figures. Every ratio is `ours / baseline`, both sides measured
+in turn in the same run; for figures of your machine, run it there. `--json` prints a report for programs, as the files
+in [benchmarks/](benchmarks/) hold it; `--quick` only tries a bench out.
 
 ";
 
@@ -169,7 +170,8 @@ const HOW: &str = "\
   times, a third each of predict, topk of 100 items and observe; latencies count from the time at which a request was to
   be sent. Ten switches between two versions and five rollbacks, two seconds apart, then a training on the log. A switch's
   seconds are those from its request until a second after its answer; `second` is the p99 of all requests of one second,
-  its median and its worst. The baseline is the p99 of the seconds in which nothing else happens.
+  its median and its worst. The baseline is the p99 of the seconds in which nothing else happens, and `steady/second` tells
+  how much single ones of those differ from it: what the machine does by itself.
 - **bytes**: RocksDB's count of bytes written to the write-ahead log, and the sorted files that the node leaves when it
   stops, by observation.
 - **size**: 20,000 users with 20 observations each at `d = 50`, ids given: what `celeris estimate-size` says against the
@@ -216,21 +218,35 @@ const HOW: &str = "\
   without the reward model; of ours the fastest of three runs counts. `difference` is the largest between two values.
 ";
 
-/// Writes `benchmarks.md` into `folder`.
+/// Keeps a report as JSON below `folder`, and writes `benchmarks.md` there from all that are kept.
 ///
 /// # Errors
-/// Where it cannot be written.
-pub fn write(folder: &Path, reports: &[Report]) -> Result<(), Failure> {
+/// Where a file cannot be written, or a report that is kept cannot be read.
+pub fn keep(folder: &Path, report: &Report) -> Result<(), Failure> {
+    let reports = folder.join("benchmarks");
+    let file = |bench: &str| reports.join(format!("{bench}.json"));
+    let failed = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::bad_input(format!("{}: {error} (remove it to go on without)", path.display()))
+    };
+    let path = file(&report.bench);
+    let mut text = serde_json::to_string_pretty(report).map_err(Failure::other)?;
+    text.push('\n');
+    fs::create_dir_all(&reports).and_then(|()| fs::write(&path, text)).map_err(|error| failed(&path, &error))?;
+    let mut kept = Vec::new();
+    for bench in Bench::ALL {
+        let path = file(bench.name());
+        match fs::read_to_string(&path) {
+            Ok(text) => kept.push(serde_json::from_str(&text).map_err(|error| failed(&path, &error))?),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&path, &error)),
+        }
+    }
     let path = folder.join("benchmarks.md");
-    let text = page(reports);
-    fs::write(&path, text).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))
+    fs::write(&path, page(&kept)).map_err(|error| failed(&path, &error))
 }
 
 fn page(reports: &[Report]) -> String {
     let mut text = ABOUT.to_owned();
-    if let Some(report) = reports.first() {
-        text.push_str(&format!("Measured on {}: {}.\n\n", Zoned::now().date(), report.machine));
-    }
     text.push_str("## Targets\n\n| bench | case | figure | target | | met |\n|---|---|---:|---:|---|---|\n");
     for target in &TARGETS {
         text.push_str(&target_line(target, reports));
@@ -247,8 +263,8 @@ fn page(reports: &[Report]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n### {}\n\n| case | unit | ours | baseline | ratio |\n|---|---|---:|---:|---:|\n",
-            report.bench
+            "\n### {}\n\nMeasured on {}: {}.\n\n| case | unit | ours | baseline | ratio |\n|---|---|---:|---:|---:|\n",
+            report.bench, report.date, report.machine
         );
         for Row { case, unit, ours, baseline, ratio } in &report.rows {
             let [ours, baseline, ratio] = [ours, baseline, ratio].map(|value| value.map_or("–".to_owned(), figures));

@@ -141,10 +141,10 @@ impl Bench {
     }
 }
 
-/// Writes `benchmarks.md` into `folder`.
+/// Puts a report into the page of benchmarks in `folder`, in place of the bench's report before.
 ///
 /// # Errors
-/// Where the file cannot be written.
-pub fn write_document(folder: &Path, reports: &[Report]) -> Result<(), Failure> {
-    docs::write(folder, reports)
+/// Where a file cannot be written, or an earlier report cannot be read.
+pub fn document(folder: &Path, report: &Report) -> Result<(), Failure> {
+    docs::keep(folder, report)
 }

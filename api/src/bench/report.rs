@@ -1,20 +1,22 @@
 //! What a bench found: rows of cases, printed as a table or as one JSON object.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use serde::Serialize;
+use jiff::Zoned;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::machine::Machine;
 use crate::cli::Failure;
 
 /// One case.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Its name, which does not change from release to release.
     pub case: String,
     /// What `ours` and `baseline` count.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// What was measured; null where this build or machine cannot.
     pub ours: Option<f64>,
     /// The same of the baseline, in the same run; null where there is none.
@@ -24,10 +26,12 @@ pub struct Row {
 }
 
 /// All cases of one bench.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The bench's name.
-    pub bench: &'static str,
+    pub bench: Cow<'static, str>,
+    /// When it ran: year, month and day.
+    pub date: String,
     /// Where it ran.
     pub machine: Machine,
     /// The cases, in the order they were measured.
@@ -37,7 +41,7 @@ pub struct Report {
 impl Report {
     /// A report without rows yet, of this machine.
     pub fn new(bench: &'static str) -> Self {
-        Self { bench, machine: Machine::this(), rows: Vec::new() }
+        Self { bench: bench.into(), date: Zoned::now().date().to_string(), machine: Machine::this(), rows: Vec::new() }
     }
 
     /// Adds a case with its baseline.
@@ -60,7 +64,7 @@ impl Report {
         let finite = |value: f64| value.is_finite().then_some(value);
         let (ours, baseline) = (ours.and_then(finite), baseline.and_then(finite));
         let ratio = ours.zip(baseline).and_then(|(ours, baseline)| finite(ours / baseline));
-        let row = Row { case, unit, ours, baseline, ratio };
+        let row = Row { case, unit: unit.into(), ours, baseline, ratio };
         eprintln!("  {}", line(&row));
         self.rows.push(row);
     }
@@ -92,7 +96,7 @@ impl Report {
 
 fn cells(row: &Row) -> [String; 5] {
     let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), figures);
-    [row.case.clone(), row.unit.to_owned(), number(row.ours), number(row.baseline), number(row.ratio)]
+    [row.case.clone(), row.unit.to_string(), number(row.ours), number(row.baseline), number(row.ratio)]
 }
 
 fn columns([case, unit, ours, baseline, ratio]: &[String; 5]) -> String {

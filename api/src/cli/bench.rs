@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::bench::{Bench, Settings, bare, write_document};
+use crate::bench::{Bench, Settings, bare, document};
 use crate::cli::Failure;
 
 /// Measures against baselines of the same run, and prints a table.
@@ -66,19 +66,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings { quick: args.quick, docs: args.docs.clone() };
     match args.name {
         Name::BareHandler => bare::run(),
-        Name::One(bench) => bench.run(&settings)?.print(args.json),
+        Name::One(bench) => measure(bench, args, &settings),
         Name::All if args.json => Err(Failure::bad_input("--json prints one object: name one bench")),
-        Name::All => {
-            let mut reports = Vec::new();
-            for bench in Bench::ALL {
-                let report = bench.run(&settings)?;
-                report.print(false)?;
-                reports.push(report);
-            }
-            match &args.docs {
-                Some(folder) => write_document(folder, &reports),
-                None => Ok(()),
-            }
-        }
+        Name::All => Bench::ALL.into_iter().try_for_each(|bench| measure(bench, args, &settings)),
     }
+}
+
+fn measure(bench: Bench, args: &Args, settings: &Settings) -> Result<(), Failure> {
+    let report = bench.run(settings)?;
+    report.print(args.json)?;
+    args.docs.as_ref().map_or(Ok(()), |folder| document(folder, &report))
 }
