@@ -15,17 +15,22 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
+const SVG: &str = "image/svg+xml";
+
 macro_rules! files {
     ($(($name:literal, $kind:expr)),* $(,)?) => {
         /// The files of the page: name, media type, contents.
-        const FILES: &[(&str, &str, &[u8])] = &[$(($name, $kind, include_bytes!(concat!("../../page/", $name)))),*];
+        const FILES: &[(&str, &str, &[u8])] = &[
+            $(($name, $kind, include_bytes!(concat!("../../page/", $name))),)*
+            ("regret.svg", SVG, include_bytes!("../../../docs/benchmarks/regret-shared.svg")),
+        ];
     };
 }
 
 files![
     ("index.html", "text/html; charset=utf-8"),
     ("style.css", "text/css; charset=utf-8"),
-    ("favicon.svg", "image/svg+xml"),
+    ("favicon.svg", SVG),
     ("api.js", JAVASCRIPT),
     ("app.js", JAVASCRIPT),
     ("catalogue.js", JAVASCRIPT),

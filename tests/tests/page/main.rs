@@ -202,9 +202,21 @@ async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
         ensure!(evaluate(page, lines).await? == 1, "the reward is drawn over time");
         let height = "document.querySelector('#exploration-chart').getBoundingClientRect().height";
         ensure!(evaluate(page, height).await?.as_f64() > Some(80.0), "the chart can be seen");
+
+        evaluate(page, "document.querySelector('.regret summary').click()").await?;
+        wait_until(page, "document.querySelector('[data-testid=regret]').naturalWidth > 0").await?;
+        fits_in(page, "[data-testid=regret]", ".exploration").await?;
         take_picture(page).await
     })
     .await
+}
+
+/// One element is no wider than another.
+async fn fits_in(page: &Client, inner: &str, outer: &str) -> Result<()> {
+    let width = |selector: &str| format!("document.querySelector('{selector}').getBoundingClientRect().width");
+    let fits = format!("{} <= {}", width(inner), width(outer));
+    ensure!(evaluate(page, &fits).await? == true, "{inner} is wider than {outer}");
+    Ok(())
 }
 
 /// The kinds of what the page shows of the model's life, in the order of the page.
