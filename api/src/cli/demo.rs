@@ -13,9 +13,9 @@ use crate::cli::Failure;
 use crate::cli::progress::Report;
 use crate::cli::serve::{announce, asked_to_stop, listen, runtime, serve};
 use crate::config;
+use crate::node;
 use crate::routes::models::DIM_DEFAULT;
 use crate::state::Node;
-use crate::{huge_pages, node};
 
 /// The model that the demo serves.
 const MODEL: &str = "demo";
@@ -47,7 +47,6 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    huge_pages::ask_for();
     let config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
     let temporary = tempfile::tempdir().map_err(Failure::other)?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));

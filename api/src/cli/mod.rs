@@ -24,6 +24,8 @@ use celeris_storage::StorageError;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use crate::huge_pages;
+
 /// Online-learning personalization: predictions that learn from every observation.
 #[derive(Debug, Parser)]
 #[command(name = "celeris", version, about)]
@@ -134,6 +136,10 @@ pub fn run() -> ExitCode {
     // What these open and close within a second is of no interest to anybody.
     let measures = matches!(cli.command, Command::Bench(_) | Command::EstimateSize(_));
     start_logging(cli.log_json, if measures { "warn" } else { "info" });
+    if measures || matches!(cli.command, Command::Demo(_) | Command::Serve(_)) {
+        // What measures a node in its own process is to find what a node would.
+        huge_pages::ask_for();
+    }
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),

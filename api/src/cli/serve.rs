@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::Failure;
 use crate::config::{self, Config};
 use crate::state::Node;
-use crate::{huge_pages, node, server};
+use crate::{node, server};
 
 /// Runs a node.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,6 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    huge_pages::ask_for();
     let config = config::load(args.config.as_deref(), args.listen.as_deref()).map_err(Failure::BadInput)?;
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
