@@ -154,23 +154,18 @@ impl Predictor {
     }
 
     /// Retracts the default reward of the slot that an observation is the true reward of, if it has one. To be called
-    /// before [`Predictor::begin_observe`] for an observation that names a decision of the model `decided_by`.
+    /// before [`Predictor::begin_observe`] for an observation that names a decision of this model.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
-    pub async fn make_way(
-        &self,
-        model: &ModelName,
-        decided_by: &ModelName,
-        observation: &Observation,
-    ) -> Result<(), PredictorError> {
+    pub async fn make_way(&self, model: &ModelName, observation: &Observation) -> Result<(), PredictorError> {
         let Some(id) = &observation.decision else { return Ok(()) };
         let now = Timestamp::from(SystemTime::now());
         if id.made_at().is_none_or(|made| now.0 < made.0 + DEFAULT_REWARD_WAIT_MIN_MS) {
             return Ok(());
         }
         observation.validate()?;
-        let Target::Found(decision) = self.target(decided_by, id)? else { return Ok(()) };
+        let Target::Found(decision) = self.target(model, id)? else { return Ok(()) };
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);

@@ -73,41 +73,28 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
-        self.make_way(model, model, &observation).await?;
+        self.make_way(model, &observation).await?;
         let pending = self.begin_observe(model, &observation, Then::Waits)?;
         self.finish_observe(pending).await
     }
 
-    /// [`Predictor::begin_observe_of`] where it was the model itself that decided.
+    /// Predicts, enqueues and learns. A decision that the observation names is one of this model. Later calls for the same
+    /// user are ordered after this one, so a stream of observations need not wait for each to be durable before it sends
+    /// the next.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full.
     pub fn begin_observe(
         &self,
         model: &ModelName,
         observation: &Observation,
         then: Then,
     ) -> Result<PendingObservation, PredictorError> {
-        let mut pending = self.begin_observe_of(&self.of_stream(model), model, observation, then)?;
+        let target = observation.decision.as_ref().map(|id| self.target(model, id)).transpose()?;
+        let arrival = Arrival { observation, target, giver: Giver::Client, then };
+        let mut pending = self.begin(&self.of_stream(model), &arrival)?;
         pending.model.clone_from(model);
         Ok(pending)
-    }
-
-    /// Predicts, enqueues and learns. A decision that the observation names is one of the model `decided_by`. Later calls
-    /// for the same user are ordered after this one, so a stream of observations need not wait for each to be durable
-    /// before it sends the next.
-    ///
-    /// # Errors
-    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full.
-    pub fn begin_observe_of(
-        &self,
-        model: &ModelName,
-        decided_by: &ModelName,
-        observation: &Observation,
-        then: Then,
-    ) -> Result<PendingObservation, PredictorError> {
-        let target = observation.decision.as_ref().map(|id| self.target(decided_by, id)).transpose()?;
-        self.begin(model, &Arrival { observation, target, giver: Giver::Client, then })
     }
 
     fn begin(&self, model: &ModelName, arrival: &Arrival<'_>) -> Result<PendingObservation, PredictorError> {

@@ -327,7 +327,7 @@ async fn begin(
     observation: Observation,
     then: Then,
 ) -> Result<PendingObservation, ApiError> {
-    node.predictor.make_way(model, model, &observation).await?;
+    node.predictor.make_way(model, &observation).await?;
     loop {
         match node.predictor.begin_observe(model, &observation, then) {
             Err(error) if error.is_overload() => tokio::time::sleep(OVERLOAD_PAUSE).await,
