@@ -27,24 +27,33 @@ const ALPHA: f64 = 1.0;
 /// The ridge, ours and MABWiser's.
 const L2: f64 = 1.0;
 
-/// Policies with shared weights, as requests write them.
-const SHARED: [&str; 7] = [
-    r#"{"name": "greedy"}"#,
-    r#"{"name": "epsilon_greedy", "epsilon": 0.05}"#,
-    r#"{"name": "softmax", "lambda": 20}"#,
-    r#"{"name": "squarecb", "gamma_scale": 10, "gamma_exponent": 0.5}"#,
-    r#"{"name": "regcb", "mellowness": 0.1}"#,
-    r#"{"name": "lin_ucb", "alpha": 1}"#,
-    r#"{"name": "thompson", "alpha": 1}"#,
+/// Policies with shared weights: our names for them here, and as requests write them.
+const SHARED: [(&str, &str); 9] = [
+    ("greedy", r#"{"name": "greedy"}"#),
+    ("epsilon_greedy", r#"{"name": "epsilon_greedy", "epsilon": 0.05}"#),
+    ("softmax/lambda=20", r#"{"name": "softmax", "lambda": 20}"#),
+    ("softmax/lambda=60", r#"{"name": "softmax", "lambda": 60}"#),
+    ("softmax/lambda=180", r#"{"name": "softmax", "lambda": 180}"#),
+    ("squarecb", r#"{"name": "squarecb", "gamma_scale": 10, "gamma_exponent": 0.5}"#),
+    ("regcb", r#"{"name": "regcb", "mellowness": 0.1}"#),
+    ("lin_ucb", r#"{"name": "lin_ucb", "alpha": 1}"#),
+    ("thompson", r#"{"name": "thompson", "alpha": 1}"#),
 ];
+
+/// Policies whose parameter means another amount of exploration to each side, because it multiplies estimates of scores
+/// and one side's spread wider than the other's: beside each parameter, the best of ours is held against the best of
+/// theirs.
+const TUNED: [&str; 1] = ["softmax"];
 
 /// Vowpal Wabbit's policies of the same parameters, by our names, as options beside `--cb_explore_adf`. Its `mellowness`
 /// counts squared ranges of costs and ours noise variances, of which a hundred are one such range here. It has no LinUCB
 /// and no posterior; its nearest to Thompson sampling is a bag of bootstrapped learners.
-const VW: [(&str, &str); 6] = [
+const VW: [(&str, &str); 8] = [
     ("greedy", "--epsilon 0"),
     ("epsilon_greedy", "--epsilon 0.05"),
-    ("softmax", "--softmax --lambda 20"),
+    ("softmax/lambda=20", "--softmax --lambda 20"),
+    ("softmax/lambda=60", "--softmax --lambda 60"),
+    ("softmax/lambda=180", "--softmax --lambda 180"),
     ("squarecb", "--squarecb --gamma_scale 10 --gamma_exponent 0.5"),
     ("regcb", "--regcb --regcbopt --mellowness 0.001 --cb_min_cost -1 --cb_max_cost 0"),
     ("bag", "--bag 5"),
@@ -111,16 +120,16 @@ fn shared(settings: &Settings, python: Option<&Python>, report: &mut Report) -> 
     let problem = Problem { scale: 0.1, noise: 0.1, ..problem(settings) };
     let prior = Prior::isotropic(DIM, L2, problem.noise.powi(2)).map_err(Failure::other)?;
     let mut ours = Curves::new();
-    for policy in SHARED {
+    for (name, policy) in SHARED {
         let spec = parse(policy)?;
         for &seed in &problem.seeds {
             let curve = play::shared(&problem, &prior, spec.policy(), seed)?;
-            ours.entry(spec.name().to_owned()).or_default().insert(seed, curve);
+            ours.entry(name.to_owned()).or_default().insert(seed, curve);
         }
     }
     let options = json!({"vw": BTreeMap::from(VW)});
     let theirs = python.map_or_else(Curves::new, |python| Peer::VowpalWabbit.curves(python, &problem, options));
-    let best = theirs.iter().min_by(|(_, a), (_, b)| total(a, |_| true).total_cmp(&total(b, |_| true)));
+    let best = least(&theirs, "");
     for (name, of_policy) in &ours {
         if VW.iter().any(|(of_peer, _)| of_peer == name) {
             compare(report, &format!("regret/{name}"), of_policy, theirs.get(name));
@@ -130,6 +139,10 @@ fn shared(settings: &Settings, python: Option<&Python>, report: &mut Report) -> 
         if SUBLINEAR.contains(&name.as_str()) {
             growth(report, &format!("sublinear/{name}"), of_policy);
         }
+    }
+    for name in TUNED {
+        let Some((_, of_policy)) = least(&ours, name) else { continue };
+        compare(report, &format!("regret/{name}"), of_policy, least(&theirs, name).map(|(_, curves)| curves));
     }
     let best: Curves = best.map(|(name, curves)| (name.clone(), curves.clone())).into_iter().collect();
     let figure = ("regret-shared.svg", "Regret with one model for all arms", "VW's best");
@@ -152,6 +165,12 @@ fn feedback_loop(settings: &Settings, report: &mut Report) -> Result<(), Failure
     report.compare("lock_in/epsilon_greedy", "regret", epsilon.0, greedy.0);
     report.compare("lock_in/epsilon_greedy/stuck", "share", epsilon.1, greedy.1);
     Ok(())
+}
+
+/// The one with the least regret among those whose names begin with `prefix`.
+fn least<'a>(curves: &'a Curves, prefix: &str) -> Option<(&'a String, &'a BTreeMap<u64, Vec<f64>>)> {
+    let named = curves.iter().filter(|(name, of_policy)| name.starts_with(prefix) && !of_policy.is_empty());
+    named.min_by(|(_, a), (_, b)| total(a, |_| true).total_cmp(&total(b, |_| true)))
 }
 
 /// The mean of the last points of those seeds.

@@ -14,8 +14,11 @@ const PROBLEM: &str = include_str!("problem.py");
 const MABWISER: &str = include_str!("mabwiser_regret.py");
 const VW: &str = include_str!("vw_regret.py");
 
-/// Seconds within which a peer begins its runs; those that it has begun it ends.
+/// Seconds within which a peer begins its runs; those that it has begun it ends. All seeds take some 20 minutes a peer.
 const BUDGET_SECONDS: u64 = 300;
+
+/// The variable that says another.
+const BUDGET_VARIABLE: &str = "CELERIS_PEER_SECONDS";
 
 /// Runs of a peer at a time.
 const PROCESSES: usize = 2;
@@ -53,12 +56,13 @@ impl Peer {
     fn play(self, python: &Python, problem: &Problem, mut options: Value) -> Result<Curves, Failure> {
         let folder = tempfile::tempdir().map_err(Failure::other)?;
         let (name, script) = self.script();
-        eprintln!("  {name}: up to {} seeds, begun within {BUDGET_SECONDS} s …", problem.seeds.len());
+        let budget = budget()?;
+        eprintln!("  {name}: up to {} seeds, begun within {budget} s …", problem.seeds.len());
         let of_problem = serde_json::to_value(problem).map_err(Failure::other)?;
         for (name, value) in of_problem.as_object().into_iter().flatten() {
             options[name] = value.clone();
         }
-        options["budget_seconds"] = BUDGET_SECONDS.into();
+        options["budget_seconds"] = budget.into();
         options["processes"] = PROCESSES.into();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).map_err(Failure::other);
         write("problem.py", PROBLEM)?;
@@ -67,6 +71,14 @@ impl Peer {
         let said = run(&mut command(python, folder.path(), name))?;
         serde_json::from_slice(&said).map_err(Failure::other)
     }
+}
+
+fn budget() -> Result<u64, Failure> {
+    let Some(given) = std::env::var_os(BUDGET_VARIABLE) else { return Ok(BUDGET_SECONDS) };
+    let seconds = given.to_str().and_then(|text| text.parse().ok());
+    seconds.ok_or_else(|| {
+        Failure::bad_input(format!("{BUDGET_VARIABLE}: must be a whole number of seconds, got {given:?}"))
+    })
 }
 
 fn command(python: &Python, folder: &Path, script: &str) -> Command {
