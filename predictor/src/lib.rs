@@ -14,6 +14,7 @@
 pub mod amend;
 pub mod beside;
 mod cache;
+mod catalogue;
 mod drawing;
 pub mod error;
 pub mod exploration;
@@ -41,7 +42,7 @@ pub use beside::Witnessed;
 pub use error::PredictorError;
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;
-pub use items::{ItemChange, ItemView, ListedItem};
+pub use items::{Edited, FoundItems, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem};
 pub use loss::LossEvent;
 pub use node::{Predictor, PredictorOptions};
 pub use observe::{DefaultReward, Observed, PendingObservation};
