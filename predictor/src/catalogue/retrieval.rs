@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use celeris_features::Theta;
-use celeris_retrieval::fresh::Fresh;
-use celeris_retrieval::table::{Matrix, Table, best_of};
-use celeris_retrieval::{Allowed, Hit, Row};
+use celeris_retrieval::{Allowed, Fresh, Hit, Matrix, Row, Table, best_of};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rayon::prelude::*;
 
