@@ -9,11 +9,13 @@
 pub mod allowed;
 mod best;
 pub mod fresh;
+pub mod graph;
 pub mod table;
 
 pub use allowed::Allowed;
 pub use best::Best;
 pub use fresh::{Fresh, best_of};
+pub use graph::GraphIndex;
 pub use table::{Matrix, Table};
 
 /// The place of an item in its stream's catalogue, from 0; an item keeps it for life, through deletion and return.
