@@ -39,6 +39,7 @@ pub mod warm;
 
 pub use amend::{Amended, Erased};
 pub use beside::Witnessed;
+pub use catalogue::{CatalogueView, RetrievalView, SearchView};
 pub use error::PredictorError;
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;
