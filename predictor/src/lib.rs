@@ -44,7 +44,7 @@ pub use beside::Witnessed;
 pub use error::PredictorError;
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;
-pub use items::{ItemChange, ItemView, ListedItem};
+pub use items::{Edited, FoundItems, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem};
 pub use loss::LossEvent;
 pub use node::{Predictor, PredictorOptions};
 pub use observe::{DefaultReward, Observed, PendingObservation};
