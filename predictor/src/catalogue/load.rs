@@ -34,7 +34,7 @@ pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatal
         }
         Ok::<_, PredictorError>(())
     })?;
-    let size = catalogue.size();
-    tracing::info!(%stream, items = size.items, seconds = started.elapsed().as_secs_f64(), "catalogue read");
+    let seconds = started.elapsed().as_secs_f64();
+    metrics::gauge!("celeris_catalogue_load_seconds", "stream" => stream.to_string()).set(seconds);
     Ok(StreamCatalogue { stream: stream.clone(), catalogue: catalogue.into(), versions: Default::default() })
 }
