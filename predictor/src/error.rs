@@ -61,6 +61,14 @@ pub enum PredictorError {
         /// The selection.
         model: ModelName,
     },
+    /// A field of the request is out of its range, or does not go with another.
+    #[error("{field}: {problem}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it, and what would do.
+        problem: String,
+    },
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,

@@ -19,6 +19,7 @@ use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
 use crate::propensities::Estimator;
+use crate::recommend::seen::SeenCache;
 use crate::replay::Replay;
 use crate::selection::{Selection, UserViews};
 use crate::topk::DecisionLogging;
@@ -36,6 +37,8 @@ pub struct PredictorOptions {
     pub prediction_bytes_max: usize,
     /// Bytes of what selections have learnt of single users.
     pub selection_bytes_max: usize,
+    /// Bytes of what users have seen.
+    pub seen_bytes_max: usize,
     /// When predictions are cached.
     pub prediction_caching: PredictionCaching,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
@@ -53,6 +56,7 @@ impl Default for PredictorOptions {
             feature_bytes_max: 128 << 20,
             prediction_bytes_max: 128 << 20,
             selection_bytes_max: 64 << 20,
+            seen_bytes_max: 64 << 20,
             prediction_caching: PredictionCaching::default(),
             loss_events_max: 65_536,
             decisions: DecisionLogging::default(),
@@ -80,6 +84,7 @@ pub struct Predictor {
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
+    pub(crate) seen: SeenCache,
     prediction_caching: PredictionCaching,
     losses: mpsc::Sender<LossEvent>,
     pub(crate) logging: DecisionLogging,
@@ -111,6 +116,7 @@ impl Predictor {
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
+            seen: SeenCache::new(options.seen_bytes_max),
             estimator: Estimator::new(storage.clone()),
             storage,
             prediction_caching: options.prediction_caching,

@@ -126,6 +126,11 @@ impl Retrieval {
         self.table.rows()
     }
 
+    /// Whether a search may find the row.
+    pub(crate) fn has(&self, row: Row) -> bool {
+        self.has_in_table(row) || self.fresh.read().get(row).is_some()
+    }
+
     pub(super) fn has_in_table(&self, row: Row) -> bool {
         self.table.slot(row).is_some()
     }
