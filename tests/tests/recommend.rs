@@ -164,16 +164,11 @@ fn pages_show_everything_once_though_weights_move_and_the_node_is_started_anew()
     let mut films = films;
     let mut node = Some(node);
     for page in 0.. {
-        let more = if next.is_null() { json!({}) } else { json!({"page": next}) };
-        let reply = recommend(
-            &films,
-            4,
-            &json!({"exclude_seen": false}).as_object().map_or(json!({}), |fields| {
-                let mut fields = fields.clone();
-                fields.extend(more.as_object().unwrap().clone());
-                Value::Object(fields)
-            }),
-        );
+        let mut request = json!({"exclude_seen": false});
+        if page > 0 {
+            request["page"] = next;
+        }
+        let reply = recommend(&films, 4, &request);
         shown.extend(items(&reply));
         next = reply["next"].clone();
         if next.is_null() {
@@ -233,7 +228,7 @@ fn a_selection_recommends_by_the_arm_that_it_draws() {
     let (_dir, node, films) = node();
     let client = node.client();
     client.post("/v1/models", &json!({"name": "small", "stream": "films", "dim": 4})).expect(201);
-    let selection = json!({"name": "best", "kind": "selection", "arms": ["films", "small"], "strategy": "ab"});
+    let selection = json!({"name": "best", "kind": "selection", "arms": ["films", "small"], "strategy": "ab", "label_range": [1, 5]});
     client.post("/v1/models", &selection).expect(201);
     let request = json!({"user": "u", "k": 3, "policy": "greedy"});
     let reply = client.model("best").post("recommend", &request).expect(200);
@@ -241,7 +236,7 @@ fn a_selection_recommends_by_the_arm_that_it_draws() {
     assert!(["films", "small"].contains(&arm) && reply["arm_propensity"] == 0.5, "{reply}");
     let outcome = json!({"user": "u", "item": items(&reply)[0], "label": 4, "decision_id": reply["decision_id"]});
     assert_eq!(films.observe(&outcome)["joined"], "slot");
-    let combined = json!({"name": "all", "kind": "selection", "arms": ["films", "small"], "strategy": "exp4"});
+    let combined = json!({"name": "all", "kind": "selection", "arms": ["films", "small"], "strategy": "exp4", "label_range": [1, 5]});
     client.post("/v1/models", &combined).expect(201);
     let refused = client.model("all").post("recommend", &request).expect(422);
     assert!(refused["detail"].as_str().unwrap().starts_with("model: "), "{refused}");
