@@ -154,6 +154,7 @@ impl From<PredictorError> for ApiError {
             | PredictorError::ObservationConflict { .. }
             | PredictorError::Rewarded => Self::conflict(error),
             PredictorError::NoItems
+            | PredictorError::HistoryTooLong { .. }
             | PredictorError::Context { .. }
             | PredictorError::UserMissing { .. }
             | PredictorError::Features { .. }

@@ -60,6 +60,14 @@ pub enum PredictorError {
         /// The selection.
         model: ModelName,
     },
+    /// The user has said more than can be told apart in one answer.
+    #[error("the user has made {observations} observations, of which at most {max} can be told apart; ask for a user with fewer")]
+    HistoryTooLong {
+        /// How many there are.
+        observations: u64,
+        /// How many there may be.
+        max: u64,
+    },
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,

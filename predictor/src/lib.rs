@@ -35,6 +35,7 @@ pub mod user_view;
 mod users;
 pub mod version;
 pub mod warm;
+pub mod why;
 
 pub use amend::{Amended, Erased};
 pub use beside::Witnessed;
@@ -54,3 +55,4 @@ pub use topk::{DecisionLogging, Ranked, Ranking, TopkRequest};
 pub use user_view::UserView;
 pub use version::{RankingDefaults, ServingVersion};
 pub use warm::{Hot, Prepared, Share, Warmed};
+pub use why::{Because, Why, WhyRequest};

@@ -17,3 +17,4 @@ pub mod selections;
 pub mod topk;
 pub mod users;
 pub mod versions;
+pub mod why;
