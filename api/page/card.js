@@ -77,10 +77,12 @@ export class Card {
       }),
     );
     const rest = observations - because.length;
+    const words = element('span', {}, plural(rest, 'other rating'));
+    const remaining = rest > 0 ? [row({ words, value: others, text: signed(others) })] : [];
     byId('because').replaceChildren(
       row({ words: element('span', { class: 'name' }, 'everyone’s taste'), value: prior, text: prior.toFixed(2) }),
       ...reasons,
-      ...(rest > 0 ? [row({ words: element('span', {}, plural(rest, 'other rating')), value: others, text: signed(others) })] : []),
+      ...remaining,
     );
   }
 
