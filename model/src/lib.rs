@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod learning;
 pub mod linear;
 pub mod observation;
+mod origin;
 pub mod prior;
 mod rank_one;
 mod sampler;
@@ -31,6 +32,7 @@ pub use ids::{
 pub use influence::Influence;
 pub use learning::{HalfLife, Learning, Loss};
 pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
+pub use origin::FeatureOrigin;
 pub use prior::Prior;
 pub use sampler::Sampler;
 pub use user_model::{Estimate, Example, History, UserModel};

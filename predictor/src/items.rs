@@ -1,6 +1,6 @@
 //! Items that callers describe: attributes for the stream, features for one model.
 
-use celeris_model::{ItemId, ModelName};
+use celeris_model::{FeatureOrigin, ItemId, ModelName};
 use celeris_storage::ItemRecord;
 use serde_json::{Map, Value};
 
@@ -33,6 +33,8 @@ pub struct ListedItem {
 pub struct ItemView {
     /// Whether the active version was trained on it.
     pub trained: bool,
+    /// Where the features come from.
+    pub source: FeatureOrigin,
     /// The features that the active version scores it with, length `dim`.
     pub features: Vec<f32>,
     /// The expected label for a user with zero weights.
@@ -118,6 +120,7 @@ impl Predictor {
             }
             Ok(Some(ItemView {
                 trained: version.theta.get(item).is_some(),
+                source: resolved.origin(),
                 features: resolved.features().to_vec(),
                 offset: resolved.offset(),
                 given_features: self.storage.item_features(model, item)?.map(|given| given.features),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::Theta;
+use celeris_features::{ColdMap, Theta};
 use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, UserModel, VersionId};
 use tokio::sync::mpsc;
 
@@ -23,6 +23,8 @@ pub struct ServingVersion {
     pub theta: Theta,
     /// How users learn under it: its prior and noise, and the model's loss and forgetting.
     pub learning: Learning,
+    /// What attributes say of the features of items outside the table, if the training knew any.
+    pub cold_map: Option<Arc<ColdMap>>,
     /// Tells in snapshots by what rule, and since when, users learn under it.
     pub(crate) rule: u64,
     /// The state of everybody who has said nothing.
@@ -49,7 +51,7 @@ impl ServingVersion {
         let newcomer = Arc::new(UserModel::from_prior(&learning)?);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) + 1;
         let rule = learning.fingerprint();
-        Ok(Self { model, id, theta, learning, rule, newcomer, serial, prediction_gain: None })
+        Ok(Self { model, id, theta, learning, cold_map: None, rule, newcomer, serial, prediction_gain: None })
     }
 
     /// The same, told apart by the time when it was finished from a version of the same name and number that was deleted:
@@ -57,6 +59,13 @@ impl ServingVersion {
     #[must_use]
     pub fn finished(mut self, created: Timestamp) -> Self {
         self.rule = self.learning.fingerprint() ^ created.0.cast_unsigned();
+        self
+    }
+
+    /// The same with a map from attributes to features, which is left out where its features are of another length.
+    #[must_use]
+    pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
+        self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
         self
     }
 

@@ -20,6 +20,7 @@ fn frozen(version: u64) -> FrozenFeatures {
         version: VersionId(version),
         item: item("m1"),
         offset: 3.5,
+        origin: None,
         features: vec![0.25, 1.0],
     }
 }

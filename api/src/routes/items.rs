@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_model::ItemId;
+use celeris_model::{FeatureOrigin, ItemId};
 use celeris_predictor::{Effective, ItemChange, ListedItem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -48,6 +48,10 @@ pub struct Item {
     item: ItemId,
     /// Whether the active version was trained on it.
     trained: bool,
+    /// Where the features come from: `trained`, `given` by a caller, made of the item's `attributes`, or `stand_in`, the
+    /// version's for an item of which nothing is known.
+    #[schema(value_type = String)]
+    source: FeatureOrigin,
     /// The features that the active version scores it with.
     features: Vec<f32>,
     /// The expected label for a user with zero weights.
@@ -145,6 +149,7 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
     Ok(Json(Item {
         item,
         trained: view.trained,
+        source: view.source,
         features: view.features,
         offset: view.offset,
         given_features: view.given_features,
