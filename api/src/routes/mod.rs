@@ -13,6 +13,7 @@ pub mod observe;
 pub mod page;
 pub mod predict;
 pub mod quality;
+pub mod recommend;
 pub mod selections;
 pub mod topk;
 pub mod users;

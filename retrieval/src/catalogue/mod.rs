@@ -13,7 +13,7 @@ mod postings;
 mod search;
 mod selection;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use celeris_model::{ItemId, Timestamp};
@@ -76,17 +76,22 @@ impl Catalogue {
         Self::default()
     }
 
-    /// Refuses attributes that this catalogue does not take, naming the attribute.
+    /// Refuses attributes that this catalogue does not take, naming the attribute. `coming` holds the names that come new
+    /// with attributes that were taken before and are not in the catalogue yet; those of these are added.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn check(&self, attributes: &Map<String, Value>) -> Result<(), AttributeError> {
+    pub fn check(&self, attributes: &Map<String, Value>, coming: &mut BTreeSet<String>) -> Result<(), AttributeError> {
         attributes::check(attributes)?;
-        let new = attributes.iter().filter(|(name, value)| !value.is_null() && !self.postings.has_field(name));
-        match new.enumerate().find(|(more, _)| self.postings.fields() + more >= FIELDS_MAX) {
-            Some((_, (name, _))) => Err(AttributeError::Fields { field: name.clone() }),
-            None => Ok(()),
+        let named = attributes.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name);
+        let new: Vec<&String> =
+            named.filter(|name| !self.postings.has_field(name) && !coming.contains(*name)).collect();
+        let free = FIELDS_MAX.saturating_sub(self.postings.fields() + coming.len());
+        if let Some(first) = new.get(free) {
+            return Err(AttributeError::Fields { field: (*first).clone() });
         }
+        coming.extend(new.into_iter().cloned());
+        Ok(())
     }
 
     /// The row of `item`, which is given one where it has none, and is not alive by that.
