@@ -13,10 +13,10 @@ pub const AVAILABLE_FROM: &str = "available_from";
 pub const AVAILABLE_UNTIL: &str = "available_until";
 
 /// Attributes of one item, at most.
-pub const ATTRIBUTES_MAX: usize = 64;
+pub const ATTRIBUTES_MAX: usize = 256;
 
 /// Different attributes in one stream, at most.
-pub const FIELDS_MAX: usize = 128;
+pub const FIELDS_MAX: usize = 256;
 
 /// Texts in one list of tags, at most.
 pub const TAGS_MAX: usize = 256;
