@@ -11,6 +11,7 @@ mod best;
 pub mod catalogue;
 pub mod filter;
 pub mod fresh;
+pub mod graph;
 pub mod likeness;
 pub mod table;
 mod times;
@@ -20,6 +21,7 @@ pub use best::Best;
 pub use catalogue::Catalogue;
 pub use filter::{Filter, FilterError};
 pub use fresh::{Fresh, best_of};
+pub use graph::GraphIndex;
 pub use likeness::Likeness;
 pub use table::{Matrix, Table};
 

@@ -22,7 +22,7 @@ async fn the_catalogue_is_searched_and_filtered_and_a_title_shows_what_is_like_i
         evaluate(page, "document.querySelector('#shelf-more').click()").await?;
         wait_until(page, "document.querySelectorAll('[data-testid=shelved]').length === 40").await?;
 
-        let title = text(page, "[data-testid=shelved]:nth-child(7) .title").await?;
+        let title = attribute(page, "[data-testid=shelved]:nth-child(7) .title", "title").await?;
         let item = attribute(page, "[data-testid=shelved]:nth-child(7)", "data-item").await?;
         type_into(page, "#browse-query", &title).await?;
         wait_until(page, &format!("document.querySelector('#shelf [data-item=\"{item}\"]') !== null")).await?;
