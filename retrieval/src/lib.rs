@@ -7,8 +7,14 @@
 //! What this crate is not: it knows no user, no version's life and no HTTP; weights come in as a plain vector.
 
 pub mod allowed;
+mod best;
+pub mod fresh;
+pub mod table;
 
 pub use allowed::Allowed;
+pub use best::Best;
+pub use fresh::{Fresh, best_of};
+pub use table::{Matrix, Table};
 
 /// The place of an item in its stream's catalogue, from 0; an item keeps it for life, through deletion and return.
 pub type Row = u32;

@@ -20,13 +20,7 @@ const ROOMS: [Room; 13] = [
     Room { name: "celeris-retrieval", may_use: &["celeris-model"] },
     Room {
         name: "celeris-predictor",
-        may_use: &[
-            "celeris-model",
-            "celeris-storage",
-            "celeris-features",
-            "celeris-bandits",
-            "celeris-retrieval",
-        ],
+        may_use: &["celeris-model", "celeris-storage", "celeris-features", "celeris-bandits", "celeris-retrieval"],
     },
     Room { name: "celeris-retrain", may_use: &["celeris-model", "celeris-storage", "celeris-features"] },
     Room {
