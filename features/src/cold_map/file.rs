@@ -73,7 +73,7 @@ impl ColdMap {
 ///
 /// # Errors
 /// [`FeaturesError`], naming the file and what is wrong with it.
-pub(crate) fn read_cold_map(dir: &Path, manifest: &Manifest) -> Result<Option<ColdMap>, FeaturesError> {
+pub fn read_cold_map(dir: &Path, manifest: &Manifest) -> Result<Option<ColdMap>, FeaturesError> {
     let Some(numbers) = checked_file(dir, manifest, COLD_MAP_FILE)? else { return Ok(None) };
     let path = dir.join(ENCODER_FILE);
     let error = |problem: String| FeaturesError::Manifest { path: path.clone(), problem };

@@ -15,8 +15,7 @@ use celeris_model::{Learning, ModelError, UserModel};
 use serde_json::{Map, Value};
 
 pub use self::encoder::Encoder;
-pub(crate) use self::file::read_cold_map;
-pub use self::file::{COLD_MAP_FILE, ENCODER_FILE};
+pub use self::file::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
 use crate::table::{ColdItem, FEATURE_ABS_MAX};
 
 /// A fitted map from attributes to offset and features.
