@@ -33,6 +33,7 @@ pub mod replay;
 mod scenes;
 mod scoring;
 pub mod selection;
+pub mod similar;
 pub mod topk;
 pub mod user_view;
 mod users;
@@ -55,6 +56,7 @@ pub use recommend::{Aggregate, Asker, Boost, Page, PastItem, RecommendRequest, R
 pub use replay::{Replay, Replayed};
 pub use scenes::{DecisionReplay, DecisionScene, ReplayedSlot, WhyNot, is_same};
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};
+pub use similar::{Similar, SimilarItem, SimilarRequest};
 pub use topk::{DecisionLogging, Ranked, Ranking, TopkRequest};
 pub use user_view::UserView;
 pub use version::{RankingDefaults, ServingVersion};

@@ -291,11 +291,7 @@ impl UserState {
     }
 
     /// All observations of the user, in order. What came before the events in memory is read, and stays on the disk.
-    pub(crate) fn past(
-        &self,
-        sources: &Sources<'_>,
-        version: &ServingVersion,
-    ) -> Result<Vec<Event>, PredictorError> {
+    pub(crate) fn past(&self, sources: &Sources<'_>, version: &ServingVersion) -> Result<Vec<Event>, PredictorError> {
         let mut past = Vec::new();
         if self.before > 0 {
             let first = self.events.first().map(|event| event.epoch);

@@ -52,7 +52,9 @@ fn scores(films: &ModelClient, user: &str) -> BTreeMap<String, (f64, f64)> {
     let reply = films.post("predict", &json!({"user": user, "items": all})).expect(200);
     let scores = reply["scores"].as_array().unwrap().iter();
     let number = |score: &Value, field: &str| score[field].as_f64().unwrap();
-    scores.map(|score| (score["item"].as_str().unwrap().to_owned(), (number(score, "score"), number(score, "std_error")))).collect()
+    scores
+        .map(|score| (score["item"].as_str().unwrap().to_owned(), (number(score, "score"), number(score, "std_error"))))
+        .collect()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use celeris_features::Theta;
-use celeris_retrieval::{Allowed, Fresh, Hit, Matrix, Row, Table, best_of};
+use celeris_retrieval::{Allowed, Fresh, Hit, Likeness, Matrix, Row, Table, best_of};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rayon::prelude::*;
 
@@ -80,6 +80,13 @@ impl Retrieval {
         let trained = self.table.search(matrix(theta), weights, k, allowed);
         let fresh = self.fresh.read().search(weights, k, allowed);
         if fresh.is_empty() { trained } else { best_of(k, [trained.as_slice(), fresh.as_slice()]) }
+    }
+
+    /// The `k` of the allowed rows that are most alike, the most alike first.
+    pub(crate) fn alike(&self, theta: &Theta, wanted: &Likeness<'_>, k: usize, allowed: &Allowed) -> Vec<Hit> {
+        let trained = wanted.search(matrix(theta), self.table.rows(), k, allowed);
+        let fresh = self.fresh.read().alike(wanted, k, allowed);
+        best_of(k, [trained.as_slice(), fresh.as_slice()])
     }
 
     /// Brings these rows to what their items are now: with the features that they have under `version` where they belong

@@ -95,7 +95,8 @@ fn check(past: &[PastItem], subject: &Subject) -> Result<(), PredictorError> {
 fn take_out(past: &[PastItem], rule: &SeenRule, (subject, now): (&Subject, Timestamp), allowed: &mut Allowed) {
     let since = rule.since(now);
     let counts = |entry: &&PastItem| {
-        let is_of_kind = rule.feedback.is_empty() || entry.feedback.as_ref().is_some_and(|kind| rule.feedback.contains(kind));
+        let is_of_kind =
+            rule.feedback.is_empty() || entry.feedback.as_ref().is_some_and(|kind| rule.feedback.contains(kind));
         is_of_kind && entry.timestamp.unwrap_or(now) >= since
     };
     let seen = past.iter().filter(counts).map(|entry| &entry.item);
