@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use celeris_features::{ColdItem, ItemFeatures};
 use celeris_features::table::check_features;
+use celeris_features::{ColdItem, ItemFeatures};
 use celeris_model::{FeatureOrigin, ItemId, ModelName, StreamName, VersionId};
 use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
 use parking_lot::{Mutex, MutexGuard};
@@ -235,10 +235,7 @@ impl FeatureSource {
             // Entries that do not say are older than any map from attributes.
             let unsaid = if given.is_some() { FeatureOrigin::Given } else { FeatureOrigin::StandIn };
             let origin = frozen.origin.unwrap_or(unsaid);
-            return Ok(Arc::new(LaterItem {
-                frozen: true,
-                ..later(frozen.offset, frozen.features.into(), origin)
-            }));
+            return Ok(Arc::new(LaterItem { frozen: true, ..later(frozen.offset, frozen.features.into(), origin) }));
         }
         let stand_in = version.theta.cold_item();
         if let Some(given) = given.filter(|given| given.features.len() == version.dim()) {

@@ -71,10 +71,7 @@ impl AttributesWriter {
 ///
 /// # Errors
 /// [`RetrainError::Files`], naming the file and the place in it.
-pub(crate) fn read_attributes(
-    path: &Path,
-    items: &[ItemId],
-) -> Result<Vec<Option<Map<String, Value>>>, RetrainError> {
+pub(crate) fn read_attributes(path: &Path, items: &[ItemId]) -> Result<Vec<Option<Map<String, Value>>>, RetrainError> {
     let places: HashMap<&str, usize> = items.iter().enumerate().map(|(place, item)| (item.as_str(), place)).collect();
     let mut attributes = vec![None; items.len()];
     let mut file = ParquetFile::open(path)?;

@@ -201,8 +201,7 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
         let attributes = read_attributes(path, &finished.items)?;
         // A training that goes on from another takes over what that one has settled on.
         let ridge = ridge.filter(|_| warm.is_some());
-        let input =
-            ColdMapInput { trained: &finished.trained, observed: &observed, attributes: &attributes, ridge };
+        let input = ColdMapInput { trained: &finished.trained, observed: &observed, attributes: &attributes, ridge };
         finished.cold_map = pool.install(|| fit_cold_map(&input));
     }
     progress.report(Step { phase: Phase::Writing, fraction: 0.0 });

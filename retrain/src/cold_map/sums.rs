@@ -164,7 +164,9 @@ mod tests {
             let weighted: f64 = rows.iter().zip(&residuals).map(|(row, residual)| row.weight * residual).sum();
             assert!(weighted.abs() < 1e-6, "targets in f32 and sums of 50 terms: {weighted}");
             for column in 0..WIDTH {
-                let value = |row: &Row| row.columns.iter().find(|(at, _)| *at as usize == column).map_or(0.0, |x| f64::from(x.1));
+                let value = |row: &Row| {
+                    row.columns.iter().find(|(at, _)| *at as usize == column).map_or(0.0, |x| f64::from(x.1))
+                };
                 let slope: f64 = rows.iter().zip(&residuals).map(|(row, r)| row.weight * r * value(row)).sum();
                 let slope = slope - ridge * solution.coefficients[(target, column)];
                 assert!(slope.abs() < 1e-6, "{slope}");
