@@ -275,7 +275,8 @@ impl Manager {
     }
 
     pub(crate) fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        let LoadedVersion { theta, prior, manifest, cold_map } = read_version(&self.version_dir(&config.name, version))?;
+        let LoadedVersion { theta, prior, manifest, cold_map } =
+            read_version(&self.version_dir(&config.name, version))?;
         let serving = ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?;
         Ok(serving.finished(manifest.created).with_cold_map(cold_map))
     }

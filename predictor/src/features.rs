@@ -234,10 +234,7 @@ impl FeatureSource {
             // Entries that do not say are older than any map from attributes.
             let unsaid = if given.is_some() { FeatureOrigin::Given } else { FeatureOrigin::StandIn };
             let origin = frozen.origin.unwrap_or(unsaid);
-            return Ok(Arc::new(LaterItem {
-                frozen: true,
-                ..later(frozen.offset, frozen.features.into(), origin)
-            }));
+            return Ok(Arc::new(LaterItem { frozen: true, ..later(frozen.offset, frozen.features.into(), origin) }));
         }
         let stand_in = version.theta.cold_item();
         if let Some(given) = given.filter(|given| given.features.len() == version.dim()) {

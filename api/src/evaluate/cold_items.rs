@@ -17,7 +17,6 @@ use celeris_retrain::{ColdMapInput, FittedColdMap, Rating, Trained, fit_cold_map
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rayon::ThreadPoolBuilder;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -90,7 +89,7 @@ pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> an
     let train_seconds = started.elapsed().as_secs_f64();
     let attributes = attributes_by_number(dataset, &numbered.items);
     let started = Instant::now();
-    let fitted = fit(&trained, &known, &attributes, settings)?;
+    let fitted = fit(&trained, &known, &attributes)?;
     let map_seconds = started.elapsed().as_secs_f64();
 
     let scene = Scene { trained: &trained, attributes: &attributes, map: &fitted.map };
@@ -98,7 +97,8 @@ pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> an
     let range = trained.label_range;
     let rmse = |score: fn(&Judged) -> f32| mean_square(range, judged.iter().map(|one| (one.label, score(one)))).sqrt();
     let covered = |estimate: fn(&Judged) -> Estimate| share(&judged, |one| covers(estimate(one), one.label));
-    let mean = |value: fn(&Judged) -> f32| judged.iter().map(|one| f64::from(value(one))).sum::<f64>() / judged.len() as f64;
+    let mean =
+        |value: fn(&Judged) -> f32| judged.iter().map(|one| f64::from(value(one))).sum::<f64>() / judged.len() as f64;
     Ok(ColdItemsReport {
         protocol: "cold-items",
         dataset: dataset.name.clone(),
@@ -147,16 +147,13 @@ fn fit(
     trained: &Trained,
     known: &[Rating],
     attributes: &[Option<Map<String, Value>>],
-    settings: &EvaluateSettings,
 ) -> anyhow::Result<FittedColdMap> {
     let mut observed = vec![0_u32; attributes.len()];
     for rating in known {
         observed[rating.item as usize] += 1;
     }
-    let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
     let input = ColdMapInput { trained, observed: &observed, attributes, ridge: None };
-    let fitted = pool.install(|| fit_cold_map(&input));
-    fitted.ok_or_else(|| anyhow::anyhow!("too few rated items are described to fit a map to them"))
+    fit_cold_map(&input).ok_or_else(|| anyhow::anyhow!("too few rated items are described to fit a map to them"))
 }
 
 fn covers(estimate: Estimate, label: f32) -> bool {
@@ -218,7 +215,10 @@ impl fmt::Display for ColdItemsReport {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let Self { dataset, dim, seed, items_left_out, train_ratings, test_ratings, .. } = self;
         writeln!(out, "cold items of {dataset}, dim {dim}, seed {seed}")?;
-        writeln!(out, "  {items_left_out} items left out; {train_ratings} ratings to train on, {test_ratings} to predict")?;
+        writeln!(
+            out,
+            "  {items_left_out} items left out; {train_ratings} ratings to train on, {test_ratings} to predict"
+        )?;
         writeln!(out, "                         rmse     95 % intervals cover")?;
         writeln!(out, "  from attributes        {:.4}   {:.1} %", self.rmse, 100.0 * self.coverage_95)?;
         let covered = 100.0 * self.coverage_95_stand_in;
@@ -227,7 +227,10 @@ impl fmt::Display for ColdItemsReport {
         writeln!(out, "  mean                   {:.4}", self.rmse_mean)?;
         let Self { map_items, map_ridge, map_explains, map_seconds, train_seconds, .. } = self;
         let explains = 100.0 * map_explains;
-        writeln!(out, "  the map                {map_items} items, ridge {map_ridge:.2}, explains {explains:.0} % of scores")?;
+        writeln!(
+            out,
+            "  the map                {map_items} items, ridge {map_ridge:.2}, explains {explains:.0} % of scores"
+        )?;
         write!(out, "  training took          {train_seconds:.1} s, the map {map_seconds:.1} s")
     }
 }

@@ -73,8 +73,12 @@ fn numbers_are_standardised_and_cut_and_missing_ones_are_told_from_average_ones(
 fn vectors_keep_their_entries_and_those_of_another_length_are_missing() {
     let encoder = encoder();
     let vector = encoder.fields["embedding"].vector.unwrap();
-    let [one, two] = [[1.0, 0.5, -0.5], [2.0, 1.0, -1.0]].map(|entries| columns_of(&encoder, json!({"embedding": entries})));
-    assert_eq!(one.iter().map(|(column, _)| *column).collect::<Vec<_>>(), (vector.column..vector.column + 4).collect::<Vec<_>>());
+    let [one, two] =
+        [[1.0, 0.5, -0.5], [2.0, 1.0, -1.0]].map(|entries| columns_of(&encoder, json!({"embedding": entries})));
+    assert_eq!(
+        one.iter().map(|(column, _)| *column).collect::<Vec<_>>(),
+        (vector.column..vector.column + 4).collect::<Vec<_>>()
+    );
     assert!(one.iter().zip(&two).take(3).all(|(one, two)| (2.0 * one.1 - two.1).abs() < 1e-6));
     assert_eq!(columns_of(&encoder, json!({"embedding": [1.0, 2.0]})), []);
 }
@@ -82,7 +86,8 @@ fn vectors_keep_their_entries_and_those_of_another_length_are_missing() {
 #[test]
 fn what_training_did_not_know_is_ignored() {
     let encoder = encoder();
-    let odd = json!({"director": "x", "year": "soon", "studio": 7, "genres": {"a": 1}, "title": null, "embedding": "x"});
+    let odd =
+        json!({"director": "x", "year": "soon", "studio": 7, "genres": {"a": 1}, "title": null, "embedding": "x"});
     assert_eq!(columns_of(&encoder, odd), []);
 }
 
@@ -97,6 +102,9 @@ fn columns_beyond_the_bound_are_left_to_the_fields_that_most_items_have() {
     };
     let items: Vec<_> = (0..5).map(item).collect();
     let encoder = Encoder::learn(&items);
-    assert!(!encoder.fields.contains_key("wide") && encoder.fields.contains_key("narrow"), "with its presence one too many");
+    assert!(
+        !encoder.fields.contains_key("wide") && encoder.fields.contains_key("narrow"),
+        "with its presence one too many"
+    );
     assert_eq!(encoder.width(), 64 + 3);
 }

@@ -190,10 +190,8 @@ impl<'a> Folds<'a> {
 
     /// The weighted covariance of residuals, each fold's under the solution for it.
     fn covariance<'s>(&self, solution: impl Fn(usize) -> Option<&'s Solution> + Sync) -> Option<DMatrix<f64>> {
-        let parts: Option<Vec<DMatrix<f64>>> = (0..FOLDS)
-            .into_par_iter()
-            .map(|fold| Some(squares(&self.rows[fold], solution(fold)?, self.dim)))
-            .collect();
+        let parts: Option<Vec<DMatrix<f64>>> =
+            (0..FOLDS).into_par_iter().map(|fold| Some(squares(&self.rows[fold], solution(fold)?, self.dim))).collect();
         let sum = parts?.iter().fold(DMatrix::zeros(self.dim, self.dim), |sum, part| sum + part);
         Some(sum / self.all.weight())
     }
