@@ -43,6 +43,7 @@ pub mod why;
 
 pub use amend::{Amended, Erased};
 pub use beside::Witnessed;
+pub use catalogue::{CatalogueView, RetrievalView, SearchView};
 pub use error::PredictorError;
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;

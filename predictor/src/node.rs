@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::cache::BoundedCache;
-use crate::catalogue::Catalogues;
+use crate::catalogue::{Background, Catalogues};
 use crate::error::PredictorError;
 use crate::exploration::Exploration;
 use crate::features::FeatureSource;
@@ -79,6 +79,8 @@ pub struct Predictor {
     /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
     pub(crate) catalogues: Catalogues,
+    /// Makes searches faster, and looks after them.
+    pub(crate) background: Background,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
@@ -120,6 +122,7 @@ impl Predictor {
             user_views: UserViews::new(options.selection_bytes_max),
             changing: Mutex::new(()),
             catalogues: Catalogues::default(),
+            background: Background::default(),
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
@@ -173,6 +176,7 @@ impl Predictor {
         let before = models.get(&version.model);
         // What both have in their tables is never out of the catalogue.
         catalogue.enlist(&version);
+        self.background.want_graph(&version);
         if let Some(model) = before
             && model.stream == *stream
             && model.defaults == defaults

@@ -1,5 +1,6 @@
 //! A model version as it is served, and the model that serves it.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct ServingVersion {
     pub(crate) serial: u64,
     /// What finding a prediction saves over computing it; `None` where predictions are not cached.
     pub(crate) prediction_gain: Option<Duration>,
+    /// Where it lies, if it lies anywhere: what can be built again for it is kept there.
+    pub(crate) dir: Option<PathBuf>,
     /// What is searched of it, from before it serves.
     retrieval: OnceLock<Retrieval>,
 }
@@ -64,6 +67,7 @@ impl ServingVersion {
             newcomer,
             serial,
             prediction_gain: None,
+            dir: None,
             retrieval: OnceLock::new(),
         })
     }
@@ -80,6 +84,13 @@ impl ServingVersion {
     #[must_use]
     pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
         self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
+        self
+    }
+
+    /// The same, and it lies in this directory.
+    #[must_use]
+    pub fn kept_in(mut self, dir: PathBuf) -> Self {
+        self.dir = Some(dir);
         self
     }
 
