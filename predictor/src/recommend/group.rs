@@ -9,7 +9,7 @@
 //! Groups are ranked greedily. No decision is recorded: decisions are one user's, and so are the rewards that join them.
 
 use celeris_bandits::{Greedy, PolicySpec};
-use celeris_model::{DecisionId, Estimate, UserEpoch, UserId};
+use celeris_model::{DecisionId, Estimate, FeatureOrigin, UserEpoch, UserId};
 use celeris_retrieval::{Allowed, Row};
 
 use super::boosts::Boosts;
@@ -184,22 +184,24 @@ impl Group<'_> {
         mean.into_iter().map(|sum: f64| (sum / self.members.len() as f64) as f32).collect()
     }
 
-    /// What is told of each item: of a mean, the mean with its uncertainty, the members' being independent of each other;
-    /// of the least score, the estimate of the member whose it is.
+    /// What is told of each item: of a mean, the mean with its uncertainty; of the least score, the estimate of the member
+    /// whose it is.
     fn estimates<'r>(&self, resolved: impl Iterator<Item = &'r Resolved<'r>> + Clone) -> Vec<Estimate> {
         let version = &*self.members[0].subject.version;
         let of_member = |member: &Member| scoring::estimates(&member.moment.model, version, resolved.clone());
         let all: Vec<Vec<Estimate>> = self.members.iter().map(of_member).collect();
-        let of_item = |item: usize| {
+        let of_item = |(item, resolved): (usize, &Resolved<'_>)| {
             let estimates = all.iter().map(move |estimates| estimates[item]);
             match self.by {
-                Aggregate::Mean => mean_of(estimates),
+                // What attributes do not tell of an item puts all members wrong together.
+                Aggregate::Mean if resolved.origin() == FeatureOrigin::Attributes => mean_of(estimates, Errors::Shared),
+                Aggregate::Mean => mean_of(estimates, Errors::Independent),
                 Aggregate::LeastMisery => {
                     estimates.min_by(|a, b| a.score.total_cmp(&b.score)).expect("a group has members")
                 }
             }
         };
-        (0..all[0].len()).map(of_item).collect()
+        resolved.enumerate().map(of_item).collect()
     }
 
     fn ranking(&self, items: Vec<Ranked>) -> Ranking {
@@ -220,17 +222,28 @@ impl Group<'_> {
     }
 }
 
-/// The mean of independent scores: its variance is their mean variance, divided by how many there are.
-fn mean_of(estimates: impl ExactSizeIterator<Item = Estimate>) -> Estimate {
+/// How the errors of members' scores go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Errors {
+    /// Each member's posterior is their own: variances add.
+    Independent,
+    /// In part they have one cause. Deviations add, which no correlation exceeds.
+    Shared,
+}
+
+/// The mean of the scores, with the deviation of a mean.
+fn mean_of(estimates: impl ExactSizeIterator<Item = Estimate> + Clone, errors: Errors) -> Estimate {
     let count = estimates.len() as f64;
-    let (mut score, mut variance, mut label_variance) = (0.0, 0.0, 0.0);
-    for estimate in estimates {
-        score += f64::from(estimate.score);
-        variance += f64::from(estimate.std_error).powi(2);
-        label_variance += f64::from(estimate.label_std).powi(2);
+    let mean = |entry: fn(&Estimate) -> f32| estimates.clone().map(|it| f64::from(entry(&it))).sum::<f64>() / count;
+    let std = |entry: fn(&Estimate) -> f32| match errors {
+        Errors::Independent => estimates.clone().map(|it| f64::from(entry(&it)).powi(2)).sum::<f64>().sqrt() / count,
+        Errors::Shared => mean(entry),
+    };
+    Estimate {
+        score: mean(|it| it.score) as f32,
+        std_error: std(|it| it.std_error) as f32,
+        label_std: std(|it| it.label_std) as f32,
     }
-    let std = |variance: f64| (variance.sqrt() / count) as f32;
-    Estimate { score: (score / count) as f32, std_error: std(variance), label_std: std(label_variance) }
 }
 
 fn check(users: &[UserId], recommending: &Recommending<'_>) -> Result<(), PredictorError> {
