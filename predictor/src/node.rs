@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::cache::BoundedCache;
-use crate::catalogue::Catalogues;
+use crate::catalogue::{Background, Catalogues};
 use crate::error::PredictorError;
 use crate::exploration::Exploration;
 use crate::features::FeatureSource;
@@ -79,6 +79,8 @@ pub struct Predictor {
     /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
     pub(crate) catalogues: Catalogues,
+    /// Makes searches faster, and looks after them.
+    pub(crate) background: Background,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
@@ -97,6 +99,16 @@ pub(crate) struct Subject {
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) entry: Arc<UserEntry>,
     pub(crate) key: UserKey,
+    pub(crate) footprint: Footprint,
+}
+
+/// What an answer may leave behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Footprint {
+    /// Cached predictions of the user, and a record of the decision.
+    Kept,
+    /// Nothing: the past that it is built on came with the request.
+    Nothing,
 }
 
 impl Predictor {
@@ -110,6 +122,7 @@ impl Predictor {
             user_views: UserViews::new(options.selection_bytes_max),
             changing: Mutex::new(()),
             catalogues: Catalogues::default(),
+            background: Background::default(),
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
@@ -163,6 +176,7 @@ impl Predictor {
         let before = models.get(&version.model);
         // What both have in their tables is never out of the catalogue.
         catalogue.enlist(&version);
+        self.background.want_graph(&version);
         if let Some(model) = before
             && model.stream == *stream
             && model.defaults == defaults
@@ -264,7 +278,7 @@ impl Predictor {
         let model = self.model(model)?;
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
         let entry = self.users.get_or_insert_with(key.clone(), UserEntry::new);
-        Ok(Subject { version: model.active.load_full(), model, entry, key })
+        Ok(Subject { version: model.active.load_full(), model, entry, key, footprint: Footprint::Kept })
     }
 
     /// Where the user's past is read.

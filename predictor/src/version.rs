@@ -1,12 +1,13 @@
 //! A model version as it is served, and the model that serves it.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::Theta;
+use celeris_features::{ColdMap, Theta};
 use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, UserModel, VersionId};
 use tokio::sync::mpsc;
 
@@ -24,6 +25,8 @@ pub struct ServingVersion {
     pub theta: Theta,
     /// How users learn under it: its prior and noise, and the model's loss and forgetting.
     pub learning: Learning,
+    /// What attributes say of the features of items outside the table, if the training knew any.
+    pub cold_map: Option<Arc<ColdMap>>,
     /// Tells in snapshots by what rule, and since when, users learn under it.
     pub(crate) rule: u64,
     /// The state of everybody who has said nothing.
@@ -32,6 +35,8 @@ pub struct ServingVersion {
     pub(crate) serial: u64,
     /// What finding a prediction saves over computing it; `None` where predictions are not cached.
     pub(crate) prediction_gain: Option<Duration>,
+    /// Where it lies, if it lies anywhere: what can be built again for it is kept there.
+    pub(crate) dir: Option<PathBuf>,
     /// What is searched of it, from before it serves.
     retrieval: OnceLock<Retrieval>,
 }
@@ -57,10 +62,12 @@ impl ServingVersion {
             id,
             theta,
             learning,
+            cold_map: None,
             rule,
             newcomer,
             serial,
             prediction_gain: None,
+            dir: None,
             retrieval: OnceLock::new(),
         })
     }
@@ -70,6 +77,20 @@ impl ServingVersion {
     #[must_use]
     pub fn finished(mut self, created: Timestamp) -> Self {
         self.rule = self.learning.fingerprint() ^ created.0.cast_unsigned();
+        self
+    }
+
+    /// The same with a map from attributes to features, which is left out where its features are of another length.
+    #[must_use]
+    pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
+        self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
+        self
+    }
+
+    /// The same, and it lies in this directory.
+    #[must_use]
+    pub fn kept_in(mut self, dir: PathBuf) -> Self {
+        self.dir = Some(dir);
         self
     }
 

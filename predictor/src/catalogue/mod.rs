@@ -5,15 +5,17 @@
 //! inside the request that makes it: whoever has been answered finds it done. An item's change is stored first and then
 //! told to the catalogue, both under the item's lock, so that memory and disk agree about which change was last.
 
+mod background;
 mod load;
 mod retrieval;
+mod view;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use celeris_model::{ItemId, StreamName, Timestamp};
 use celeris_retrieval::catalogue::{AttributeError, CatalogueSize, Found, Page, Search};
-use celeris_retrieval::{Allowed, Catalogue, Filter, Hit, Row};
+use celeris_retrieval::{Allowed, Catalogue, Filter, Hit, Row, best_of};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value};
 
@@ -21,10 +23,19 @@ use crate::error::PredictorError;
 use crate::node::{Predictor, Subject};
 use crate::version::ServingVersion;
 
+pub(crate) use background::Background;
 pub(crate) use retrieval::Retrieval;
+pub use retrieval::RetrievalView;
+pub use view::{CatalogueView, SearchView};
+
+use background::Sample;
+use retrieval::matrix;
 
 /// Rows that change under one lock: readers wait for some ten microseconds.
 const ROWS_AT_ONCE: usize = 512;
+
+/// One of so many searches by a graph is made again exactly, behind the answer.
+const SAMPLED_EVERY: u32 = 256;
 
 /// The catalogues in use, by stream. One that no model and no request uses any more is gone.
 pub(crate) type Catalogues = Mutex<HashMap<StreamName, Weak<StreamCatalogue>>>;
@@ -146,6 +157,7 @@ impl StreamCatalogue {
 
     /// The items that only `version`'s table has may be shown no more.
     pub(crate) fn dismiss(&self, version: &ServingVersion) {
+        version.retrieval().retire();
         version.retrieval().rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalogue.write().dismiss(rows));
     }
 
@@ -180,6 +192,11 @@ impl Predictor {
         Ok(catalogue)
     }
 
+    /// The catalogues in use.
+    fn catalogues_in_use(&self) -> Vec<Arc<StreamCatalogue>> {
+        self.catalogues.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
     /// What may be shown to `subject` at `now`, as far as items go.
     pub(crate) fn allowed(&self, subject: &Subject, filter: Option<&Filter>, now: Timestamp) -> Allowed {
         subject.model.catalogue.allowed(filter, now)
@@ -187,8 +204,17 @@ impl Predictor {
 
     /// The best `k` of the allowed items for these weights, best first, under the version of `subject`.
     pub(crate) fn retrieve(&self, subject: &Subject, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
-        let version = &*subject.version;
-        version.retrieval().search(&version.theta, weights, k, allowed)
+        let (version, retrieval) = (&subject.version, subject.version.retrieval());
+        let trained = retrieval.table().search(matrix(&version.theta), weights, k, allowed);
+        if rand::random_ratio(1, SAMPLED_EVERY)
+            && retrieval.table().is_approximate(k, allowed)
+            && self.background.wants_sample()
+        {
+            let (version, weights) = (Arc::clone(version), weights.to_vec());
+            self.background.sample(Sample { version, weights, allowed: allowed.clone(), found: trained.clone() });
+        }
+        let fresh = retrieval.search_fresh(weights, k, allowed);
+        if fresh.is_empty() { trained } else { best_of(k, [trained.as_slice(), fresh.as_slice()]) }
     }
 
     /// Takes in what has changed for the items of these rows, for every version of the stream: they are found with the

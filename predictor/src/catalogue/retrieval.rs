@@ -1,9 +1,11 @@
 //! What is searched of one version: the table of its trained items, and the items that came after.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use celeris_features::Theta;
-use celeris_retrieval::{Allowed, Fresh, Hit, Matrix, Row, Table, best_of};
+use celeris_retrieval::graph::GraphIndex;
+use celeris_retrieval::{Allowed, Fresh, Hit, Likeness, Matrix, Row, Table, best_of};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rayon::prelude::*;
 
@@ -25,8 +27,35 @@ pub(crate) struct Retrieval {
     table: Table,
     /// Items that are described and not in the table, with the features that they have under the version.
     fresh: RwLock<Fresh>,
+    /// Whether the version serves no more, so that nothing need be built for it.
+    retired: AtomicBool,
+    recall: Mutex<RecallSum>,
     /// Held from reading an item's features until they are in `fresh`, so that what is read last stays.
     refreshing: [Mutex<()>; STRIPES],
+}
+
+/// Recalls that were measured.
+#[derive(Debug, Clone, Copy, Default)]
+struct RecallSum {
+    sum: f64,
+    samples: u64,
+}
+
+/// How a version is searched, in figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetrievalView {
+    /// Items that are not in the version's table.
+    pub fresh: usize,
+    /// Bytes kept for searching, beside the version's own table and what is mapped.
+    pub bytes: usize,
+    /// Rows in the graph: `None` before there is one, 0 where it was measured not to pay.
+    pub graph_rows: Option<usize>,
+    /// Bytes of the graph's file, which is mapped.
+    pub graph_bytes: u64,
+    /// Searches by the graph that were made again exactly.
+    pub recall_samples: u64,
+    /// The mean share of what these found that the graph had found too.
+    pub recall: Option<f64>,
 }
 
 /// The matrix that a version's table was built over.
@@ -42,6 +71,8 @@ impl Retrieval {
             catalogue,
             table: Table::build(matrix(theta), rows),
             fresh: RwLock::new(Fresh::new(theta.dim())),
+            retired: AtomicBool::new(false),
+            recall: Mutex::default(),
             refreshing: [const { Mutex::new(()) }; STRIPES],
         }
     }
@@ -49,6 +80,45 @@ impl Retrieval {
     /// Whose rows these are.
     pub(crate) fn catalogue(&self) -> &Arc<StreamCatalogue> {
         &self.catalogue
+    }
+
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The version serves no more.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn retired(&self) -> &AtomicBool {
+        &self.retired
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// The graph has found this share of what an exact search finds.
+    pub(super) fn note_recall(&self, share: f64) {
+        let mut recall = self.recall.lock();
+        recall.sum += share;
+        recall.samples += 1;
+    }
+
+    /// How the version is searched, as it is now.
+    pub(super) fn view(&self) -> RetrievalView {
+        let recall = *self.recall.lock();
+        let graph = self.table.graph();
+        let fresh = self.fresh.read();
+        RetrievalView {
+            fresh: fresh.len(),
+            bytes: self.table.bytes() + fresh.bytes(),
+            graph_rows: graph.map(GraphIndex::rows),
+            graph_bytes: graph.map_or(0, GraphIndex::bytes),
+            recall_samples: recall.samples,
+            recall: (recall.samples > 0).then(|| recall.sum / recall.samples as f64),
+        }
     }
 
     /// The rows of the table.
@@ -65,21 +135,16 @@ impl Retrieval {
         self.table.slot(row).is_some()
     }
 
-    /// How many items came after training.
-    pub(crate) fn fresh_items(&self) -> usize {
-        self.fresh.read().len()
+    /// The best `k` of the fresh items that are allowed, best first.
+    pub(super) fn search_fresh(&self, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+        self.fresh.read().search(weights, k, allowed)
     }
 
-    /// Bytes of what is kept for searching, beside the version's own table.
-    pub(crate) fn bytes(&self) -> usize {
-        self.table.bytes() + self.fresh.read().bytes()
-    }
-
-    /// The best `k` of the allowed rows, best first.
-    pub(super) fn search(&self, theta: &Theta, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
-        let trained = self.table.search(matrix(theta), weights, k, allowed);
-        let fresh = self.fresh.read().search(weights, k, allowed);
-        if fresh.is_empty() { trained } else { best_of(k, [trained.as_slice(), fresh.as_slice()]) }
+    /// The `k` of the allowed rows that are most alike, the most alike first.
+    pub(crate) fn alike(&self, theta: &Theta, wanted: &Likeness<'_>, k: usize, allowed: &Allowed) -> Vec<Hit> {
+        let trained = wanted.search(matrix(theta), self.table.rows(), k, allowed);
+        let fresh = self.fresh.read().alike(wanted, k, allowed);
+        best_of(k, [trained.as_slice(), fresh.as_slice()])
     }
 
     /// Brings these rows to what their items are now: with the features that they have under `version` where they belong

@@ -48,14 +48,6 @@ impl Rows {
             Self::None | Self::One(_) => {}
         }
     }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Self::None | Self::One(_) => 0,
-            // What it would take on disk, which its memory follows closely.
-            Self::Many(rows) => size_of::<RoaringBitmap>() + rows.serialized_size(),
-        }
-    }
 }
 
 /// What a term says of its rows.
@@ -94,6 +86,10 @@ pub(super) struct Postings {
     free_terms: Vec<TermId>,
     /// Each row's terms, ascending.
     of_row: Vec<Box<[TermId]>>,
+    /// Entries of `of_row` altogether.
+    entries: usize,
+    /// Bytes of all texts.
+    text_bytes: usize,
 }
 
 impl Postings {
@@ -129,6 +125,7 @@ impl Postings {
             self.of_row.resize(row as usize + 1, Box::default());
         }
         let before = std::mem::take(&mut self.of_row[row as usize]);
+        self.entries = self.entries + terms.len() - before.len();
         for term in terms.iter().filter(|term| before.binary_search(term).is_err()) {
             self.terms[*term as usize].rows.insert(row);
         }
@@ -158,6 +155,7 @@ impl Postings {
             Says::Is(truth) => of.booleans[usize::from(truth)] = None,
             Says::Has(keyword) => {
                 of.keywords.remove(&keyword);
+                self.text_bytes -= keyword.len();
             }
         }
         self.free_terms.push(id);
@@ -222,6 +220,7 @@ impl Postings {
             Says::Is(truth) => of.booleans[usize::from(*truth)] = Some(id),
             Says::Has(keyword) => {
                 of.keywords.insert(Arc::clone(keyword), id);
+                self.text_bytes += keyword.len();
             }
         }
         id
@@ -261,12 +260,14 @@ impl Postings {
         terms.map(|(keyword, term)| (&**keyword, &self.terms[*term as usize].rows))
     }
 
+    /// About the bytes in memory, from what was counted on the way.
     pub(super) fn bytes(&self) -> usize {
-        /// An entry of a hash table with its share of empty places, and what an allocation adds.
-        const ENTRY: usize = 56;
-        let texts: usize = self.keywords().map(|(keyword, _)| keyword.len() + ENTRY).sum();
-        let rows: usize = self.terms.iter().map(|term| size_of::<Term>() + term.rows.bytes()).sum();
-        let of_row: usize = self.of_row.iter().map(|terms| size_of_val(terms) + size_of_val(&**terms)).sum();
-        texts + rows + of_row + self.fields.iter().map(|field| field.numbers.bytes()).sum::<usize>()
+        /// A term, its places in two tables with their share of empty ones, and what its text takes beside itself.
+        const TERM: usize = size_of::<Term>() + 80;
+        /// A row under a term: its entry on either side.
+        const ENTRY: usize = size_of::<TermId>() + size_of::<u16>();
+        let rows = self.of_row.len() * size_of::<Box<[TermId]>>() + self.entries * ENTRY;
+        let numbers: usize = self.fields.iter().map(|field| field.numbers.bytes()).sum();
+        self.text_bytes + self.terms.len() * TERM + rows + numbers
     }
 }
