@@ -276,9 +276,9 @@ impl Manager {
 
     pub(crate) fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
         let dir = self.version_dir(&config.name, version);
-        let LoadedVersion { theta, prior, manifest, .. } = read_version(&dir)?;
+        let LoadedVersion { theta, prior, manifest, cold_map } = read_version(&dir)?;
         let serving = ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?;
-        Ok(serving.finished(manifest.created).kept_in(dir))
+        Ok(serving.finished(manifest.created).kept_in(dir).with_cold_map(cold_map))
     }
 
     pub(crate) fn versions_dir(&self, model: &ModelName) -> PathBuf {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use celeris_features::table::check_features;
-use celeris_model::{ItemId, ModelName};
+use celeris_model::{FeatureOrigin, ItemId, ModelName};
 use celeris_retrieval::Filter;
 use celeris_retrieval::catalogue::{Page, Search};
 use celeris_storage::{ItemRecord, ItemWrite};
@@ -79,6 +79,8 @@ pub struct FoundItems {
 pub struct ItemView {
     /// Whether the active version was trained on it.
     pub trained: bool,
+    /// Where the features come from.
+    pub source: FeatureOrigin,
     /// The features that the active version scores it with, length `dim`.
     pub features: Vec<f32>,
     /// The expected label for a user with zero weights.
@@ -293,6 +295,7 @@ impl Predictor {
             }
             Ok(Some(ItemView {
                 trained: version.theta.get(item).is_some(),
+                source: resolved.origin(),
                 features: resolved.features().to_vec(),
                 offset: resolved.offset(),
                 given_features: self.storage.item_features(model, item)?.map(|given| given.features),

@@ -14,7 +14,7 @@ use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
 use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
-use crate::node::{Predictor, Subject, compute};
+use crate::node::{Footprint, Predictor, Subject, compute};
 use crate::predict::Scored;
 use crate::propensities::Unknown;
 use crate::recommend::arrangement::{Arrangement, recorded_policy};
@@ -197,7 +197,12 @@ pub(crate) struct Seen {
 }
 
 impl Drawn {
-    pub(crate) fn new(subject: &Subject, picked: &Picked<'_>, scene: Scene<'_>, ranking: &celeris_bandits::Ranking) -> Self {
+    pub(crate) fn new(
+        subject: &Subject,
+        picked: &Picked<'_>,
+        scene: Scene<'_>,
+        ranking: &celeris_bandits::Ranking,
+    ) -> Self {
         let shown = shown(subject, &scene, picked, ranking);
         let explored = explored(&scene.scores, &ranking.slots);
         let Scene { moment, scores, std_errors, offsets, features, .. } = scene;
@@ -295,7 +300,7 @@ impl Predictor {
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = drawn.unknown.take();
-        let logged = self.logging.enabled && {
+        let logged = self.logging.enabled && subject.footprint == Footprint::Kept && {
             let mut decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
             let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
             let logged = if self.logging.in_full(asked.picked.len()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::Theta;
+use celeris_features::{ColdMap, Theta};
 use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, UserModel, VersionId};
 use tokio::sync::mpsc;
 
@@ -25,6 +25,8 @@ pub struct ServingVersion {
     pub theta: Theta,
     /// How users learn under it: its prior and noise, and the model's loss and forgetting.
     pub learning: Learning,
+    /// What attributes say of the features of items outside the table, if the training knew any.
+    pub cold_map: Option<Arc<ColdMap>>,
     /// Tells in snapshots by what rule, and since when, users learn under it.
     pub(crate) rule: u64,
     /// The state of everybody who has said nothing.
@@ -60,6 +62,7 @@ impl ServingVersion {
             id,
             theta,
             learning,
+            cold_map: None,
             rule,
             newcomer,
             serial,
@@ -74,6 +77,13 @@ impl ServingVersion {
     #[must_use]
     pub fn finished(mut self, created: Timestamp) -> Self {
         self.rule = self.learning.fingerprint() ^ created.0.cast_unsigned();
+        self
+    }
+
+    /// The same with a map from attributes to features, which is left out where its features are of another length.
+    #[must_use]
+    pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
+        self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
         self
     }
 

@@ -7,7 +7,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use celeris_model::{ItemId, ModelName};
+use celeris_model::{FeatureOrigin, ItemId, ModelName};
 use celeris_predictor::{Edited, Effective, ItemChange, ItemEdit, ItemSearch, ListedItem, PredictorError};
 use celeris_retrieval::Filter;
 use serde::{Deserialize, Serialize};
@@ -103,6 +103,10 @@ pub struct Item {
     item: ItemId,
     /// Whether the active version was trained on it.
     trained: bool,
+    /// Where the features come from: `trained`, `given` by a caller, made of the item's `attributes`, or `stand_in`, the
+    /// version's for an item of which nothing is known.
+    #[schema(value_type = String)]
+    source: FeatureOrigin,
     /// The features that the active version scores it with.
     features: Vec<f32>,
     /// The expected label for a user with zero weights.
@@ -159,13 +163,21 @@ impl Page {
         if self.q.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
             return Err(ApiError::invalid(format!("q: at most {TEXT_BYTES_MAX} bytes")));
         }
-        let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
-        let filter = |text: &String| {
-            let json = serde_json::from_str(text).map_err(|error| wrong(&error))?;
-            Filter::from_json(&json).map_err(|error| wrong(&error))
-        };
-        Ok(Some(ItemSearch { text: self.q.clone(), filter: self.filter.as_ref().map(filter).transpose()? }))
+        Ok(Some(ItemSearch { text: self.q.clone(), filter: filter_of(self.filter.as_deref())? }))
     }
+}
+
+/// The filter of a query, which is JSON text there.
+///
+/// # Errors
+/// 422 where it is none.
+pub fn filter_of(text: Option<&str>) -> Result<Option<Filter>, ApiError> {
+    let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
+    let filter = |text: &str| {
+        let json = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        Filter::from_json(&json).map_err(|error| wrong(&error))
+    };
+    text.map(filter).transpose()
 }
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -303,6 +315,7 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
     Ok(Json(Item {
         item,
         trained: view.trained,
+        source: view.source,
         features: view.features,
         offset: view.offset,
         given_features: view.given_features,
