@@ -155,6 +155,18 @@ impl Theta {
         ItemFeatures { offset: self.offsets[slot], features: &self.features[slot * self.dim..(slot + 1) * self.dim] }
     }
 
+    /// The offsets, in the order of the items.
+    #[must_use]
+    pub fn offsets(&self) -> &[f32] {
+        &self.offsets
+    }
+
+    /// The features of all items, row-major `items().len() x dim`.
+    #[must_use]
+    pub fn features(&self) -> &[f32] {
+        &self.features
+    }
+
     /// The table's own copy of an id, so that histories share one allocation an item.
     #[must_use]
     pub fn intern(&self, item: &ItemId) -> Option<&ItemId> {

@@ -12,6 +12,7 @@
     reason = "instructions that not every processor has, and unchecked loads in loops that they fill"
 )]
 
+pub mod codes;
 mod routines;
 mod simd;
 #[cfg(test)]
@@ -116,6 +117,8 @@ impl InstructionSet {
         -> (), advance);
     per_instruction_set!(dot(left: &[f32], right: &[f32]) -> f32, dot);
     per_instruction_set!(dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS], dots, 8);
+    per_instruction_set!(score_rows(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) -> (),
+        score_rows);
     per_instruction_set!(quadratic(matrix: &[f32], rows: &[&[f32]; 1], dim: usize) -> [f32; 1], quadratics, 1);
     per_instruction_set!(quadratics(matrix: &[f32], rows: &[&[f32]; ROWS], dim: usize) -> [f32; ROWS], quadratics, 8);
     per_instruction_set!(invert(matrix: &mut [f64], scratch: &mut [f64]) -> bool, invert);
@@ -217,8 +220,12 @@ pub(crate) fn advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [
     InstructionSet::chosen().for_rows(dim).advance(matrix, weights, direction, step, gain);
 }
 
-/// `left·right`
-pub(crate) fn dot(left: &[f32], right: &[f32]) -> f32 {
+/// `left·right`, with the bits of a score by a user's state.
+///
+/// # Panics
+/// Where the lengths differ.
+#[must_use]
+pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     assert!(left.len() == right.len(), "vectors of equal length");
     InstructionSet::chosen().dot(left, right)
 }
@@ -227,6 +234,16 @@ pub(crate) fn dot(left: &[f32], right: &[f32]) -> f32 {
 pub(crate) fn dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
     assert!(rows.iter().all(|row| row.len() == weights.len()), "vectors of equal length");
     InstructionSet::chosen().dots(weights, rows)
+}
+
+/// `offset + weights·row` of every row of a row-major table, with the bits of [`dot`].
+///
+/// # Panics
+/// Where the shapes do not fit together.
+pub fn score_rows(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) {
+    assert!(out.len() == offsets.len(), "a score for each offset");
+    assert!(features.len() == offsets.len() * weights.len(), "a row as long as the weights for each offset");
+    InstructionSet::chosen().score_rows(weights, offsets, features, out);
 }
 
 /// `row^T matrix row` for a symmetric row-major matrix.

@@ -1,3 +1,4 @@
+use super::codes::{self, BLOCK_ROWS, GROUP, Multiplier, QUERY_MAX};
 use super::{InstructionSet, ROWS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -84,6 +85,14 @@ fn a_row_has_the_same_bits_alone_and_among_others() {
             let table = uniform(&mut rng, ROWS * dim);
             let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &table[row * dim..(row + 1) * dim]);
             let (dots, quadratics) = (set.dots(&weights, &rows), set.quadratics(&matrix, &rows, dim));
+            // One row more than a block, so that both ways through a table are taken.
+            let (longer, offsets) = ([&table[..], rows[0]].concat(), uniform(&mut rng, ROWS + 1));
+            let mut scores = [f32::NAN; ROWS + 1];
+            set.score_rows(&weights, &offsets, &longer, &mut scores);
+            for (row, (score, offset)) in scores.iter().zip(&offsets).enumerate() {
+                let alone = offset + set.dot(&weights, rows[row % ROWS]);
+                assert_eq!(score.to_bits(), alone.to_bits(), "{set:?} at {dim}");
+            }
             for row in 0..ROWS {
                 assert_eq!(dots[row].to_bits(), set.dot(&weights, rows[row]).to_bits(), "{set:?} at {dim}");
                 let alone = set.quadratic(&matrix, &[rows[row]], dim)[0];
@@ -167,6 +176,32 @@ fn every_instruction_set_sums_up_the_same_normal_equations() {
                 let allowed = f64::from(tolerance(stride) * stride as f32 * (count + 1) as f32);
                 for (ours, exact) in out.iter().zip(&exact) {
                     assert!((f64::from(*ours) - exact).abs() <= allowed, "{set:?}, {count} rows of {stride}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_finds_the_same_rows_of_a_block() {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for groups in [1, 2, 13, 128] {
+        let columns = groups * GROUP;
+        for extreme in [false, true] {
+            // With the largest codes and entries, where sums of 16 bits would overflow first.
+            let mut entry = || if extreme { QUERY_MAX } else { rng.random_range(-QUERY_MAX..=QUERY_MAX) };
+            let query: Vec<i8> = (0..columns).map(|_| entry()).collect();
+            let mut code = || if extreme { u8::MAX } else { rng.random_range(0..=u8::MAX) };
+            let block: Vec<u8> = (0..columns * BLOCK_ROWS).map(|_| code()).collect();
+            let product = |row: usize| -> i32 {
+                (0..columns).map(|at| i32::from(block[codes::place(row, at)]) * i32::from(query[at])).sum()
+            };
+            for least in [i32::MIN, product(0), product(17), product(63) + 1, 0, i32::MAX] {
+                let expected =
+                    (0..BLOCK_ROWS).filter(|row| product(*row) >= least).fold(0, |mask, row| mask | 1 << row);
+                for multiplier in Multiplier::available() {
+                    let found = multiplier.rows_reaching(&block, &query, least);
+                    assert_eq!(found, expected, "{multiplier:?}, {columns} columns, {least} or more");
                 }
             }
         }

@@ -1,0 +1,103 @@
+//! What a score can be at most, given the codes.
+//!
+//! Let `v` be the weights with a 1 for the offset, `m` the columns' means, `r = step * c + e` a row's residual with codes
+//! `c` and loss `e`, and `v = t * q + d` the weights with entries `q` and loss `d`, over the columns that are coded. Then
+//!
+//! ```text
+//! score = v·m + v·r = v·m + step * t * (q·c) + v·e + d·(step * c)
+//!      <= v·m + step * t * (q·c) + |v| |e| + |d| |step * c|            (Cauchy-Schwarz, twice)
+//! ```
+//!
+//! in real numbers, where `q·c` is a sum of whole numbers and so exact. A score in `f32` differs from the real one by at
+//! most `(dim + 2) * 2^-23 * |w 1| |f o|`, whatever the order of its sum (Higham, "Accuracy and Stability of Numerical
+//! Algorithms", 2002, section 3.1), which is added; so is more than what this computation loses in `f64`. A row is left
+//! out only where the bound is below the score of `k` rows that are allowed. So rows with an equal score are never left
+//! out, and what is found is what computing every score finds.
+
+use celeris_model::kernel::codes::QUERY_MAX;
+
+use super::codes::{BIAS, Block, Codes};
+
+/// What computing the bound itself can lose of the lengths that enter it: far more than `dim * 2^-53`, far less than what
+/// the codes lose.
+const LOST_IN_F64: f64 = 1e-11;
+
+/// Less than the least positive `f32`, many times over, is lost where products underflow.
+const UNDERFLOW: f64 = 1e-35;
+
+/// The greatest product of lengths for which no sum of `f32` overflows, with room to spare.
+const PRODUCT_MAX: f64 = 1e37;
+
+/// Weights as a pass asks with them.
+#[derive(Debug)]
+pub(crate) struct Query {
+    /// Whole numbers, and zeros up to the codes' width.
+    pub(super) entries: Vec<i8>,
+    /// What an entry of 1 stands for: `t`.
+    step: f64,
+    /// `v·m` over all columns.
+    base: f64,
+    /// `|v|` over the coded columns.
+    length: f64,
+    /// `|d|`
+    loss: f64,
+    /// What the codes' bias adds to a sum of products.
+    bias: f64,
+    /// What rounding to `f32` can add to a score, by unit of a row's length.
+    rounding: f64,
+    /// What computing in `f64` and underflow can add to any score.
+    lost: f64,
+}
+
+impl Query {
+    /// The query of `weights`; `None` where scores could overflow, of which nothing is promised.
+    pub(crate) fn new(codes: &Codes, weights: &[f32]) -> Option<Self> {
+        let weight = |column: usize| weights.get(column).map_or(1.0, |weight| f64::from(*weight));
+        let whole = (0..codes.centre.len()).map(|column| weight(column).powi(2)).sum::<f64>().sqrt();
+        if !(whole * codes.length_max < PRODUCT_MAX) {
+            return None;
+        }
+        let base = codes.centre.iter().enumerate().map(|(column, mean)| weight(column) * f64::from(*mean)).sum();
+        let coded = || codes.columns.iter().map(|column| weight(*column));
+        let largest = coded().fold(0.0_f64, |largest, weight| largest.max(weight.abs()));
+        let step = if largest > 0.0 { largest / f64::from(QUERY_MAX) } else { 1.0 };
+        let rounded = |weight: f64| (weight / step).round().clamp(-f64::from(QUERY_MAX), f64::from(QUERY_MAX));
+        let mut entries: Vec<i8> = coded().map(|weight| entry(rounded(weight))).collect();
+        entries.resize(codes.width, 0);
+        let above = 1.0 + LOST_IN_F64;
+        Some(Self {
+            step,
+            base,
+            length: coded().map(|weight| weight * weight).sum::<f64>().sqrt() * above,
+            loss: coded().map(|weight| (weight - step * rounded(weight)).powi(2)).sum::<f64>().sqrt() * above,
+            bias: f64::from(BIAS) * entries.iter().map(|entry| f64::from(*entry)).sum::<f64>(),
+            rounding: (weights.len() + 2) as f64 * f64::from(f32::EPSILON) * whole,
+            lost: LOST_IN_F64 * whole * codes.length_max + UNDERFLOW,
+            entries,
+        })
+    }
+
+    /// No score of this block or a later one is greater.
+    pub(super) fn reach(&self, block: &Block) -> f64 {
+        self.base + self.length * block.residual + self.rounding * block.length + self.lost
+    }
+
+    /// The least sum of products of entries and codes, bias included, of a row of the block whose score may be `floor` or
+    /// more.
+    pub(super) fn least(&self, block: &Block, floor: f64) -> i32 {
+        let slack = self.length * block.loss + self.loss * block.coded + self.rounding * block.length + self.lost;
+        // One less than the quotient's floor, for the rounding of the quotient itself.
+        let least = ((floor - self.base - slack) / (block.step * self.step)).floor() - 1.0;
+        saturated(least + self.bias)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a whole number of magnitude 63 at most")]
+fn entry(rounded: f64) -> i8 {
+    rounded as i8
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "what is beyond all sums saturates")]
+fn saturated(least: f64) -> i32 {
+    least as i32
+}

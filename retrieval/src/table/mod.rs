@@ -1,0 +1,147 @@
+//! What is searched of one version: the items that it was trained on.
+
+mod exact;
+mod first_pass;
+mod matrix;
+mod planner;
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+use celeris_model::kernel::codes::BLOCK_ROWS;
+use first_pass::Codes;
+use planner::Sought;
+
+use crate::graph::GraphIndex;
+use crate::{Allowed, Hit, Row};
+
+pub(crate) use exact::scan;
+pub(crate) use first_pass::{Pass, Query};
+pub use matrix::Matrix;
+
+/// Where the items of a version's matrix are in the catalogue, and what makes a search of them fast.
+///
+/// The features themselves stay where they are: every call takes the [`Matrix`] that the table was built from.
+#[derive(Debug)]
+pub struct Table {
+    /// The catalogue's row of each slot of the matrix.
+    rows: Vec<Row>,
+    /// The slot of each row, [`NO_SLOT`] where the row is not in the matrix.
+    slots: Vec<u32>,
+    codes: Codes,
+    /// Once it is built.
+    graph: OnceLock<GraphIndex>,
+}
+
+/// Stands for the slot of a row that is not in the matrix.
+const NO_SLOT: u32 = u32::MAX;
+
+impl Table {
+    /// The table of a matrix whose item in slot `i` has row `rows[i]` of the catalogue.
+    ///
+    /// The caller guarantees that no row occurs twice.
+    ///
+    /// # Panics
+    /// Where there is not one row for each slot.
+    #[must_use]
+    pub fn build(matrix: Matrix<'_>, rows: Vec<Row>) -> Self {
+        assert_eq!(matrix.len(), rows.len(), "a row for each slot");
+        let mut slots = vec![NO_SLOT; rows.iter().max().map_or(0, |last| *last as usize + 1)];
+        for (slot, row) in (0..).zip(&rows) {
+            slots[*row as usize] = slot;
+        }
+        let codes = Codes::build(matrix, &rows);
+        Self { rows, slots, codes, graph: OnceLock::new() }
+    }
+
+    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer where there are
+    /// not as many.
+    ///
+    /// The caller guarantees that `matrix` is the one that the table was built from, and `weights` as long as its rows.
+    #[must_use]
+    pub fn search(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+        planner::search(self, matrix, Sought { weights, k, allowed })
+    }
+
+    /// [`Table::search`] by whichever exact way costs least.
+    pub(crate) fn search_without_graph(
+        &self,
+        matrix: Matrix<'_>,
+        weights: &[f32],
+        k: usize,
+        allowed: &Allowed,
+    ) -> Vec<Hit> {
+        planner::search_exactly(self, matrix, Sought { weights, k, allowed })
+    }
+
+    /// Searches by this graph from now on, where it pays. A table keeps the first graph it is given.
+    ///
+    /// The caller guarantees that it was built from this table.
+    pub fn attach(&self, graph: GraphIndex) {
+        // A second one would answer the same queries.
+        let _ = self.graph.set(graph);
+    }
+
+    /// The graph, once there is one.
+    #[must_use]
+    pub fn graph(&self) -> Option<&GraphIndex> {
+        self.graph.get()
+    }
+
+    /// Whether such a search is made by the graph, so that it may miss some of the best: what to sample for the recall
+    /// of live searches.
+    #[must_use]
+    pub fn is_approximate(&self, k: usize, allowed: &Allowed) -> bool {
+        planner::plan(self, k, allowed).is_some()
+    }
+
+    pub(crate) fn query(&self, weights: &[f32]) -> Option<Query> {
+        Query::new(&self.codes, weights)
+    }
+
+    pub(crate) fn pass<'a>(
+        &'a self,
+        matrix: Matrix<'a>,
+        weights: &'a [f32],
+        query: &'a Query,
+        allowed: &'a Allowed,
+    ) -> Pass<'a> {
+        Pass { table: self, codes: &self.codes, matrix, weights, query, allowed }
+    }
+
+    /// The slots of the `count` longest rows, longest first.
+    pub(crate) fn slots_by_length(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.codes.longest(count).iter().map(|row| self.slots[*row as usize] as usize)
+    }
+
+    /// How many of the longest rows can reach the worst of `k` hits; all where there are fewer hits.
+    pub(crate) fn rows_in_reach(&self, query: &Query, hits: &[Hit], k: usize) -> usize {
+        let floor = hits.get(k.wrapping_sub(1)).map_or(f32::NEG_INFINITY, |worst| worst.score);
+        (self.codes.end_of_reach(query, 0, floor) * BLOCK_ROWS).min(self.rows.len())
+    }
+
+    /// [`Table::search`] by computing every score: what all other ways are compared with.
+    #[must_use]
+    pub fn search_exact(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+        scan(matrix, &self.rows, weights, k, allowed)
+    }
+
+    /// The slot of `row` in the matrix.
+    #[must_use]
+    pub fn slot(&self, row: Row) -> Option<u32> {
+        self.slots.get(row as usize).copied().filter(|slot| *slot != NO_SLOT)
+    }
+
+    /// The rows of the slots, in the order of the matrix.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Bytes it holds in memory, the matrix not included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.rows) + size_of_val(&*self.slots) + self.codes.bytes()
+    }
+}
