@@ -2,11 +2,13 @@
 //!
 //! [`Theta`] is the materialised feature function: a table from items to their offset and features, contiguous in
 //! memory. [`version_dir`] writes and reads the immutable directory of a model version: `theta`, the prior and the
-//! trainer's own user weights in Parquet, metrics, and a manifest with checksums that is written last.
+//! trainer's own user weights in Parquet, metrics, and a manifest with checksums that is written last. [`cold_map`] gives
+//! features to items that came after training, from their attributes.
 //!
 //! What this crate is not: it trains nothing, caches nothing and knows no running node. Which features an item has that
 //! came after training is the predictor's business.
 
+pub mod cold_map;
 pub mod columns;
 pub mod error;
 pub mod manifest;
@@ -14,6 +16,7 @@ mod slots;
 pub mod table;
 pub mod version_dir;
 
+pub use cold_map::{ColdMap, ColdMapParts, Encoder};
 pub use error::FeaturesError;
 pub use manifest::{FileEntry, Manifest, WarmStart};
 pub use table::{ColdItem, ItemFeatures, Theta};

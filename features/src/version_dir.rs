@@ -5,6 +5,7 @@
 //! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
 //! | `prior.parquet` | one row a dimension: `mean: double, precision: list<double>` (a row of `Lambda`), `cold_feature: float` |
 //! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>`, the trainer's own |
+//! | `cold_map.parquet`, `cold_map.json` | optional: the map from attributes to features, see [`crate::cold_map`] |
 //! | any other | optional: what the trainer wants to find again when it trains the next version |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
 //!
@@ -21,6 +22,7 @@ use arrow::datatypes::{Float32Type, Float64Type};
 use celeris_model::{ItemId, ModelError, ModelName, Prior, Timestamp, UserId, VersionId};
 use sha2::{Digest, Sha256};
 
+use crate::cold_map::{ColdMap, read_cold_map};
 use crate::columns::{ParquetFile, ParquetOut, vector_column};
 use crate::error::FeaturesError;
 use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest, WarmStart};
@@ -79,6 +81,8 @@ pub struct LoadedVersion {
     pub theta: Theta,
     /// The prior of user weights and the noise.
     pub prior: Prior,
+    /// What attributes say of items outside the table; `None` where the training knew no attributes.
+    pub cold_map: Option<Arc<ColdMap>>,
 }
 
 /// What a trainer leaves in a version directory for its own use.
@@ -265,7 +269,8 @@ pub fn read_version(dir: &Path) -> Result<LoadedVersion, FeaturesError> {
     }
     let (prior, cold_features) = read_prior(dir, &manifest)?;
     let theta = read_theta(dir, &manifest, cold_features)?;
-    Ok(LoadedVersion { manifest, theta, prior })
+    let cold_map = read_cold_map(dir, &manifest)?.map(Arc::new);
+    Ok(LoadedVersion { manifest, theta, prior, cold_map })
 }
 
 fn check_sha256(dir: &Path, name: &str, entry: &FileEntry) -> Result<PathBuf, FeaturesError> {

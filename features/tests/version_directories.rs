@@ -46,9 +46,10 @@ fn write(dir: &Path) {
 fn what_was_written_is_read() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    let LoadedVersion { manifest, theta: read, prior: read_prior } = read_version(dir.path()).unwrap();
+    let LoadedVersion { manifest, theta: read, prior: read_prior, cold_map } = read_version(dir.path()).unwrap();
     assert_eq!(read, theta());
     assert_eq!(read_prior, prior());
+    assert_eq!(cold_map, None, "the training knew no attributes");
     assert_eq!(manifest.parent, Some(VersionId(1)));
     assert_eq!(manifest.metrics["rmse"].to_bits(), 0.123_456_789_012_345_67_f64.to_bits());
     assert_eq!(manifest.files["user_weights.parquet"].rows, Some(1));

@@ -4,8 +4,8 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use celeris_model::{ItemId, ModelName, Partition, Sequence, StreamName};
-use celeris_retrain::{InputFile, ObservationRow, ObservationsWriter, write_pinned_items};
+use celeris_model::{ItemId, Partition, Sequence};
+use celeris_retrain::{AttributesWriter, InputFile, ObservationRow, ObservationsWriter, write_pinned_items};
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
@@ -14,7 +14,7 @@ use crate::pause::{self, Step};
 use crate::records::ModelConfig;
 use crate::training::Engine;
 
-/// Items read at a time while given features are collected.
+/// Items read at a time while what was said of them is collected.
 const PAGE_ITEMS: usize = 1000;
 
 /// What a trainer learns from.
@@ -23,6 +23,8 @@ pub(crate) struct Export {
     /// Observations that are kept from an engine that is not built in, to judge what it brings.
     pub(crate) held_out: Option<InputFile>,
     pub(crate) pinned_items: Option<InputFile>,
+    /// The attributes of items, where any has some.
+    pub(crate) item_attributes: Option<InputFile>,
     /// Up to where they go.
     pub(crate) watermark: Watermark,
     /// What was left out, to judge by.
@@ -61,7 +63,7 @@ impl Split {
 }
 
 /// Writes the stream's observations but those held out for the gate, in sequence order partition by partition, and the
-/// features that callers gave. For an engine that is not built in, some observations go to a file of their own.
+/// features and attributes that callers gave. For an engine that is not built in, some observations go to a file of their own.
 ///
 /// `progress` is told the share of records written.
 pub(crate) fn export(
@@ -109,24 +111,33 @@ pub(crate) fn export(
     }
     let observations = writer.finish()?;
     let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
-    let pinned_items = export_given(storage, &config.stream, &config.name, config.dim, dir)?;
-    Ok(Export { observations, held_out, pinned_items, watermark, tail })
+    let Items { pinned, attributes } = export_items(storage, config, dir)?;
+    Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, tail })
 }
 
-fn export_given(
-    storage: &Storage,
-    stream: &StreamName,
-    model: &ModelName,
-    dim: usize,
-    dir: &Path,
-) -> Result<Option<InputFile>, ManagerError> {
+/// What callers said of items.
+struct Items {
+    /// The features they gave.
+    pinned: Option<InputFile>,
+    /// The attributes.
+    attributes: Option<InputFile>,
+}
+
+fn export_items(storage: &Storage, config: &ModelConfig, dir: &Path) -> Result<Items, ManagerError> {
     let mut items: Vec<ItemId> = Vec::new();
     let mut features: Vec<f32> = Vec::new();
-    let mut after = None;
+    let mut writer = AttributesWriter::create(&dir.join("item_attributes.parquet"))?;
+    let (mut after, mut described) = (None, false);
     loop {
-        let page = storage.items(stream, after.as_ref(), PAGE_ITEMS)?;
+        let page = storage.items(&config.stream, after.as_ref(), PAGE_ITEMS)?;
+        let with_attributes = || page.iter().filter(|(_, record)| !record.attributes.is_empty());
+        if with_attributes().next().is_some() {
+            described = true;
+            writer.write(with_attributes().map(|(item, record)| (item, &record.attributes)))?;
+        }
         for (item, _) in &page {
-            if let Some(given) = storage.item_features(model, item)?.filter(|given| given.features.len() == dim) {
+            let given = storage.item_features(&config.name, item)?;
+            if let Some(given) = given.filter(|given| given.features.len() == config.dim) {
                 items.push(item.clone());
                 features.extend(given.features);
             }
@@ -136,8 +147,11 @@ fn export_given(
             _ => break,
         }
     }
-    if items.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(write_pinned_items(&dir.join("pinned_items.parquet"), &items, &features)?))
+    let attributes = writer.finish()?;
+    let pinned = if items.is_empty() {
+        None
+    } else {
+        Some(write_pinned_items(&dir.join("pinned_items.parquet"), &items, &features)?)
+    };
+    Ok(Items { pinned, attributes: described.then_some(attributes) })
 }

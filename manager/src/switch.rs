@@ -145,7 +145,7 @@ impl Manager {
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         let event = note(record.active, &mut description);
         let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
-        let serving = serving.finished(loaded.manifest.created);
+        let serving = serving.finished(loaded.manifest.created).kept_in(dir).with_cold_map(loaded.cold_map);
         record.newest = version;
         let mut batch = CatalogBatch::new();
         batch.put(version_key(model, version)?, &description)?;
@@ -172,6 +172,7 @@ impl Manager {
         let unborn = VersionId(u64::MAX);
         let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
         let candidate = ServingVersion::new(model.clone(), unborn, theta, learning)?;
+        let candidate = candidate.with_cold_map(loaded.cold_map.clone());
         let report = at_low_priority("celeris-gate", || self.judge(&config, tail, &candidate, progress))??;
         drop(candidate);
         let passed = report.lets_pass();

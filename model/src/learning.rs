@@ -203,6 +203,15 @@ impl Learning {
         Estimate { score: round(score), std_error: round(variance.sqrt()), label_std: round(label_variance.sqrt()) }
     }
 
+    /// The estimate with so much more variance of the score: for items whose features are not known for certain.
+    #[must_use]
+    pub fn widened(&self, estimate: Estimate, variance: f64) -> Estimate {
+        let noise = self.noise_variance();
+        let (score, std_error) = (f64::from(estimate.score), f64::from(estimate.std_error));
+        let variance = (std_error * std_error + variance.max(0.0)) / noise;
+        Estimate { score: estimate.score, ..self.estimate(0.0, score, variance) }
+    }
+
     /// What `example` says of the response, under this loss.
     pub(crate) fn lesson(&self, example: &Example) -> Lesson {
         let (label, offset) = (f64::from(example.label), f64::from(example.offset));

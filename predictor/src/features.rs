@@ -1,9 +1,10 @@
 //! Where an item's features come from, and when they freeze.
 //!
 //! A trained item has its row in the version's table. Any other item has, in this order: the features frozen for it
-//! under this version, the features that a caller gave it, the version's stand-in for the unknown. They freeze at the
-//! first observation that a user's state learns from, in the same atomic write, so that the state stays a function of
-//! the log; until then a new vector takes effect at once.
+//! under this version, the features that a caller gave it, those that the version's map makes of its attributes, the
+//! version's stand-in for the unknown. They freeze at the first observation that a user's state learns from, in the same
+//! atomic write, so that the state stays a function of the log; until then a new vector, or other attributes, take effect
+//! at once.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,9 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use celeris_features::ItemFeatures;
-use celeris_features::table::check_features;
-use celeris_model::{ItemId, ModelName, StreamName, VersionId};
+use celeris_features::{ColdItem, ItemFeatures};
+use celeris_model::{FeatureOrigin, ItemId, ModelName, StreamName, VersionId};
 use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -39,6 +39,8 @@ pub(crate) struct LaterItem {
     pub(crate) features: Box<[f32]>,
     /// Whether anybody has told us of the item, by features or attributes.
     pub(crate) known: bool,
+    /// Where its features come from, also once they are frozen.
+    pub(crate) origin: FeatureOrigin,
     /// Whether a user's state has learnt from these features.
     frozen: bool,
 }
@@ -62,6 +64,13 @@ impl Resolved<'_> {
         match self {
             Self::Trained(_) => true,
             Self::Later(item) => item.known,
+        }
+    }
+
+    pub(crate) fn origin(&self) -> FeatureOrigin {
+        match self {
+            Self::Trained(_) => FeatureOrigin::Trained,
+            Self::Later(item) => item.origin,
         }
     }
 }
@@ -119,6 +128,7 @@ impl Freeze<'_> {
             item: item.clone(),
             offset: frozen.offset,
             features: frozen.features.to_vec(),
+            origin: Some(frozen.origin),
         };
         self.items.iter().map(record).collect()
     }
@@ -217,17 +227,25 @@ impl FeatureSource {
             return Ok(found.clone());
         }
         let given = self.storage.item_features(&version.model, item)?;
-        let known = given.is_some() || self.storage.item(stream, item)?.is_some();
+        let described = self.storage.item(stream, item)?;
+        let known = given.is_some() || described.is_some();
+        let later = |offset, features, origin| LaterItem { offset, features, known, origin, frozen: false };
         if let Some(frozen) = self.storage.frozen(&version.model, version.id, item)? {
-            let features = frozen.features.into();
-            return Ok(Arc::new(LaterItem { offset: frozen.offset, features, known, frozen: true }));
+            // Entries that do not say are older than any map from attributes.
+            let unsaid = if given.is_some() { FeatureOrigin::Given } else { FeatureOrigin::StandIn };
+            let origin = frozen.origin.unwrap_or(unsaid);
+            return Ok(Arc::new(LaterItem { frozen: true, ..later(frozen.offset, frozen.features.into(), origin) }));
         }
         let stand_in = version.theta.cold_item();
-        let features = match given {
-            Some(given) if given.features.len() == version.dim() => given.features.into(),
-            _ => stand_in.features.into(),
-        };
-        Ok(Arc::new(LaterItem { offset: stand_in.offset, features, known, frozen: false }))
+        if let Some(given) = given.filter(|given| given.features.len() == version.dim()) {
+            return Ok(Arc::new(later(stand_in.offset, given.features.into(), FeatureOrigin::Given)));
+        }
+        let attributes = described.map(|item| item.attributes).filter(|attributes| !attributes.is_empty());
+        if let (Some(map), Some(attributes)) = (&version.cold_map, attributes) {
+            let ColdItem { offset, features } = map.map(&attributes);
+            return Ok(Arc::new(later(offset, features.into(), FeatureOrigin::Attributes)));
+        }
+        Ok(Arc::new(later(stand_in.offset, stand_in.features.into(), FeatureOrigin::StandIn)))
     }
 
     /// The features of `item`, which has the rows `slots`, for an observation that every one of `versions` is about to
@@ -267,58 +285,44 @@ impl FeatureSource {
         Ok((resolved, freeze))
     }
 
-    /// Keeps the features that a caller gives an item, and says when they take effect under `version`.
-    pub(crate) fn give(
+    /// Changes what is stored of `items`. No observation freezes features of one of them, and nobody else changes one,
+    /// until `write` has returned.
+    pub(crate) fn change<'i, T, E>(
         &self,
-        version: &ServingVersion,
-        item: &ItemId,
-        features: Vec<f32>,
-    ) -> Result<Effective, PredictorError> {
-        check_features(&features, version.dim())
-            .map_err(|source| PredictorError::Features { item: item.clone(), source })?;
-        let freezing = self.freezing[stripe(item)].lock();
-        let frozen = version.theta.get(item).is_some()
-            || freezing.contains_key(&(version.model.clone(), version.id, item.clone()))
-            || self.storage.frozen(&version.model, version.id, item)?.is_some();
-        self.storage.put_item_features(&version.model, item, features)?;
-        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
-        Ok(if frozen { Effective::NextVersion } else { Effective::Now })
-    }
-
-    /// Keeps an item's attributes; they take effect at once.
-    pub(crate) fn describe(
-        &self,
-        stream: &StreamName,
-        item: &ItemId,
-        attributes: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<(), PredictorError> {
-        let _change = self.freezing[stripe(item)].lock();
-        self.storage.put_item(stream, item, attributes)?;
-        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Keeps the attributes of many items with one write.
-    pub(crate) fn describe_all<'a>(
-        &self,
-        stream: &StreamName,
-        items: impl IntoIterator<Item = (&'a ItemId, &'a serde_json::Map<String, serde_json::Value>)>,
-    ) -> Result<(), PredictorError> {
-        self.storage.put_items(stream, items)?;
-        for revision in &*self.revisions {
-            revision.fetch_add(1, Ordering::AcqRel);
+        items: impl IntoIterator<Item = &'i ItemId>,
+        write: impl FnOnce(&Changing<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut stripes: Vec<usize> = items.into_iter().map(stripe).collect();
+        // In one order, so that two changes never wait for one another.
+        stripes.sort_unstable();
+        stripes.dedup();
+        let held = stripes.iter().map(|stripe| (*stripe, self.freezing[*stripe].lock())).collect();
+        let outcome = write(&Changing { storage: &self.storage, held });
+        for stripe in stripes {
+            self.revisions[stripe].fetch_add(1, Ordering::AcqRel);
         }
-        Ok(())
+        outcome
     }
+}
 
-    /// Forgets an item's attributes and given features; what users were taught with it stays.
-    pub(crate) fn forget(&self, model: &ModelName, stream: &StreamName, item: &ItemId) -> Result<bool, PredictorError> {
-        let _change = self.freezing[stripe(item)].lock();
-        let known = self.storage.item(stream, item)?.is_some() || self.storage.item_features(model, item)?.is_some();
-        self.storage.delete_item(stream, item)?;
-        self.storage.delete_item_features(model, item)?;
-        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
-        Ok(known)
+/// Items that are being changed.
+pub(crate) struct Changing<'s> {
+    storage: &'s Storage,
+    /// By stripe, ascending.
+    held: Vec<(usize, MutexGuard<'s, Freezing>)>,
+}
+
+impl Changing<'_> {
+    /// When features that are given to one of the items now take effect under `version`.
+    pub(crate) fn effective(&self, version: &ServingVersion, item: &ItemId) -> Result<Effective, PredictorError> {
+        let stripe = stripe(item);
+        let found = self.held.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+        let freezing =
+            found.is_ok_and(|at| self.held[at].1.contains_key(&(version.model.clone(), version.id, item.clone())));
+        let frozen = version.theta.get(item).is_some()
+            || freezing
+            || self.storage.frozen(&version.model, version.id, item)?.is_some();
+        Ok(if frozen { Effective::NextVersion } else { Effective::Now })
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use celeris_model::{Estimate, ItemId, UserModel};
+use celeris_model::{Estimate, FeatureOrigin, ItemId, UserModel};
 use foldhash::fast::RandomState;
 
 use crate::error::PredictorError;
 use crate::features::Resolved;
-use crate::node::{Predictor, Subject};
+use crate::node::{Footprint, Predictor, Subject};
 use crate::predictions::PredictionKey;
 use crate::users::Moment;
 use crate::version::ServingVersion;
@@ -144,7 +144,7 @@ impl Predictor {
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
-        if !version.caches_predictions() {
+        if !version.caches_predictions() || subject.footprint == Footprint::Nothing {
             return estimates(&moment.model, version, resolved.iter());
         }
         let keys: Vec<PredictionKey> = (0..picked.len())
@@ -177,13 +177,25 @@ pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
     scores
 }
 
-/// Scores with their uncertainty.
+/// Scores with their uncertainty: that of the user's weights, and where features are mapped from attributes that of the
+/// features too.
 pub(crate) fn estimates<'a>(
     model: &UserModel,
     version: &ServingVersion,
-    resolved: impl Iterator<Item = &'a Resolved<'a>>,
+    resolved: impl Iterator<Item = &'a Resolved<'a>> + Clone,
 ) -> Vec<Estimate> {
     let mut estimates = Vec::with_capacity(resolved.size_hint().0);
-    model.estimate_rows(&version.learning, resolved.map(|item| (item.offset(), item.features())), &mut estimates);
+    let rows = resolved.clone().map(|item| (item.offset(), item.features()));
+    model.estimate_rows(&version.learning, rows, &mut estimates);
+    if let Some(map) = &version.cold_map {
+        // It is the user's, the same for all items, and most requests have no item that needs it.
+        let mut variance = None;
+        for (estimate, item) in estimates.iter_mut().zip(resolved) {
+            if item.origin() == FeatureOrigin::Attributes {
+                let variance = *variance.get_or_insert_with(|| map.variance(model, &version.learning));
+                *estimate = version.learning.widened(*estimate, variance);
+            }
+        }
+    }
     estimates
 }

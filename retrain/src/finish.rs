@@ -17,6 +17,7 @@ use celeris_model::{ItemId, Loss, ModelError, Prior, UserId};
 use rayon::ThreadPoolBuilder;
 
 use crate::als::{Grouped, Shape};
+use crate::cold_map::FittedColdMap;
 use crate::engine_output::{EngineOutput, EnginePrior, Width, read_engine_output};
 use crate::error::RetrainError;
 use crate::implicit::{Given, ImplicitFit, fit_users, taken};
@@ -58,6 +59,8 @@ pub(crate) struct Finished {
     pub(crate) trained: Trained,
     /// What the engine measured.
     pub(crate) figures: BTreeMap<String, f64>,
+    /// What attributes say of features, where there are any.
+    pub(crate) cold_map: Option<FittedColdMap>,
 }
 
 /// Everything observed, over one numbering of users and items.
@@ -107,7 +110,7 @@ pub(crate) fn finish(
         }),
     })?;
     progress.report(Step { phase: Phase::Training, fraction: 1.0 });
-    Ok(Finished { users: observed.users, items: observed.items, trained, figures: figures.clone() })
+    Ok(Finished { users: observed.users, items: observed.items, trained, figures: figures.clone(), cold_map: None })
 }
 
 fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> Result<(), RetrainError> {

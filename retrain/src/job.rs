@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
+use celeris_features::cold_map::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
 use celeris_features::{
     Manifest, Theta, TrainerPart, UserWeights, VersionContents, WarmStart, read_manifest, write_trained_version,
 };
@@ -13,9 +14,11 @@ use celeris_model::{Loss, ModelName, VersionId};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
 
+use crate::cold_map::{ColdMapInput, fit_cold_map};
 use crate::error::RetrainError;
 use crate::finish::{Finished, finish};
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
+use crate::item_attributes::read_attributes;
 use crate::progress::{Phase, Progress, Step};
 use crate::refresh::{Parent, refresh};
 use crate::state::{ITEMS_FILE, STATE_FILE, TrainerState};
@@ -115,6 +118,9 @@ pub struct Job {
     /// Features that callers gave for items, if there are any.
     #[serde(default)]
     pub pinned_items: Option<InputFile>,
+    /// The attributes of items, if there are any: then the version has a map from attributes to features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_attributes: Option<InputFile>,
     /// The version that this one comes after.
     #[serde(default)]
     pub parent: Option<VersionId>,
@@ -173,6 +179,7 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     progress.report(Step { phase: Phase::Reading, fraction: 0.0 });
     let observations = job.observations.verified(folder)?;
     let pinned_items = job.pinned_items.as_ref().map(|file| file.verified(folder)).transpose()?;
+    let item_attributes = job.item_attributes.as_ref().map(|file| file.verified(folder)).transpose()?;
     let settings = job.settings();
     settings.check()?;
     let start = job.warm_start.as_ref().and_then(|dir| Start::open(&folder.join(dir), &job));
@@ -180,15 +187,23 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
     let input = pool.install(|| read_input(&observations, pinned_items.as_deref(), job.dim, seen))?;
     progress.report(Step { phase: Phase::Reading, fraction: 1.0 });
-    let (finished, warm) = match &job.algorithm {
+    let (observed, ridge) = (input.ratings.observed(), start.as_ref().and_then(Start::ridge));
+    let (mut finished, warm) = match &job.algorithm {
         Algorithm::Als { .. } => {
             let state = start.as_ref().and_then(|start| start.state(&input));
             let (trained, warm) = train_from(&job, &settings, &input, start.zip(state), progress)?;
             let (users, items) = (input.users, input.items.into_ids());
-            (Finished { users, items, trained, figures: BTreeMap::new() }, warm)
+            (Finished { users, items, trained, figures: BTreeMap::new(), cold_map: None }, warm)
         }
         Algorithm::External(external) => (finish_external(&job, external, folder, input, progress)?, None),
     };
+    if let Some(path) = &item_attributes {
+        let attributes = read_attributes(path, &finished.items)?;
+        // A training that goes on from another takes over what that one has settled on.
+        let ridge = ridge.filter(|_| warm.is_some());
+        let input = ColdMapInput { trained: &finished.trained, observed: &observed, attributes: &attributes, ridge };
+        finished.cold_map = pool.install(|| fit_cold_map(&input));
+    }
     progress.report(Step { phase: Phase::Writing, fraction: 0.0 });
     let manifest = write_trained(&job, folder, finished, (warm, started))?;
     progress.report(Step { phase: Phase::Writing, fraction: 1.0 });
@@ -283,6 +298,13 @@ impl Start {
         opened.inspect_err(|reason| tracing::info!(dir = %dir.display(), reason, "training begins from nothing")).ok()
     }
 
+    /// The ridge of its map from attributes to features.
+    fn ridge(&self) -> Option<f64> {
+        let read = read_cold_map(&self.dir, &self.manifest);
+        let read = read.inspect_err(|error| tracing::warn!(%error, "the ridge of the map is chosen anew"));
+        read.ok().flatten().map(|map| map.ridge())
+    }
+
     /// What its trainer left, by the numbers of the input.
     fn state(&self, input: &TrainingInput) -> Option<TrainerState> {
         let number = |item: &str| input.items.item(item);
@@ -323,7 +345,7 @@ fn write_trained(
     finished: Finished,
     (warm, started): (Option<WarmStart>, Instant),
 ) -> Result<Manifest, RetrainError> {
-    let Finished { users, items, trained, figures } = finished;
+    let Finished { users, items, trained, figures, cold_map } = finished;
     let mut metrics = figures;
     metrics.extend(trained.metrics.by_name());
     metrics.insert("train_seconds".to_owned(), started.elapsed().as_secs_f64());
@@ -332,6 +354,12 @@ fn write_trained(
         let (text, tables) = state.files(&items);
         part.tables.push((ITEMS_FILE, tables));
         part.texts.push((STATE_FILE, text));
+    }
+    if let Some(fitted) = &cold_map {
+        let (text, tables) = fitted.map.files();
+        part.tables.push((COLD_MAP_FILE, tables));
+        part.texts.push((ENCODER_FILE, text));
+        metrics.extend(fitted.by_name());
     }
     let theta = Theta::new(items, trained.item_offsets, trained.item_features, trained.cold_item)?;
     let user_weights = UserWeights { users, weights: trained.user_weights };

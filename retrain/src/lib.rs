@@ -12,9 +12,11 @@
 //! user is, [`trainer`] for the whole,
 //! `engine_output` and `finish` for what other engines bring, `logistic` for clicks, `implicit`, `conjugate`,
 //! `implicit_train` and `ranking` for implicit feedback, [`mod@refresh`] for training that goes on from an earlier one and
-//! `state` for what that needs, [`job`] for the child process and [`progress`] for what it says meanwhile.
+//! `state` for what that needs, [`mod@cold_map`] for what attributes say of features and [`item_attributes`] for its input,
+//! [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;
+pub mod cold_map;
 mod conjugate;
 mod engine_output;
 pub mod error;
@@ -22,6 +24,7 @@ mod finish;
 mod implicit;
 mod implicit_train;
 pub mod input;
+pub mod item_attributes;
 pub mod job;
 mod learn;
 mod logistic;
@@ -37,8 +40,10 @@ pub mod trainer;
 mod traits;
 mod tuning;
 
+pub use cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};
 pub use error::RetrainError;
 pub use input::{InputFile, write_pinned_items};
+pub use item_attributes::AttributesWriter;
 pub use job::{Algorithm, External, Job, JobLimits, be_nice, run_job, spare_threads};
 pub use learn::Pinned;
 pub use observations::{ObservationRow, ObservationsWriter};

@@ -68,6 +68,17 @@ impl Ratings {
         &self.list
     }
 
+    /// How many ratings each item has.
+    #[must_use]
+    pub fn observed(&self) -> Vec<u32> {
+        let mut observed = vec![0_u32; self.items];
+        for rating in &self.list {
+            let count = &mut observed[rating.item as usize];
+            *count = count.saturating_add(1);
+        }
+        observed
+    }
+
     /// Weighted mean and variance of the labels.
     pub(crate) fn label_moments(&self) -> (f64, f64) {
         let total: f64 = self.list.iter().map(|r| f64::from(r.weight)).sum();

@@ -164,7 +164,7 @@ fn factors_on_any_scale_become_a_version_that_predicts_as_well_as_they_allow() {
     let folder = tempfile::tempdir().unwrap();
     let (world, job) = prepare(folder.path(), Loss::Squared);
     bring_factors(folder.path(), &world);
-    let LoadedVersion { manifest, theta, prior } = finish(folder.path(), &job).unwrap();
+    let LoadedVersion { manifest, theta, prior, .. } = finish(folder.path(), &job).unwrap();
     assert_eq!((manifest.algorithm.as_str(), manifest.parent), ("external: test", Some(VersionId(1))));
     assert_eq!(manifest.watermark, json!([7]));
     assert!((manifest.metrics["sweeps_of_theirs"] - 12.0).abs() < 1e-9);

@@ -63,6 +63,7 @@ fn job(observations: InputFile) -> Job {
         loss: Loss::Squared,
         observations,
         pinned_items: None,
+        item_attributes: None,
         parent: Some(VersionId(3)),
         warm_start: None,
         watermark: serde_json::json!({"partition 0": 17}),

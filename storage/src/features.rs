@@ -1,6 +1,6 @@
 //! Item features: what callers put, and what versions froze.
 
-use celeris_model::{ItemId, ModelName, VersionId};
+use celeris_model::{FeatureOrigin, ItemId, ModelName, VersionId};
 use serde::{Deserialize, Serialize};
 
 use crate::database::Column;
@@ -31,6 +31,8 @@ pub struct FrozenFeatures {
     pub offset: f32,
     /// Length `dim`, the last entry 1.
     pub features: Vec<f32>,
+    /// Where they came from; `None` in entries of stores that did not note it.
+    pub origin: Option<FeatureOrigin>,
 }
 
 /// Field order is the order on disk (postcard).
@@ -40,25 +42,18 @@ struct StoredFeatures {
     features: Vec<f32>,
 }
 
-/// Field order is the order on disk (postcard).
+/// Field order is the order on disk (postcard). One byte may follow, the place of the origin in [`ORIGINS`].
 #[derive(Serialize, Deserialize)]
 struct StoredFrozen {
     offset: f32,
     features: Vec<f32>,
 }
 
-impl Storage {
-    /// Puts an item's features and answers their revision. Returns once they are durable.
-    ///
-    /// # Errors
-    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
-    pub fn put_item_features(&self, model: &ModelName, item: &ItemId, features: Vec<f32>) -> Result<u64, StorageError> {
-        self.write_with_revision(|batch, revision| {
-            let key = keys::item_features(model, item);
-            batch.put(Column::ItemFeatures, &key, &encode(&key, &StoredFeatures { revision, features }));
-        })
-    }
+/// Origins by the byte that stands for them; the order is part of the format.
+const ORIGINS: [FeatureOrigin; 4] =
+    [FeatureOrigin::Trained, FeatureOrigin::Given, FeatureOrigin::Attributes, FeatureOrigin::StandIn];
 
+impl Storage {
     /// The features that were put for an item.
     ///
     /// # Errors
@@ -66,16 +61,6 @@ impl Storage {
     pub fn item_features(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
         let stored = self.get_stored(Column::ItemFeatures, &keys::item_features(model, item))?;
         Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
-    }
-
-    /// Deletes the features that were put for an item. Returns once that is durable.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_item_features(&self, model: &ModelName, item: &ItemId) -> Result<(), StorageError> {
-        let mut batch = self.database().batch();
-        batch.delete(Column::ItemFeatures, &keys::item_features(model, item));
-        self.commit(batch)
     }
 
     /// The features that a version froze for an item, if it has learnt from it.
@@ -88,14 +73,10 @@ impl Storage {
         version: VersionId,
         item: &ItemId,
     ) -> Result<Option<FrozenFeatures>, StorageError> {
-        let stored = self.get_stored(Column::Frozen, &keys::frozen(model, version, item))?;
-        Ok(stored.map(|StoredFrozen { offset, features }| FrozenFeatures {
-            model: model.clone(),
-            version,
-            item: item.clone(),
-            offset,
-            features,
-        }))
+        let key = keys::frozen(model, version, item);
+        let Some(value) = self.database().get(Column::Frozen, &key)? else { return Ok(None) };
+        let (StoredFrozen { offset, features }, origin) = decode_frozen(&key, &value)?;
+        Ok(Some(FrozenFeatures { model: model.clone(), version, item: item.clone(), offset, features, origin }))
     }
 
     /// Deletes what belongs to a model: features put, features frozen, snapshots, decisions. Its stream stays, and so do its
@@ -130,16 +111,41 @@ impl Storage {
     }
 }
 
-/// The complete entry that freezes an item's features.
-pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
-    let key = keys::frozen(&frozen.model, frozen.version, &frozen.item);
-    let value = encode(&key, &StoredFrozen { offset: frozen.offset, features: frozen.features.clone() });
+/// The complete entry of features that a caller gives.
+pub(crate) fn encode_given(model: &ModelName, item: &ItemId, revision: u64, features: &[f32]) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::item_features(model, item);
+    let value = encode(&key, &StoredFeatures { revision, features: features.to_vec() });
     (key, value)
 }
 
+/// The complete entry that freezes an item's features.
+pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::frozen(&frozen.model, frozen.version, &frozen.item);
+    let mut body = to_bytes(&StoredFrozen { offset: frozen.offset, features: frozen.features.clone() });
+    let place = |origin| (0_u8..).zip(ORIGINS).find_map(|(place, other)| (other == origin).then_some(place));
+    body.extend(frozen.origin.and_then(place));
+    let value = sealed(&key, &body);
+    (key, value)
+}
+
+fn decode_frozen(key: &[u8], value: &[u8]) -> Result<(StoredFrozen, Option<FeatureOrigin>), StorageError> {
+    let body = unseal(Column::Frozen, key, value)?;
+    let (stored, rest) =
+        postcard::take_from_bytes(body).map_err(|error| corrupt(Column::Frozen, key, &error.to_string()))?;
+    let origin = match rest {
+        [] => None,
+        [place] => ORIGINS.get(usize::from(*place)).copied(),
+        _ => return Err(corrupt(Column::Frozen, key, "it goes on beyond its end")),
+    };
+    Ok((stored, origin))
+}
+
 fn encode(key: &[u8], stored: &impl Serialize) -> Vec<u8> {
-    let body = postcard::to_extend(stored, Vec::new()).expect("a vector takes any bytes, and every length is known");
-    sealed(key, &body)
+    sealed(key, &to_bytes(stored))
+}
+
+fn to_bytes(stored: &impl Serialize) -> Vec<u8> {
+    postcard::to_extend(stored, Vec::new()).expect("a vector takes any bytes, and every length is known")
 }
 
 #[cfg(test)]
@@ -153,5 +159,24 @@ mod tests {
         assert_eq!(keys::hex(unseal(Column::ItemFeatures, b"k", &put).unwrap()), "ac02020000003f0000803f");
         let frozen = encode(b"k", &StoredFrozen { offset: -1.0, features: vec![1.0] });
         assert_eq!(keys::hex(unseal(Column::Frozen, b"k", &frozen).unwrap()), "000080bf010000803f");
+        assert_eq!(decode_frozen(b"k", &frozen).unwrap().1, None);
+    }
+
+    #[test]
+    fn the_origin_of_frozen_features_is_one_byte_behind_them() {
+        for (place, origin) in ORIGINS.into_iter().enumerate() {
+            let frozen = FrozenFeatures {
+                model: ModelName::new("films").unwrap(),
+                version: VersionId(3),
+                item: ItemId::new("m1").unwrap(),
+                offset: -1.0,
+                features: vec![1.0],
+                origin: Some(origin),
+            };
+            let (key, value) = encode_frozen(&frozen);
+            let hex = keys::hex(unseal(Column::Frozen, &key, &value).unwrap());
+            assert_eq!(hex, format!("000080bf010000803f0{place}"));
+            assert_eq!(decode_frozen(&key, &value).unwrap().1, Some(origin));
+        }
     }
 }

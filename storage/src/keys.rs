@@ -13,8 +13,9 @@
 //! | `history`         | stream, partition, user, user epoch        | sequence as a varint                      |
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
+//! |                   |                                            | or sealed revision alone: it was deleted  |
 //! | `item_features`   | model, item                                | sealed revision, features                 |
-//! | `frozen`          | model, version, item                       | sealed offset, features                   |
+//! | `frozen`          | model, version, item                       | sealed offset, features, origin           |
 //! | `catalog`         | the parts of the [`crate::CatalogKey`]     | sealed JSON                               |
 //! | `erasures`        | byte 0                                     | sealed key of the hashes, 16 bytes        |
 //! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |

@@ -30,7 +30,7 @@ mod size;
 mod stopwatch;
 mod switch;
 mod topk;
-mod train;
+pub mod train;
 mod update;
 mod warm;
 

@@ -10,8 +10,10 @@ use serde::Serialize;
 
 use crate::cli::Failure;
 use crate::evaluate::EvaluateSettings;
+use crate::evaluate::cold_items::evaluate_cold_items;
 use crate::evaluate::ope::policy::Judged;
 use crate::evaluate::ope::{Settings as OpeProtocol, evaluate_ope};
+use crate::evaluate::ranking::evaluate_ranking;
 use crate::evaluate::split::evaluate_split;
 use crate::evaluate::velox::evaluate_velox;
 use crate::routes::models::DIM_DEFAULT;
@@ -57,6 +59,10 @@ enum Protocol {
     Split,
     /// The two experiments of Velox §2.4: features trained on few ratings, users learning more online.
     Velox,
+    /// Leaves a tenth of the items out and predicts their ratings from titles and genres.
+    ColdItems,
+    /// Leaves the last item of every user out and looks for it among the best ten; ratings are taken for implicit feedback.
+    Ranking,
     /// Off-policy evaluation: what a policy would have earned on the log of another.
     Ope,
 }
@@ -71,8 +77,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 evaluate_split(&dataset.name, &dataset.ratings, test, &settings).map_err(Failure::bad_input)?;
             print(&report, args.json)
         }
-        Protocol::Velox if args.test.is_some() => {
-            Err(Failure::bad_input("--test goes with --protocol split; velox holds out ratings of its own"))
+        Protocol::Velox | Protocol::ColdItems | Protocol::Ranking if args.test.is_some() => {
+            Err(Failure::bad_input("--test goes with --protocol split; the others hold out ratings of their own"))
+        }
+        Protocol::ColdItems => {
+            let (dataset, settings) = ratings(args)?;
+            let report = evaluate_cold_items(&dataset, &settings).map_err(Failure::bad_input)?;
+            print(&report, args.json)
+        }
+        Protocol::Ranking => {
+            let (dataset, settings) = ratings(args)?;
+            let report = evaluate_ranking(&dataset, &settings).map_err(Failure::bad_input)?;
+            print(&report, args.json)
         }
         Protocol::Velox => {
             let (dataset, settings) = ratings(args)?;

@@ -3,7 +3,7 @@
 mod bench;
 mod confined;
 mod datasets;
-mod demo;
+pub mod demo;
 mod estimate_size;
 mod evaluate;
 mod export;

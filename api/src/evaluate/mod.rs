@@ -1,11 +1,14 @@
 //! Offline evaluation: how well the service would have predicted ratings that it has not seen, and what a policy would
 //! have earned on the log of another ([`ope`]).
 //!
-//! [`split`] holds out a tenth; [`velox`] repeats the two experiments of Velox §2.4. Both judge what would be served,
-//! the posterior of every user under the trained version's own prior, and print the trainer's own weights beside. Every
-//! setting but `dim` and `seed` is the trainer's own choice. Scores are cut to the range of the labels trained on.
+//! [`split`] holds out a tenth; [`velox`] repeats the two experiments of Velox §2.4; [`cold_items`] leaves items out, and
+//! [`ranking`] the last item of every user, to be found again among all. All judge what would be served, the posterior of
+//! every user under the trained version's own prior; the first two print the trainer's own weights beside. Every setting
+//! but `dim` and `seed` is the trainer's own choice. Scores are cut to the range of the labels trained on.
 
+pub mod cold_items;
 pub mod ope;
+pub mod ranking;
 pub mod split;
 pub mod velox;
 
@@ -26,6 +29,9 @@ pub struct EvaluateSettings {
     /// Threads to train on.
     pub threads: NonZeroUsize,
 }
+
+/// The half-width of a 95 % interval in standard deviations.
+const DEVIATIONS_95: f32 = 1.96;
 
 /// Ratings with users and items numbered in the order of their first appearance.
 #[derive(Debug, Default)]
@@ -103,7 +109,7 @@ fn judge(trained: &Trained, told: &[Vec<Rating>], asked: &[Vec<Rating>]) -> Resu
     let learning = Learning::from(trained.prior.clone());
     let mut judged = Vec::new();
     for (told, asked) in told.iter().zip(asked).filter(|(_, asked)| !asked.is_empty()) {
-        let history: Vec<Example> = told.iter().map(|rating| trained.example(rating)).collect();
+        let history = examples(trained, told);
         let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
         for rating in asked {
             let example = trained.example(rating);
@@ -116,6 +122,11 @@ fn judge(trained: &Trained, told: &[Vec<Rating>], asked: &[Vec<Rating>]) -> Resu
         }
     }
     Ok(judged)
+}
+
+/// Ratings as a served user state absorbs them.
+fn examples<'a>(trained: &'a Trained, ratings: &[Rating]) -> Vec<Example<'a>> {
+    ratings.iter().map(|rating| trained.example(rating)).collect()
 }
 
 /// The mean of `loss(label, score)` with scores cut to `range`.

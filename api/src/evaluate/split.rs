@@ -11,13 +11,10 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::{EvaluateSettings, Numbered, by_user, judge, mean_loss, mean_square};
+use super::{DEVIATIONS_95, EvaluateSettings, Numbered, by_user, judge, mean_loss, mean_square};
 
 /// One rating in so many is held out where no test file is given.
 const HELD_OUT_ONE_IN: usize = 10;
-
-/// The half-width of a 95 % interval in standard deviations.
-const DEVIATIONS_95: f32 = 1.96;
 
 /// What the protocol found.
 #[derive(Debug, Clone, PartialEq, Serialize)]

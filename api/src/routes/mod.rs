@@ -1,5 +1,7 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
+pub mod asker;
+pub mod catalogue;
 pub mod decisions;
 pub mod evaluate_policy;
 pub mod events;
@@ -13,7 +15,10 @@ pub mod observe;
 pub mod page;
 pub mod predict;
 pub mod quality;
+pub mod recommend;
 pub mod selections;
+pub mod similar;
 pub mod topk;
 pub mod users;
 pub mod versions;
+pub mod why;

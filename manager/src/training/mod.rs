@@ -163,6 +163,7 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
         loss: record.config.loss,
         observations: export.observations,
         pinned_items: export.pinned_items,
+        item_attributes: export.item_attributes,
         parent: Some(record.active),
         warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),

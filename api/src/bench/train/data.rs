@@ -96,6 +96,7 @@ pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> Result
         loss: Loss::Squared,
         observations: writer.finish().map_err(Failure::other)?,
         pinned_items: None,
+        item_attributes: None,
         parent: Some(VersionId(1)),
         warm_start: None,
         watermark: serde_json::to_value(sequences).map_err(Failure::other)?,

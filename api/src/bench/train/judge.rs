@@ -41,7 +41,8 @@ impl Vectors {
         Ok(Self(rows))
     }
 
-    fn get(&self, id: &str) -> Option<(f32, &[f32])> {
+    /// The offset and the vector of an id.
+    pub fn get(&self, id: &str) -> Option<(f32, &[f32])> {
         self.0.get(id).map(|(offset, vector)| (*offset, vector.as_slice()))
     }
 }

@@ -1,8 +1,8 @@
 //! `bench train`: the built-in trainers against Spark and `implicit`, and a refresh against a training from nothing.
 
-mod data;
-mod judge;
-mod peers;
+pub mod data;
+pub mod judge;
+pub mod peers;
 
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;

@@ -1,0 +1,52 @@
+//! The same lists by the library `implicit`, in the environment that `cargo xtask peers` makes.
+
+use anyhow::Context;
+use celeris_datasets::Rating;
+use celeris_features::version_dir::{ITEM_FEATURES_FILE, USER_WEIGHTS_FILE};
+
+use crate::bench::train::data::{Data, write_job};
+use crate::bench::train::judge::Vectors;
+use crate::bench::train::peers::{Asked, Peers};
+use crate::cli::Failure;
+
+/// What the library has learnt.
+pub struct Factors {
+    pub items: Vectors,
+    pub users: Vectors,
+}
+
+/// The library, given some ratings.
+pub struct Peer {
+    peers: Peers,
+    data: Data,
+    folder: tempfile::TempDir,
+}
+
+impl Peer {
+    /// `None`, saying so, where the library is not installed.
+    ///
+    /// # Errors
+    /// Where there is no place for a temporary folder.
+    pub fn find(known: &[Rating]) -> anyhow::Result<Option<Self>> {
+        let Some(peers) = Peers::find() else { return Ok(None) };
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        Ok(Some(Self { peers, data: Data { name: "ranking", train: known.to_vec(), test: Vec::new() }, folder }))
+    }
+
+    /// Its factors.
+    ///
+    /// # Errors
+    /// Where it fails, with what it said last.
+    pub fn train(&self, asked: Asked) -> Result<Factors, Failure> {
+        let folder = self.folder.path();
+        let job = write_job(folder, &self.data, self.data.train.len(), asked.factors)?;
+        let file = folder.join("job.json");
+        std::fs::write(&file, serde_json::to_vec(&job).map_err(Failure::other)?).map_err(Failure::other)?;
+        self.peers.implicit(&file, asked, folder)?;
+        let table = |file, id, vector| Vectors::read(&folder.join(file), id, vector, asked.factors);
+        Ok(Factors {
+            items: table(ITEM_FEATURES_FILE, "item", "features")?,
+            users: table(USER_WEIGHTS_FILE, "user", "weights")?,
+        })
+    }
+}

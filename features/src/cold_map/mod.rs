@@ -1,0 +1,139 @@
+//! What an item's attributes say of its offset and features, for items that came after the training.
+//!
+//! A linear map from encoded attributes ([`Encoder`]) to `[f_1 … f_(dim-1), offset]`, fitted by ridge regression to the
+//! items of a training (`celeris_retrain::cold_map`), as in Agarwal and Chen, "Regression-based latent factor models"
+//! (KDD 2009). The map is wrong about an item by a residual, whose covariance is known from items that it was not fitted
+//! to; that makes scores by mapped features less certain, see [`ColdMap::variance`].
+
+mod encoder;
+mod fields;
+mod file;
+mod text;
+
+use celeris_model::linear::quadratic;
+use celeris_model::{Learning, ModelError, UserModel};
+use serde_json::{Map, Value};
+
+pub use self::encoder::Encoder;
+pub use self::file::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
+use crate::table::{ColdItem, FEATURE_ABS_MAX};
+
+/// A fitted map from attributes to offset and features.
+///
+/// Vectors over the `dim` targets hold the features without their constant first and the offset last, which is the order
+/// of the weights `w~ = [w_1 … w_(dim-1), 1]` that a score multiplies them with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColdMap {
+    encoder: Encoder,
+    dim: usize,
+    intercept: Vec<f32>,
+    /// Row-major `encoder.width() x dim`.
+    coefficients: Vec<f32>,
+    /// Row-major `dim x dim`, symmetric.
+    residual_covariance: Vec<f64>,
+    ridge: f64,
+}
+
+/// The parts of a map; the shapes are checked by [`ColdMap::new`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColdMapParts {
+    /// How attributes become columns.
+    pub encoder: Encoder,
+    /// Length `dim`: the targets of an item whose columns are all zero.
+    pub intercept: Vec<f32>,
+    /// Row-major `encoder.width() x dim`.
+    pub coefficients: Vec<f32>,
+    /// Row-major `dim x dim`: the covariance `S` of what the map does not know of an item's targets.
+    pub residual_covariance: Vec<f64>,
+    /// The ridge that the coefficients were fitted with.
+    pub ridge: f64,
+}
+
+impl ColdMap {
+    /// The map of these parts, for features of `intercept.len()` entries.
+    ///
+    /// # Errors
+    /// `DimMismatch` where lengths disagree, `NonFinite`.
+    pub fn new(parts: ColdMapParts) -> Result<Self, ModelError> {
+        let ColdMapParts { encoder, intercept, coefficients, residual_covariance, ridge } = parts;
+        let dim = intercept.len();
+        let expect = |what, expected, received| {
+            if expected == received { Ok(()) } else { Err(ModelError::DimMismatch { what, expected, received }) }
+        };
+        expect("cold map coefficients", encoder.width() * dim, coefficients.len())?;
+        expect("cold map residual covariance", dim * dim, residual_covariance.len())?;
+        let finite = intercept.iter().chain(&coefficients).all(|x| x.is_finite());
+        if !finite || !residual_covariance.iter().all(|x| x.is_finite()) || !ridge.is_finite() {
+            return Err(ModelError::NonFinite { what: "cold map" });
+        }
+        Ok(Self { encoder, dim, intercept, coefficients, residual_covariance, ridge })
+    }
+
+    /// The length of the features it gives, the constant included.
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The ridge that it was fitted with.
+    #[must_use]
+    pub fn ridge(&self) -> f64 {
+        self.ridge
+    }
+
+    /// How it reads attributes.
+    #[must_use]
+    pub fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+
+    /// Bytes it holds in memory, but for the names of fields.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.coefficients) + size_of_val(&*self.residual_covariance)
+    }
+
+    /// The offset and features that these attributes promise. Takes O(columns that are not zero x dim).
+    ///
+    /// The features are valid ones: finite, within [`FEATURE_ABS_MAX`], the last entry 1.
+    #[must_use]
+    pub fn map(&self, attributes: &Map<String, Value>) -> ColdItem {
+        let mut targets = self.intercept.clone();
+        for (column, value) in self.encoder.encode(attributes) {
+            let row = &self.coefficients[column as usize * self.dim..][..self.dim];
+            for (target, coefficient) in targets.iter_mut().zip(row) {
+                *target += value * coefficient;
+            }
+        }
+        for target in &mut targets {
+            *target = target.clamp(-FEATURE_ABS_MAX, FEATURE_ABS_MAX);
+        }
+        match targets.last_mut() {
+            Some(last) => {
+                let offset = std::mem::replace(last, 1.0);
+                ColdItem { offset, features: targets }
+            }
+            None => ColdItem { offset: 0.0, features: targets },
+        }
+    }
+
+    /// By how much the square of a score's `std_error` grows where the item's features are mapped ones: with weights
+    /// `w ~ N(m, C)` and targets that are wrong by `r ~ N(0, S)`, independent of them, the response `w~ · r` has the
+    /// variance `m~^T S m~ + tr(S C)`, with `C` zero where `w~` is the constant 1 of the offset.
+    ///
+    /// It depends on the user and not on the item. The caller guarantees that the state's `dim` is the map's.
+    #[must_use]
+    pub fn variance(&self, user: &UserModel, learning: &Learning) -> f64 {
+        let dim = self.dim;
+        debug_assert_eq!(user.dim(), dim);
+        let mut weights: Vec<f32> = user.weights().iter().map(|w| *w as f32).collect();
+        if let Some(last) = weights.last_mut() {
+            *last = 1.0;
+        }
+        let of_weights = quadratic(&self.residual_covariance, &weights);
+        let gram_inverse = user.gram_inverse();
+        let rows = self.residual_covariance.chunks_exact(dim).zip(gram_inverse.chunks_exact(dim)).take(dim - 1);
+        let trace: f64 = rows.flat_map(|(s, c)| s.iter().zip(c).take(dim - 1)).map(|(s, c)| s * c).sum();
+        (of_weights + learning.noise_variance() * trace).max(0.0)
+    }
+}
