@@ -92,6 +92,8 @@ pub struct Memory {
     pub predictions: ByteSize,
     /// What selections have learnt of single users.
     pub selections: ByteSize,
+    /// What users have seen, for recommendations that do not repeat it.
+    pub seen: ByteSize,
     /// Blocks of the store that were read.
     pub blocks: ByteSize,
 }
@@ -103,6 +105,7 @@ impl Default for Memory {
             features: ByteSize::mib(128),
             predictions: ByteSize::mib(128),
             selections: ByteSize::mib(64),
+            seen: ByteSize::mib(64),
             blocks: ByteSize::mib(128),
         }
     }

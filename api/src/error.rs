@@ -148,15 +148,19 @@ impl From<ModelError> for ApiError {
 impl From<PredictorError> for ApiError {
     fn from(error: PredictorError) -> Self {
         match error {
-            PredictorError::UnknownModel { .. } | PredictorError::UnknownObservation { .. } => Self::not_found(error),
+            PredictorError::UnknownModel { .. }
+            | PredictorError::UnknownItem { .. }
+            | PredictorError::UnknownObservation { .. } => Self::not_found(error),
             PredictorError::IsSelection { .. }
             | PredictorError::EpochNotReached { .. }
             | PredictorError::ObservationConflict { .. }
             | PredictorError::Rewarded => Self::conflict(error),
             PredictorError::NoItems
+            | PredictorError::Field { .. }
             | PredictorError::Context { .. }
             | PredictorError::UserMissing { .. }
             | PredictorError::Features { .. }
+            | PredictorError::Attributes(_)
             | PredictorError::Bandit(_) => Self::invalid(error),
             PredictorError::Model(error) => error.into(),
             PredictorError::Storage(error) => error.into(),

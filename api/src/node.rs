@@ -56,6 +56,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         feature_bytes_max: bytes(memory.features),
         prediction_bytes_max: bytes(memory.predictions),
         selection_bytes_max: bytes(memory.selections),
+        seen_bytes_max: bytes(memory.seen),
         decisions: DecisionLogging {
             enabled: decisions.enabled,
             candidates_in_full: decisions.candidates_in_full,

@@ -36,6 +36,7 @@ pub fn router(node: Node) -> Router {
         .merge(routes::selections::router())
         .merge(routes::predict::router())
         .merge(routes::topk::router())
+        .merge(routes::recommend::router())
         .merge(routes::observe::router())
         .merge(routes::observations::router())
         .merge(routes::items::router())

@@ -85,7 +85,7 @@ pub struct Skipped {
     /// The version that scored is not kept any more.
     pub version_pruned: u64,
     /// The scene differs from what was recorded: what was known of a candidate has changed, or the weights by which several
-    /// models answered together.
+    /// models answered together; or boosts or diversity of a request had a part in the order.
     pub scene_changed: u64,
 }
 
@@ -203,7 +203,8 @@ impl Judge<'_> {
                     WhyNot::VersionPruned => skipped.version_pruned += 1,
                     // Of the logging policy only the propensities count, but its record is from another program; and where
                     // several models answered together, what they said has moved with their weights.
-                    WhyNot::UnknownPolicy | WhyNot::SeveralAnswered => skipped.scene_changed += 1,
+                    // What a request asked to be put forward is no part of the record either.
+                    WhyNot::UnknownPolicy | WhyNot::SeveralAnswered | WhyNot::Arranged => skipped.scene_changed += 1,
                 }
                 return Ok(());
             }

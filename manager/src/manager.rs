@@ -93,7 +93,7 @@ impl Manager {
             let model = &record.config.name;
             manager.remove_unnamed_versions(model)?;
             let version = manager.load(&record.config, record.active)?;
-            manager.predictor.activate(&record.config.stream, record.config.defaults(), version);
+            manager.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
             manager.monitors.watch(&record.config, record.created, record.active);
             manager.monitors.resume(model)?;
             tracing::info!(%model, version = %record.active, "model serves");
@@ -245,7 +245,7 @@ impl Manager {
             .between(None, Some(version))
             .with("dim", record.config.dim);
         self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(&record.config.name))?;
-        self.predictor.activate(&record.config.stream, record.config.defaults(), serving);
+        self.predictor.activate(&record.config.stream, record.config.defaults(), serving)?;
         Ok(record)
     }
 
@@ -275,10 +275,10 @@ impl Manager {
     }
 
     pub(crate) fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        let LoadedVersion { theta, prior, manifest, cold_map } =
-            read_version(&self.version_dir(&config.name, version))?;
+        let dir = self.version_dir(&config.name, version);
+        let LoadedVersion { theta, prior, manifest, cold_map } = read_version(&dir)?;
         let serving = ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?;
-        Ok(serving.finished(manifest.created).with_cold_map(cold_map))
+        Ok(serving.finished(manifest.created).kept_in(dir).with_cold_map(cold_map))
     }
 
     pub(crate) fn versions_dir(&self, model: &ModelName) -> PathBuf {

@@ -145,7 +145,7 @@ impl Manager {
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         let event = note(record.active, &mut description);
         let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
-        let serving = serving.finished(loaded.manifest.created).with_cold_map(loaded.cold_map);
+        let serving = serving.finished(loaded.manifest.created).kept_in(dir).with_cold_map(loaded.cold_map);
         record.newest = version;
         let mut batch = CatalogBatch::new();
         batch.put(version_key(model, version)?, &description)?;

@@ -13,7 +13,7 @@ use celeris_storage::{Append, Appended, Erasure, Lookup, StorageError, Then, Tic
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
-use crate::users::Amendment;
+use crate::users::{Amendment, UserKey};
 
 /// A correction or retraction that is durable.
 #[derive(Debug, Clone, PartialEq)]
@@ -211,6 +211,7 @@ impl Predictor {
         let erasure = erasure.expect("the log lists every erasure that is durable");
         self.predictions.purge(|key| key.user == *user);
         self.user_views.purge(user);
+        self.seen.forget(&UserKey { stream: stream.clone(), user: user.clone() });
         self.purge_user(&stream, user);
         Ok(Erased { user_epoch, decisions, erasure })
     }

@@ -1,7 +1,7 @@
 //! How a ranking is drawn from its candidates: the same way when it is asked for and when it is replayed.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare, Pooled, Ranking, Slot};
-use rand::SeedableRng;
+use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::error::PredictorError;
@@ -18,6 +18,13 @@ pub(crate) struct Draw<'a> {
 }
 
 impl Draw<'_> {
+    /// Whether the pool draws, where that has to be known before there are candidates. The seed tosses the coin, as it
+    /// does when the ranking is drawn.
+    pub(crate) fn is_of_pool(&self) -> bool {
+        let coin: f64 = ChaCha8Rng::seed_from_u64(self.seed).random();
+        self.pool_share.is_some_and(|share| coin < share.into())
+    }
+
     pub(crate) fn draw(&self, candidates: &Candidates) -> Result<Ranking, PredictorError> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let policy = self.policy.policy();

@@ -2,6 +2,7 @@
 
 use celeris_bandits::BanditError;
 use celeris_model::{ItemId, ModelError, ModelName, ObservationId, UserEpoch};
+use celeris_retrieval::catalogue::AttributeError;
 use celeris_storage::StorageError;
 use thiserror::Error;
 
@@ -60,6 +61,14 @@ pub enum PredictorError {
         /// The selection.
         model: ModelName,
     },
+    /// A field of the request is out of its range, or does not go with another.
+    #[error("{field}: {problem}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it, and what would do.
+        problem: String,
+    },
     /// No items were given to score.
     #[error("items must not be empty")]
     NoItems,
@@ -70,6 +79,17 @@ pub enum PredictorError {
         item: ItemId,
         /// What is wrong with them.
         source: ModelError,
+    },
+    /// An item's attributes are not what a catalogue takes.
+    #[error(transparent)]
+    Attributes(#[from] AttributeError),
+    /// Nobody has described the item, and no version that serves was trained on it.
+    #[error("model {model} knows no item {item}")]
+    UnknownItem {
+        /// The model.
+        model: ModelName,
+        /// The item.
+        item: ItemId,
     },
     /// A number or shape is wrong.
     #[error(transparent)]

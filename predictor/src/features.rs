@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use celeris_features::table::check_features;
 use celeris_features::{ColdItem, ItemFeatures};
 use celeris_model::{FeatureOrigin, ItemId, ModelName, StreamName, VersionId};
 use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
@@ -286,58 +285,44 @@ impl FeatureSource {
         Ok((resolved, freeze))
     }
 
-    /// Keeps the features that a caller gives an item, and says when they take effect under `version`.
-    pub(crate) fn give(
+    /// Changes what is stored of `items`. No observation freezes features of one of them, and nobody else changes one,
+    /// until `write` has returned.
+    pub(crate) fn change<'i, T, E>(
         &self,
-        version: &ServingVersion,
-        item: &ItemId,
-        features: Vec<f32>,
-    ) -> Result<Effective, PredictorError> {
-        check_features(&features, version.dim())
-            .map_err(|source| PredictorError::Features { item: item.clone(), source })?;
-        let freezing = self.freezing[stripe(item)].lock();
-        let frozen = version.theta.get(item).is_some()
-            || freezing.contains_key(&(version.model.clone(), version.id, item.clone()))
-            || self.storage.frozen(&version.model, version.id, item)?.is_some();
-        self.storage.put_item_features(&version.model, item, features)?;
-        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
-        Ok(if frozen { Effective::NextVersion } else { Effective::Now })
-    }
-
-    /// Keeps an item's attributes; they take effect at once.
-    pub(crate) fn describe(
-        &self,
-        stream: &StreamName,
-        item: &ItemId,
-        attributes: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<(), PredictorError> {
-        let _change = self.freezing[stripe(item)].lock();
-        self.storage.put_item(stream, item, attributes)?;
-        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Keeps the attributes of many items with one write.
-    pub(crate) fn describe_all<'a>(
-        &self,
-        stream: &StreamName,
-        items: impl IntoIterator<Item = (&'a ItemId, &'a serde_json::Map<String, serde_json::Value>)>,
-    ) -> Result<(), PredictorError> {
-        self.storage.put_items(stream, items)?;
-        for revision in &*self.revisions {
-            revision.fetch_add(1, Ordering::AcqRel);
+        items: impl IntoIterator<Item = &'i ItemId>,
+        write: impl FnOnce(&Changing<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut stripes: Vec<usize> = items.into_iter().map(stripe).collect();
+        // In one order, so that two changes never wait for one another.
+        stripes.sort_unstable();
+        stripes.dedup();
+        let held = stripes.iter().map(|stripe| (*stripe, self.freezing[*stripe].lock())).collect();
+        let outcome = write(&Changing { storage: &self.storage, held });
+        for stripe in stripes {
+            self.revisions[stripe].fetch_add(1, Ordering::AcqRel);
         }
-        Ok(())
+        outcome
     }
+}
 
-    /// Forgets an item's attributes and given features; what users were taught with it stays.
-    pub(crate) fn forget(&self, model: &ModelName, stream: &StreamName, item: &ItemId) -> Result<bool, PredictorError> {
-        let _change = self.freezing[stripe(item)].lock();
-        let known = self.storage.item(stream, item)?.is_some() || self.storage.item_features(model, item)?.is_some();
-        self.storage.delete_item(stream, item)?;
-        self.storage.delete_item_features(model, item)?;
-        self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
-        Ok(known)
+/// Items that are being changed.
+pub(crate) struct Changing<'s> {
+    storage: &'s Storage,
+    /// By stripe, ascending.
+    held: Vec<(usize, MutexGuard<'s, Freezing>)>,
+}
+
+impl Changing<'_> {
+    /// When features that are given to one of the items now take effect under `version`.
+    pub(crate) fn effective(&self, version: &ServingVersion, item: &ItemId) -> Result<Effective, PredictorError> {
+        let stripe = stripe(item);
+        let found = self.held.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+        let freezing =
+            found.is_ok_and(|at| self.held[at].1.contains_key(&(version.model.clone(), version.id, item.clone())));
+        let frozen = version.theta.get(item).is_some()
+            || freezing
+            || self.storage.frozen(&version.model, version.id, item)?.is_some();
+        Ok(if frozen { Effective::NextVersion } else { Effective::Now })
     }
 }
 

@@ -1,12 +1,22 @@
-//! Items that callers describe: attributes for the stream, features for one model.
+//! Items that callers describe: attributes for the stream, features for one model; and items that callers delete.
 
+use std::collections::{BTreeSet, HashMap};
+
+use celeris_features::table::check_features;
 use celeris_model::{FeatureOrigin, ItemId, ModelName};
-use celeris_storage::ItemRecord;
+use celeris_retrieval::Filter;
+use celeris_retrieval::catalogue::{Page, Search};
+use celeris_storage::{ItemRecord, ItemWrite};
 use serde_json::{Map, Value};
 
+use crate::catalogue::{ItemNews, StreamCatalogue};
 use crate::error::PredictorError;
-use crate::features::Effective;
+use crate::features::{Changing, Effective};
 use crate::node::{Predictor, compute};
+use crate::version::ServingVersion;
+
+/// Items that [`Predictor::put_attributes`] describes with one sync.
+const DESCRIBED_AT_ONCE: usize = 4096;
 
 /// What a caller says of an item. What is absent stays as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -15,6 +25,24 @@ pub struct ItemChange {
     pub features: Option<Vec<f32>>,
     /// Attributes, replacing those before.
     pub attributes: Option<Map<String, Value>>,
+}
+
+/// One of many changes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ItemEdit {
+    /// Something is said of the item; one that was deleted is back.
+    Put(ItemChange),
+    /// The item is gone, until somebody describes it again.
+    Delete,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edited {
+    /// The item is described, and its features take effect then.
+    Put(Effective),
+    /// The item is deleted.
+    Deleted,
 }
 
 /// An item of a listing.
@@ -26,6 +54,24 @@ pub struct ListedItem {
     pub attributes: Map<String, Value>,
     /// Whether the active version was trained on it.
     pub trained: bool,
+}
+
+/// Which items to find in the catalogue.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ItemSearch {
+    /// Text in the id or in a text attribute; letters of either case are the same.
+    pub text: Option<String>,
+    /// What must hold.
+    pub filter: Option<Filter>,
+}
+
+/// A page of what a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundItems {
+    /// The page, in the order of the ids.
+    pub items: Vec<ListedItem>,
+    /// How many there are on all pages.
+    pub total: usize,
 }
 
 /// What is known of an item.
@@ -45,44 +91,152 @@ pub struct ItemView {
     pub attributes: Option<Map<String, Value>>,
 }
 
+/// Edits on their way to the store, and what there will be of the items once they are done.
+struct Plan<'e> {
+    predictor: &'e Predictor,
+    model: &'e ModelName,
+    catalogue: &'e StreamCatalogue,
+    /// The models of the stream.
+    models: &'e [ModelName],
+    nothing: &'e Map<String, Value>,
+    /// Whether an item that was edited already is described, and so alive.
+    touched: HashMap<&'e ItemId, bool>,
+    /// Names of attributes that come new with these edits.
+    fields: BTreeSet<String>,
+    writes: Vec<ItemWrite<'e>>,
+    news: Vec<ItemNews<'e>>,
+}
+
+impl<'e> Plan<'e> {
+    fn edit(
+        &mut self,
+        changing: &Changing<'_>,
+        item: &'e ItemId,
+        edit: &'e ItemEdit,
+    ) -> Result<Edited, PredictorError> {
+        match edit {
+            ItemEdit::Put(change) => self.put(changing, item, change).map(Edited::Put),
+            ItemEdit::Delete => self.delete(item).map(|()| Edited::Deleted),
+        }
+    }
+
+    fn put(
+        &mut self,
+        changing: &Changing<'_>,
+        item: &'e ItemId,
+        change: &'e ItemChange,
+    ) -> Result<Effective, PredictorError> {
+        let mut effective = Effective::Now;
+        if let Some(features) = &change.features {
+            let version = self.predictor.active(self.model)?;
+            check_features(features, version.dim())
+                .map_err(|source| PredictorError::Features { item: item.clone(), source })?;
+            effective = changing.effective(&version, item)?;
+        }
+        if let Some(attributes) = &change.attributes {
+            self.catalogue.check(attributes, &mut self.fields)?;
+        }
+        if let Some(features) = &change.features {
+            self.writes.push(ItemWrite::Give(self.model, item, features));
+        }
+        let was_described = self.touched.insert(item, true).unwrap_or_else(|| self.catalogue.is_described(item));
+        // An item that is only given features exists all the same.
+        let attributes = change.attributes.as_ref().or_else(|| (!was_described).then_some(self.nothing));
+        match attributes {
+            Some(attributes) => {
+                self.writes.push(ItemWrite::Describe(item, attributes));
+                self.news.push(ItemNews::Described(item, attributes));
+            }
+            None => self.news.push(ItemNews::Given(item)),
+        }
+        Ok(effective)
+    }
+
+    fn delete(&mut self, item: &'e ItemId) -> Result<(), PredictorError> {
+        if !self.touched.insert(item, false).unwrap_or_else(|| self.catalogue.is_alive(item)) {
+            return Err(PredictorError::UnknownItem { model: self.model.clone(), item: item.clone() });
+        }
+        self.writes.push(ItemWrite::Delete(item, self.models));
+        self.news.push(ItemNews::Deleted(item));
+        Ok(())
+    }
+}
+
 impl Predictor {
-    /// Describes an item, and says when given features take effect.
+    /// Carries out changes of items in their order, with one sync, and answers each: one that is refused changes nothing
+    /// and does not keep the others. Every answer that begins afterwards finds the items as they are then. The caller
+    /// bounds how many there are.
     ///
     /// # Errors
-    /// `UnknownModel`, `Features` for a vector that does not fit, or `Storage`.
-    pub fn put_item(&self, model: &ModelName, item: &ItemId, change: ItemChange) -> Result<Effective, PredictorError> {
+    /// `UnknownModel` or `Storage`, of all changes. Of one: `Features` for a vector that does not fit, `Attributes`,
+    /// `UnknownItem` where there is nothing to delete, or `IsSelection` for features.
+    pub fn edit_items(
+        &self,
+        model: &ModelName,
+        edits: &[(ItemId, ItemEdit)],
+    ) -> Result<Vec<Result<Edited, PredictorError>>, PredictorError> {
         // Attributes are the stream's, features the model's own.
-        let served = if change.features.is_none() { self.model(&self.of_stream(model))? } else { self.model(model)? };
-        let version = served.active.load_full();
+        let served = self.model(&self.of_stream(model))?;
+        let (models, nothing) = (self.models_of(&served.stream), Map::new());
         compute(false, || {
-            let mut effective = Effective::Now;
-            if let Some(features) = change.features {
-                effective = self.features.give(&version, item, features)?;
-            }
-            let attributes = match change.attributes {
-                Some(attributes) => Some(attributes),
-                // An item that is only given features exists all the same.
-                None if self.storage.item(&served.stream, item)?.is_none() => Some(Map::new()),
-                None => None,
-            };
-            if let Some(attributes) = attributes {
-                self.features.describe(&served.stream, item, &attributes)?;
-            }
-            Ok(effective)
+            let (edited, rows) = self.features.change(edits.iter().map(|(item, _)| item), |changing| {
+                let mut plan = Plan {
+                    predictor: self,
+                    model,
+                    catalogue: &served.catalogue,
+                    models: &models,
+                    nothing: &nothing,
+                    touched: HashMap::new(),
+                    fields: BTreeSet::new(),
+                    writes: Vec::with_capacity(edits.len()),
+                    news: Vec::with_capacity(edits.len()),
+                };
+                let edited: Vec<_> = edits.iter().map(|(item, edit)| plan.edit(changing, item, edit)).collect();
+                if !plan.writes.is_empty() {
+                    self.storage.write_items(&served.stream, plan.writes)?;
+                }
+                Ok::<_, PredictorError>((edited, served.catalogue.take_in(&plan.news)))
+            })?;
+            self.refresh(&served.catalogue, &rows)?;
+            Ok(edited)
         })
     }
 
-    /// Describes many items of a stream with one write, attributes only.
+    fn edit_item(&self, model: &ModelName, item: &ItemId, edit: ItemEdit) -> Result<Edited, PredictorError> {
+        let mut edited = self.edit_items(model, &[(item.clone(), edit)])?;
+        edited.pop().expect("every edit is answered")
+    }
+
+    /// Describes an item, and says when given features take effect.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`.
+    /// As [`Predictor::edit_items`].
+    pub fn put_item(&self, model: &ModelName, item: &ItemId, change: ItemChange) -> Result<Effective, PredictorError> {
+        match self.edit_item(model, item, ItemEdit::Put(change))? {
+            Edited::Put(effective) => Ok(effective),
+            Edited::Deleted => Ok(Effective::Now),
+        }
+    }
+
+    /// Describes many items of a stream, attributes only.
+    ///
+    /// # Errors
+    /// As [`Predictor::edit_items`]; the items before the one that is refused are described.
     pub fn put_attributes<'a>(
         &self,
         model: &ModelName,
         items: impl IntoIterator<Item = (&'a ItemId, &'a Map<String, Value>)>,
     ) -> Result<(), PredictorError> {
-        let served = self.model(&self.of_stream(model))?;
-        compute(false, || self.features.describe_all(&served.stream, items))
+        let change =
+            |attributes: &Map<String, Value>| ItemChange { attributes: Some(attributes.clone()), features: None };
+        let mut edits = items.into_iter().map(|(item, attributes)| (item.clone(), ItemEdit::Put(change(attributes))));
+        loop {
+            let some: Vec<_> = edits.by_ref().take(DESCRIBED_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            self.edit_items(model, &some)?.into_iter().try_for_each(|edited| edited.map(drop))?;
+        }
     }
 
     /// A page of the items that callers described, in the order of their ids, after `after`.
@@ -98,15 +252,36 @@ impl Predictor {
         let served = self.model(&self.of_stream(model))?;
         let version = served.active.load_full();
         let page = compute(false, || self.storage.items(&served.stream, after, limit))?;
-        let listed = |(item, record): (ItemId, ItemRecord)| ListedItem {
-            trained: version.theta.get(&item).is_some(),
-            attributes: record.attributes,
-            item,
-        };
-        Ok(page.into_iter().map(listed).collect())
+        Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
     }
 
-    /// What is known of an item; `None` where nothing is.
+    /// A page of the items of the catalogue, described or trained on, that `search` finds; in the order of their ids,
+    /// after `after`. Items that are held back at present are among them.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn search_items(
+        &self,
+        model: &ModelName,
+        search: &ItemSearch,
+        after: Option<&ItemId>,
+        limit: usize,
+    ) -> Result<FoundItems, PredictorError> {
+        let served = self.model(&self.of_stream(model))?;
+        let version = served.active.load_full();
+        compute(false, || {
+            let wanted = Search { text: search.text.as_deref(), filter: search.filter.as_ref() };
+            let found = served.catalogue.search(wanted, Page { after, limit });
+            let mut items = Vec::with_capacity(found.items.len());
+            for item in found.items {
+                let record = self.storage.item(&served.stream, &item)?;
+                items.push(listed(&version, item, record));
+            }
+            Ok(FoundItems { items, total: found.total })
+        })
+    }
+
+    /// What is known of an item; `None` where nothing is, or it was deleted.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -115,7 +290,7 @@ impl Predictor {
         let version = served.active.load_full();
         compute(false, || {
             let resolved = self.features.resolve(&version, &served.stream, item)?;
-            if !resolved.known() {
+            if !resolved.known() || served.catalogue.is_deleted(item) {
                 return Ok(None);
             }
             Ok(Some(ItemView {
@@ -129,12 +304,17 @@ impl Predictor {
         })
     }
 
-    /// Forgets what callers said of an item. What the version learnt and users were taught of it stays.
+    /// Deletes an item: it is not recommended again, by any model of the stream and any version, until somebody
+    /// describes it anew. What versions learnt and users were taught of it stays.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`.
-    pub fn delete_item(&self, model: &ModelName, item: &ItemId) -> Result<bool, PredictorError> {
-        let served = self.model(model)?;
-        compute(false, || self.features.forget(model, &served.stream, item))
+    /// `UnknownModel`, `UnknownItem` or `Storage`.
+    pub fn delete_item(&self, model: &ModelName, item: &ItemId) -> Result<(), PredictorError> {
+        self.edit_item(model, item, ItemEdit::Delete).map(drop)
     }
+}
+
+fn listed(version: &ServingVersion, item: ItemId, record: Option<ItemRecord>) -> ListedItem {
+    let attributes = record.map(|record| record.attributes).unwrap_or_default();
+    ListedItem { trained: version.theta.get(&item).is_some(), attributes, item }
 }

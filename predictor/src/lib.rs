@@ -1,4 +1,5 @@
-//! One node's local state, and the four things asked of it: `predict`, `topk`, `observe`, and what it knows of a user.
+//! One node's local state, and what is asked of it: `predict`, `topk`, `recommend`, `observe`, and what it
+//! knows of a user.
 //!
 //! A [`Predictor`] holds the models that serve, each with one active version, and three bounded caches: user states,
 //! features of items outside the trained tables, and predictions. Everything in memory is a view of the log: it can be
@@ -14,6 +15,7 @@
 pub mod amend;
 pub mod beside;
 mod cache;
+mod catalogue;
 mod drawing;
 pub mod error;
 pub mod exploration;
@@ -26,6 +28,7 @@ pub mod observe;
 pub mod predict;
 mod predictions;
 mod propensities;
+pub mod recommend;
 pub mod replay;
 mod scenes;
 mod scoring;
@@ -38,15 +41,17 @@ pub mod warm;
 
 pub use amend::{Amended, Erased};
 pub use beside::Witnessed;
+pub use catalogue::{CatalogueView, RetrievalView, SearchView};
 pub use error::PredictorError;
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;
-pub use items::{ItemChange, ItemView, ListedItem};
+pub use items::{Edited, FoundItems, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem};
 pub use loss::LossEvent;
 pub use node::{Predictor, PredictorOptions};
 pub use observe::{DefaultReward, Observed, PendingObservation};
 pub use predict::{PredictRequest, Predictions, Scored};
 pub use predictions::PredictionCaching;
+pub use recommend::{Aggregate, Asker, Boost, Page, PastItem, RecommendRequest, Recommendation, SeenRule};
 pub use replay::{Replay, Replayed};
 pub use scenes::{DecisionReplay, DecisionScene, ReplayedSlot, WhyNot, is_same};
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::cache::BoundedCache;
+use crate::catalogue::{Background, Catalogues};
 use crate::error::PredictorError;
 use crate::exploration::Exploration;
 use crate::features::FeatureSource;
@@ -18,6 +19,7 @@ use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
 use crate::propensities::Estimator;
+use crate::recommend::seen::SeenCache;
 use crate::replay::Replay;
 use crate::selection::{Selection, UserViews};
 use crate::topk::DecisionLogging;
@@ -35,6 +37,8 @@ pub struct PredictorOptions {
     pub prediction_bytes_max: usize,
     /// Bytes of what selections have learnt of single users.
     pub selection_bytes_max: usize,
+    /// Bytes of what users have seen.
+    pub seen_bytes_max: usize,
     /// When predictions are cached.
     pub prediction_caching: PredictionCaching,
     /// Loss events that may wait for whoever listens; more are dropped and counted.
@@ -52,6 +56,7 @@ impl Default for PredictorOptions {
             feature_bytes_max: 128 << 20,
             prediction_bytes_max: 128 << 20,
             selection_bytes_max: 64 << 20,
+            seen_bytes_max: 64 << 20,
             prediction_caching: PredictionCaching::default(),
             loss_events_max: 65_536,
             decisions: DecisionLogging::default(),
@@ -73,9 +78,13 @@ pub struct Predictor {
     pub(crate) user_views: UserViews,
     /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
+    pub(crate) catalogues: Catalogues,
+    /// Makes searches faster, and looks after them.
+    pub(crate) background: Background,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
+    pub(crate) seen: SeenCache,
     prediction_caching: PredictionCaching,
     losses: mpsc::Sender<LossEvent>,
     pub(crate) logging: DecisionLogging,
@@ -102,9 +111,12 @@ impl Predictor {
             selections: ArcSwap::default(),
             user_views: UserViews::new(options.selection_bytes_max),
             changing: Mutex::new(()),
+            catalogues: Catalogues::default(),
+            background: Background::default(),
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
             predictions: BoundedCache::new("predictions", options.prediction_bytes_max),
+            seen: SeenCache::new(options.seen_bytes_max),
             estimator: Estimator::new(storage.clone()),
             storage,
             prediction_caching: options.prediction_caching,
@@ -118,8 +130,19 @@ impl Predictor {
 
     /// Makes `version` the active version of its model, which is created where it does not serve yet. Requests under way
     /// finish on the version they began with.
-    pub fn activate(&self, stream: &StreamName, defaults: RankingDefaults, version: ServingVersion) {
-        self.flip(stream, defaults, self.measured(version));
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn activate(
+        &self,
+        stream: &StreamName,
+        defaults: RankingDefaults,
+        version: ServingVersion,
+    ) -> Result<(), PredictorError> {
+        let version = self.measured(version);
+        self.equip(stream, &version)?;
+        self.flip(stream, defaults, version);
+        Ok(())
     }
 
     /// A version with what caching its predictions is worth.
@@ -132,42 +155,55 @@ impl Predictor {
         Arc::new(version)
     }
 
+    /// Makes a version that is equipped the active one of its model.
     pub(crate) fn flip(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
         if let Some(gain) = version.prediction_gain {
             self.predictions.set_worth(gain);
         }
+        let catalogue = Arc::clone(version.retrieval().catalogue());
         let _changing = self.changing.lock();
         let models = self.models.load();
-        if let Some(model) = models.get(&version.model)
+        let before = models.get(&version.model);
+        // What both have in their tables is never out of the catalogue.
+        catalogue.enlist(&version);
+        self.background.want_graph(&version);
+        if let Some(model) = before
             && model.stream == *stream
             && model.defaults == defaults
         {
-            model.active.store(version);
+            catalogue.dismiss(&model.active.swap(version));
             return;
         }
         let name = version.model.clone();
-        let before = models.get(&name);
         let beside = before.and_then(|model| model.beside.load_full());
         let exploration = before.map_or_else(|| Arc::new(Exploration::new()), |model| model.exploration.clone());
         let model = ServedModel {
             name: name.clone(),
             stream: stream.clone(),
+            catalogue,
             defaults,
             active: version.into(),
             exploration,
             beside: beside.into(),
         };
+        let before = before.cloned();
         let mut models = BTreeMap::clone(&models);
         models.insert(name, Arc::new(model));
         self.models.store(Arc::new(models));
+        if let Some(before) = before {
+            before.catalogue.dismiss(&before.active.load());
+        }
     }
 
     /// Stops serving `model`.
     pub fn remove(&self, model: &ModelName) {
         let _changing = self.changing.lock();
         let mut models = BTreeMap::clone(&self.models.load());
-        models.remove(model);
+        let removed = models.remove(model);
         self.models.store(Arc::new(models));
+        if let Some(removed) = removed {
+            removed.catalogue.dismiss(&removed.active.load());
+        }
     }
 
     /// The active version of `model`.
@@ -220,6 +256,12 @@ impl Predictor {
     pub(crate) fn learners(&self, stream: &StreamName) -> Vec<Arc<ServingVersion>> {
         let models = self.models.load();
         models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect()
+    }
+
+    /// The models that learn from `stream`, in the order of their names.
+    pub(crate) fn models_of(&self, stream: &StreamName) -> Vec<ModelName> {
+        let models = self.models.load();
+        models.values().filter(|model| model.stream == *stream).map(|model| model.name.clone()).collect()
     }
 
     pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<Subject, PredictorError> {

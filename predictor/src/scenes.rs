@@ -11,6 +11,7 @@ use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::Predictor;
+use crate::recommend::arrangement::is_arranged;
 use crate::replay::example;
 use crate::scoring;
 use crate::version::ServingVersion;
@@ -28,6 +29,9 @@ pub enum WhyNot {
     UnknownPolicy,
     /// All arms of a selection answered together, by weights that are not part of the record.
     SeveralAnswered,
+    /// Boosts or diversity of the request had a part in the order, and which items they were about is not part of the
+    /// record.
+    Arranged,
 }
 
 impl WhyNot {
@@ -39,6 +43,7 @@ impl WhyNot {
             Self::HistoryAmended => "the user's history has been corrected or retracted in part since",
             Self::VersionPruned => "the version that scored is not kept any more",
             Self::SeveralAnswered => "several models answered together, by weights that have moved since",
+            Self::Arranged => "boosts or diversity of the request had a part in the order",
             Self::UnknownPolicy => "this program does not know the recorded policy",
         }
     }
@@ -159,6 +164,9 @@ impl Predictor {
         let Some(items) = decision.candidates.items() else {
             return Ok(DecisionReplay::Impossible(WhyNot::CandidatesNotKept));
         };
+        if is_arranged(&decision.policy) {
+            return Ok(DecisionReplay::Impossible(WhyNot::Arranged));
+        }
         let Ok(policy) = serde_json::from_str::<PolicySpec>(&decision.policy) else {
             return Ok(DecisionReplay::Impossible(WhyNot::UnknownPolicy));
         };

@@ -17,6 +17,7 @@ use crate::features::Resolved;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::Scored;
 use crate::propensities::Unknown;
+use crate::recommend::arrangement::{Arrangement, recorded_policy};
 use crate::scoring::{self, Picked};
 use crate::selection::{SelectedBy, without_context};
 use crate::users::Moment;
@@ -133,10 +134,11 @@ pub struct Ranking {
 }
 
 /// Candidates with as much as the policy looks at.
-struct Scene<'s> {
-    moment: Moment,
-    resolved: Vec<Resolved<'s>>,
-    scores: Vec<f32>,
+pub(crate) struct Scene<'s> {
+    pub(crate) moment: Moment,
+    pub(crate) resolved: Vec<Resolved<'s>>,
+    /// Length `n`: what the policy ranks by.
+    pub(crate) scores: Vec<f32>,
     /// Length `n`, or empty where the policy only looks at scores.
     estimates: Vec<Estimate>,
     std_errors: Vec<f32>,
@@ -146,7 +148,13 @@ struct Scene<'s> {
 }
 
 impl Scene<'_> {
-    fn candidates<'a>(&'a self, subject: &'a Subject) -> Candidates<'a> {
+    /// Ranks each candidate as if it scored so much more; what is told of its score stays.
+    pub(crate) fn boost(&mut self, add: impl Fn(usize) -> f32) {
+        self.scores.iter_mut().enumerate().for_each(|(candidate, score)| *score += add(candidate));
+        self.offsets.iter_mut().enumerate().for_each(|(candidate, offset)| *offset += add(candidate));
+    }
+
+    pub(crate) fn candidates<'a>(&'a self, subject: &'a Subject) -> Candidates<'a> {
         Candidates {
             scores: &self.scores,
             std_errors: &self.std_errors,
@@ -163,7 +171,9 @@ pub(crate) struct Asked<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) picked: &'a Picked<'a>,
     pub(crate) draw: Draw<'a>,
-    pub(crate) request: &'a TopkRequest,
+    pub(crate) selection: Option<&'a SelectionFacts>,
+    /// What else of the request the ranking depends on.
+    pub(crate) arrangement: Option<&'a Arrangement>,
 }
 
 /// A ranking as drawn, before it is a decision.
@@ -187,7 +197,7 @@ pub(crate) struct Seen {
 }
 
 impl Drawn {
-    fn new(subject: &Subject, picked: &Picked<'_>, scene: Scene<'_>, ranking: &celeris_bandits::Ranking) -> Self {
+    pub(crate) fn new(subject: &Subject, picked: &Picked<'_>, scene: Scene<'_>, ranking: &celeris_bandits::Ranking) -> Self {
         let shown = shown(subject, &scene, picked, ranking);
         let explored = explored(&scene.scores, &ranking.slots);
         let Scene { moment, scores, std_errors, offsets, features, .. } = scene;
@@ -243,16 +253,25 @@ impl Predictor {
         let dim = subject.version.dim();
         let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
         let drawn = compute(self.is_quick(&subject, &picked, multiplications), || {
-            let scene = self.scene(&subject, &picked, wants)?;
+            let moment = self.moment(&subject)?;
+            let scene = self.scene(&subject, moment, &picked, wants)?;
             let ranking = draw.draw(&scene.candidates(&subject))?;
             Ok::<_, PredictorError>(Drawn::new(&subject, &picked, scene, &ranking))
         })?;
         self.settle(&subject, &drawn.moment).await?;
-        Ok(self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn))
+        let selection = request.selection.as_ref();
+        let asked = Asked { subject: &subject, picked: &picked, draw, selection, arrangement: None };
+        Ok(self.decide(&asked, drawn))
     }
 
-    fn scene<'s>(&self, subject: &'s Subject, picked: &Picked<'_>, wants: Wants) -> Result<Scene<'s>, PredictorError> {
-        let moment = self.moment(subject)?;
+    /// The candidates as the user's state of that moment scores them.
+    pub(crate) fn scene<'s>(
+        &self,
+        subject: &'s Subject,
+        moment: Moment,
+        picked: &Picked<'_>,
+        wants: Wants,
+    ) -> Result<Scene<'s>, PredictorError> {
         let resolved = self.resolve_all(subject, picked)?;
         let (scores, estimates) = if wants == Wants::Scores {
             (scoring::scores(&moment.model, &resolved), Vec::new())
@@ -310,8 +329,8 @@ impl Predictor {
 
 /// The record, but for what its candidates are.
 fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
-    let Asked { subject, picked, draw, request } = asked;
-    let selection = request.selection.clone();
+    let Asked { subject, picked, draw, .. } = asked;
+    let selection = asked.selection.cloned();
     Decision {
         id,
         model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
@@ -320,7 +339,7 @@ fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Time
         user_epoch: drawn.moment.epoch,
         timestamp,
         seed: draw.seed,
-        policy: serde_json::to_string(draw.policy).expect("a policy has finite parameters"),
+        policy: recorded_policy(draw.policy, asked.arrangement),
         pool_share: draw.pool_share.map(PoolShare::into),
         pool: drawn.pool,
         shown: recorded_slots(drawn),

@@ -96,6 +96,7 @@ pub(crate) struct UserEntry {
 }
 
 /// A user's state at one moment, to compute with outside the lock.
+#[derive(Clone)]
 pub(crate) struct Moment {
     pub(crate) epoch: UserEpoch,
     pub(crate) model: Arc<UserModel>,

@@ -1,7 +1,8 @@
 //! A model version as it is served, and the model that serves it.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -11,6 +12,7 @@ use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, User
 use tokio::sync::mpsc;
 
 use crate::beside::Witnessed;
+use crate::catalogue::{Retrieval, StreamCatalogue};
 use crate::exploration::Exploration;
 
 /// One immutable version of one model, in memory.
@@ -33,6 +35,10 @@ pub struct ServingVersion {
     pub(crate) serial: u64,
     /// What finding a prediction saves over computing it; `None` where predictions are not cached.
     pub(crate) prediction_gain: Option<Duration>,
+    /// Where it lies, if it lies anywhere: what can be built again for it is kept there.
+    pub(crate) dir: Option<PathBuf>,
+    /// What is searched of it, from before it serves.
+    retrieval: OnceLock<Retrieval>,
 }
 
 /// The serial handed out last.
@@ -51,7 +57,19 @@ impl ServingVersion {
         let newcomer = Arc::new(UserModel::from_prior(&learning)?);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) + 1;
         let rule = learning.fingerprint();
-        Ok(Self { model, id, theta, learning, cold_map: None, rule, newcomer, serial, prediction_gain: None })
+        Ok(Self {
+            model,
+            id,
+            theta,
+            learning,
+            cold_map: None,
+            rule,
+            newcomer,
+            serial,
+            prediction_gain: None,
+            dir: None,
+            retrieval: OnceLock::new(),
+        })
     }
 
     /// The same, told apart by the time when it was finished from a version of the same name and number that was deleted:
@@ -67,6 +85,24 @@ impl ServingVersion {
     pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
         self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
         self
+    }
+
+    /// The same, and it lies in this directory.
+    #[must_use]
+    pub fn kept_in(mut self, dir: PathBuf) -> Self {
+        self.dir = Some(dir);
+        self
+    }
+
+    /// Keeps what is searched of it. Once only: a version's rows never change.
+    pub(crate) fn equip(&self, retrieval: Retrieval) {
+        let kept = self.retrieval.set(retrieval);
+        debug_assert!(kept.is_ok(), "a version is equipped once, when it is prepared");
+    }
+
+    /// What is searched of it.
+    pub(crate) fn retrieval(&self) -> &Retrieval {
+        self.retrieval.get().expect("a version is equipped before it serves and before anybody hears of it")
     }
 
     /// Whether its predictions are cached.
@@ -94,6 +130,8 @@ pub struct RankingDefaults {
 pub(crate) struct ServedModel {
     pub(crate) name: ModelName,
     pub(crate) stream: StreamName,
+    /// The stream's items.
+    pub(crate) catalogue: Arc<StreamCatalogue>,
     pub(crate) defaults: RankingDefaults,
     pub(crate) active: ArcSwap<ServingVersion>,
     pub(crate) exploration: Arc<Exploration>,

@@ -106,6 +106,8 @@ impl Predictor {
     pub fn prepare(&self, hot: Hot, version: ServingVersion, deadline: Instant) -> Result<Prepared, PredictorError> {
         let started = Instant::now();
         let version = self.measured(version);
+        // Not a matter of time: without it nothing is found.
+        self.equip(&hot.stream, &version)?;
         let features = self.features.unasked();
         let mut warmed = Warmed {
             users: Share { prepared: 0, of: hot.users_of },

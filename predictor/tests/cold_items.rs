@@ -67,7 +67,7 @@ impl Node {
         let options =
             PredictorOptions { prediction_caching: PredictionCaching::Always, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
-        predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version());
+        predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version()).unwrap();
         Self { storage, predictor }
     }
 

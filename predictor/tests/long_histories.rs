@@ -65,7 +65,7 @@ impl Open {
     }
 
     fn activate(&self, model: &str, id: u64) {
-        self.predictor.activate(&stream(), RankingDefaults::default(), version(model, id));
+        self.predictor.activate(&stream(), RankingDefaults::default(), version(model, id)).unwrap();
     }
 
     fn again(self, dir: &Path, models: &[&str], id: u64) -> Self {

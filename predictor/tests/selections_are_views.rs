@@ -70,7 +70,7 @@ fn open(dir: &Path) -> (Storage, Predictor) {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     for (seed, arm) in (1..).zip(ARMS) {
-        predictor.activate(&stream(), RankingDefaults::default(), version(arm, seed));
+        predictor.activate(&stream(), RankingDefaults::default(), version(arm, seed)).unwrap();
     }
     for half_life in HALF_LIVES {
         predictor.select_among(rule(Scope::Global, half_life));

@@ -98,7 +98,7 @@ fn open(dir: &Path, user_bytes_max: usize, active: u64) -> Open {
 }
 
 fn activate(predictor: &Predictor, id: u64) {
-    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(id));
+    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(id)).unwrap();
 }
 
 async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, count: usize) {

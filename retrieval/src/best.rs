@@ -71,6 +71,18 @@ impl Best {
         }
     }
 
+    /// How many hits are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Another one for as many hits, without any.
     #[must_use]
     pub fn emptied(&self) -> Self {

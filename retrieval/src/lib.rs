@@ -1,6 +1,6 @@
 //! Finding the best items of a whole catalogue for a user: which items may be shown, and which of these score best.
 //!
-//! A catalogue gives every item of a stream a [`Row`] for life and knows its attributes; a filter compiles to the
+//! A [`catalogue`] gives every item of a stream a [`Row`] for life and knows its attributes; a [`filter`] compiles to the
 //! [`Allowed`] rows. A table holds what is searched of one version: `offset_i + w · f_i` over all its items, exactly or by
 //! an index.
 //!
@@ -8,12 +8,19 @@
 
 pub mod allowed;
 mod best;
+pub mod catalogue;
+pub mod filter;
 pub mod fresh;
+pub mod graph;
 pub mod table;
+mod times;
 
 pub use allowed::Allowed;
 pub use best::Best;
+pub use catalogue::Catalogue;
+pub use filter::{Filter, FilterError};
 pub use fresh::{Fresh, best_of};
+pub use graph::GraphIndex;
 pub use table::{Matrix, Table};
 
 /// The place of an item in its stream's catalogue, from 0; an item keeps it for life, through deletion and return.

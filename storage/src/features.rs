@@ -54,17 +54,6 @@ const ORIGINS: [FeatureOrigin; 4] =
     [FeatureOrigin::Trained, FeatureOrigin::Given, FeatureOrigin::Attributes, FeatureOrigin::StandIn];
 
 impl Storage {
-    /// Puts an item's features and answers their revision. Returns once they are durable.
-    ///
-    /// # Errors
-    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
-    pub fn put_item_features(&self, model: &ModelName, item: &ItemId, features: Vec<f32>) -> Result<u64, StorageError> {
-        self.write_with_revision(|batch, revision| {
-            let key = keys::item_features(model, item);
-            batch.put(Column::ItemFeatures, &key, &encode(&key, &StoredFeatures { revision, features }));
-        })
-    }
-
     /// The features that were put for an item.
     ///
     /// # Errors
@@ -72,16 +61,6 @@ impl Storage {
     pub fn item_features(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
         let stored = self.get_stored(Column::ItemFeatures, &keys::item_features(model, item))?;
         Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
-    }
-
-    /// Deletes the features that were put for an item. Returns once that is durable.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_item_features(&self, model: &ModelName, item: &ItemId) -> Result<(), StorageError> {
-        let mut batch = self.database().batch();
-        batch.delete(Column::ItemFeatures, &keys::item_features(model, item));
-        self.commit(batch)
     }
 
     /// The features that a version froze for an item, if it has learnt from it.
@@ -130,6 +109,13 @@ impl Storage {
         let body = unseal(column, key, &value)?;
         postcard::from_bytes(body).map(Some).map_err(|error| corrupt(column, key, &error.to_string()))
     }
+}
+
+/// The complete entry of features that a caller gives.
+pub(crate) fn encode_given(model: &ModelName, item: &ItemId, revision: u64, features: &[f32]) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::item_features(model, item);
+    let value = encode(&key, &StoredFeatures { revision, features: features.to_vec() });
+    (key, value)
 }
 
 /// The complete entry that freezes an item's features.

@@ -1,13 +1,14 @@
-//! Items and their attributes.
+//! Items and their attributes, and which items were deleted.
 
 use std::ops::ControlFlow;
 
-use celeris_model::{ItemId, StreamName};
+use celeris_model::{ItemId, ModelName, StreamName};
 use serde_json::{Map, Value};
 
 use crate::database::{Access, Column, KeyRange};
 use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
+use crate::features;
 use crate::keys::{self, KeyReader};
 use crate::store::Storage;
 
@@ -20,48 +21,108 @@ pub struct ItemRecord {
     pub revision: u64,
 }
 
-impl Storage {
-    /// Puts one item and answers its revision. Returns once it is durable.
-    ///
-    /// # Errors
-    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
-    pub fn put_item(
-        &self,
-        stream: &StreamName,
-        item: &ItemId,
-        attributes: &Map<String, Value>,
-    ) -> Result<u64, StorageError> {
-        self.put_items(stream, [(item, attributes)])
-    }
+/// One change of an item.
+#[derive(Debug, Clone, Copy)]
+pub enum ItemWrite<'a> {
+    /// These are its attributes from now on; one that was deleted is back.
+    Describe(&'a ItemId, &'a Map<String, Value>),
+    /// A caller gives these features to it, for one model.
+    Give(&'a ModelName, &'a ItemId, &'a [f32]),
+    /// It is deleted: a tombstone takes the place of its attributes, and features given for these models are gone.
+    Delete(&'a ItemId, &'a [ModelName]),
+}
 
-    /// Puts many items with one sync, all or none, and answers the revision that they share. Returns once they are
-    /// durable. The caller bounds how many.
+/// An item as it was found on a sweep, not looked into yet, so that many can be at once.
+#[derive(Debug)]
+pub struct SweptItem {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl SweptItem {
+    /// The item with its attributes; `None` in their place where it was deleted.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn read(&self) -> Result<(ItemId, Option<Map<String, Value>>), StorageError> {
+        let record = decode(&self.key, &self.value)?;
+        Ok((item_of(&self.key)?, record.map(|record| record.attributes)))
+    }
+}
+
+impl Storage {
+    /// Carries out changes in their order, with one sync, all or none, and answers the revision that they share. Returns
+    /// once they are durable. The caller bounds how many.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
-    pub fn put_items<'a>(
+    pub fn write_items<'a>(
         &self,
         stream: &StreamName,
-        items: impl IntoIterator<Item = (&'a ItemId, &'a Map<String, Value>)>,
+        writes: impl IntoIterator<Item = ItemWrite<'a>>,
     ) -> Result<u64, StorageError> {
         self.write_with_revision(|batch, revision| {
-            for (item, attributes) in items {
-                let key = keys::item(stream, item);
-                batch.put(Column::Items, &key, &encode(&key, revision, attributes));
+            for write in writes {
+                match write {
+                    ItemWrite::Describe(item, attributes) => {
+                        let key = keys::item(stream, item);
+                        batch.put(Column::Items, &key, &encode(&key, revision, attributes));
+                    }
+                    ItemWrite::Give(model, item, features) => {
+                        let (key, value) = features::encode_given(model, item, revision, features);
+                        batch.put(Column::ItemFeatures, &key, &value);
+                    }
+                    ItemWrite::Delete(item, models) => {
+                        let key = keys::item(stream, item);
+                        batch.put(Column::Items, &key, &tombstone(&key, revision));
+                        for model in models {
+                            batch.delete(Column::ItemFeatures, &keys::item_features(model, item));
+                        }
+                    }
+                }
             }
         })
     }
 
-    /// One item.
+    /// Visits all items of a stream, those that were deleted too, in parts of `part` items and in key order.
+    ///
+    /// # Errors
+    /// `CorruptLog` or `Database`, or what `visit` answers.
+    pub fn sweep_items<E: From<StorageError>>(
+        &self,
+        stream: &StreamName,
+        part: usize,
+        mut visit: impl FnMut(Vec<SweptItem>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut found = Vec::with_capacity(part);
+        let mut refused = None;
+        let range = KeyRange::prefix(keys::of_stream(stream));
+        self.database().scan(Column::Items, range, Access::Sweep, |key, value| {
+            found.push(SweptItem { key: key.to_vec(), value: value.to_vec() });
+            if found.len() < part {
+                return Ok(ControlFlow::Continue(()));
+            }
+            refused = visit(std::mem::replace(&mut found, Vec::with_capacity(part))).err();
+            Ok(if refused.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        match refused {
+            Some(error) => Err(error),
+            None => visit(found),
+        }
+    }
+
+    /// One item; `None` where it was never described, or deleted.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn item(&self, stream: &StreamName, item: &ItemId) -> Result<Option<ItemRecord>, StorageError> {
         let key = keys::item(stream, item);
-        self.database().get(Column::Items, &key)?.map(|value| decode(&key, &value)).transpose()
+        let stored = self.database().get(Column::Items, &key)?;
+        stored.map_or(Ok(None), |value| decode(&key, &value))
     }
 
-    /// Up to `limit` items of a stream in key order (by length, then bytewise), from the one behind `after` on.
+    /// Up to `limit` items of a stream in key order (by length, then bytewise), from the one behind `after` on; those that
+    /// were deleted are passed over.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -81,20 +142,12 @@ impl Storage {
             None => all,
         };
         self.database().scan(Column::Items, range, Access::Lookup, |key, value| {
-            items.push((item_of(key)?, decode(key, value)?));
+            if let Some(record) = decode(key, value)? {
+                items.push((item_of(key)?, record));
+            }
             Ok(if items.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(items)
-    }
-
-    /// Deletes one item. Returns once that is durable.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_item(&self, stream: &StreamName, item: &ItemId) -> Result<(), StorageError> {
-        let mut batch = self.database().batch();
-        batch.delete(Column::Items, &keys::item(stream, item));
-        self.commit(batch)
     }
 }
 
@@ -104,12 +157,21 @@ fn encode(key: &[u8], revision: u64, attributes: &Map<String, Value>) -> Vec<u8>
     sealed(key, &body)
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Result<ItemRecord, StorageError> {
+/// What takes the place of a deleted item: its revision, and no attributes, which even an item without any has.
+fn tombstone(key: &[u8], revision: u64) -> Vec<u8> {
+    sealed(key, &postcard::to_extend(&revision, Vec::new()).expect("a vector takes any bytes"))
+}
+
+/// `None` for a tombstone.
+fn decode(key: &[u8], value: &[u8]) -> Result<Option<ItemRecord>, StorageError> {
     let body = unseal(Column::Items, key, value)?;
-    let (revision, json) =
+    let (revision, json): (u64, &[u8]) =
         postcard::take_from_bytes(body).map_err(|error| corrupt(Column::Items, key, &error.to_string()))?;
+    if json.is_empty() {
+        return Ok(None);
+    }
     let attributes = serde_json::from_slice(json).map_err(|error| corrupt(Column::Items, key, &error.to_string()))?;
-    Ok(ItemRecord { attributes, revision })
+    Ok(Some(ItemRecord { attributes, revision }))
 }
 
 fn item_of(key: &[u8]) -> Result<ItemId, StorageError> {
@@ -128,6 +190,9 @@ mod tests {
         let attributes = serde_json::from_str(r#"{"title":"M"}"#).unwrap();
         let value = encode(b"k", 300, &attributes);
         assert_eq!(unseal(Column::Items, b"k", &value).unwrap(), b"\xac\x02{\"title\":\"M\"}");
-        assert_eq!(decode(b"k", &value).unwrap(), ItemRecord { attributes, revision: 300 });
+        assert_eq!(decode(b"k", &value).unwrap(), Some(ItemRecord { attributes, revision: 300 }));
+        let deleted = tombstone(b"k", 300);
+        assert_eq!(unseal(Column::Items, b"k", &deleted).unwrap(), b"\xac\x02");
+        assert_eq!(decode(b"k", &deleted).unwrap(), None);
     }
 }

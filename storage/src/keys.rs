@@ -13,6 +13,7 @@
 //! | `history`         | stream, partition, user, user epoch        | sequence as a varint                      |
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
+//! |                   |                                            | or sealed revision alone: it was deleted  |
 //! | `item_features`   | model, item                                | sealed revision, features                 |
 //! | `frozen`          | model, version, item                       | sealed offset, features, origin           |
 //! | `catalog`         | the parts of the [`crate::CatalogKey`]     | sealed JSON                               |

@@ -6,7 +6,7 @@ mod scenario;
 use std::fs;
 use std::path::Path;
 
-use celeris_storage::{Storage, StorageError, StorageOptions};
+use celeris_storage::{ItemWrite, Storage, StorageError, StorageOptions};
 use scenario::{append, assert_consistent, database_files, fill, new, observation, open, stream, user};
 
 fn refusal(dir: &Path) -> StorageError {
@@ -63,7 +63,7 @@ async fn a_clean_stop_leaves_an_empty_write_ahead_log() {
     assert_eq!(database_files(dir.path(), "log"), Vec::<std::path::PathBuf>::new());
     assert!(matches!(storage.append(append(observation(&user("u"), 1))), Err(StorageError::Closed)));
     assert!(matches!(
-        storage.put_item(&stream("films"), &scenario::item("i"), &serde_json::Map::new()),
+        storage.write_items(&stream("films"), [ItemWrite::Describe(&scenario::item("i"), &serde_json::Map::new())]),
         Err(StorageError::Closed)
     ));
     assert_consistent(&storage, &stream("films"));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use celeris_model::Record;
-use celeris_storage::{Storage, StorageError};
+use celeris_storage::{ItemWrite, Storage, StorageError};
 use scenario::{append, assert_consistent, crash_image, item, log_of, new, observation, open, stream, user};
 
 const CHILD_DIR: &str = "CELERIS_TEST_POISON_DIR";
@@ -72,7 +72,8 @@ async fn write_until_it_fails(dir: &Path) {
     assert!(matches!(storage.health(), Err(StorageError::Poisoned { .. })));
     let after = storage.append(append(observation(&user("late"), 1)));
     assert!(matches!(after, Err(StorageError::Poisoned { .. })));
-    let put = storage.put_item(&stream("films"), &item("i"), &serde_json::Map::new());
+    let (name, nothing) = (item("i"), serde_json::Map::new());
+    let put = storage.write_items(&stream("films"), [ItemWrite::Describe(&name, &nothing)]);
     assert!(matches!(put, Err(StorageError::Poisoned { .. })));
     // What is durable can still be read, and nothing else is.
     assert_consistent(&storage, &stream("films"));

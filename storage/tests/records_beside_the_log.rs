@@ -5,13 +5,23 @@ mod scenario;
 
 use celeris_model::{Decision, DecisionId, GramSums, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId};
 use celeris_storage::{
-    Append, CatalogBatch, CatalogKey, FrozenFeatures, Snapshot, Storage, StorageError, StorageOptions, Watermark,
+    Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions, Watermark,
 };
 use scenario::{append, crash_image, files, fill, flip, item, model, new, observation, open, stream, user};
 use serde_json::{Map, Value, json};
 
 fn attributes(value: &Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
+}
+
+/// Describes an item and answers the revision.
+fn describe(storage: &Storage, of: &str, name: &str, value: &Value) -> u64 {
+    storage.write_items(&stream(of), [ItemWrite::Describe(&item(name), &attributes(value))]).unwrap()
+}
+
+/// Gives an item features for the model of the stream's name and answers the revision.
+fn give(storage: &Storage, of: &str, name: &str, features: &[f32]) -> u64 {
+    storage.write_items(&stream(of), [ItemWrite::Give(&model(of), &item(name), features)]).unwrap()
 }
 
 fn frozen(version: u64) -> FrozenFeatures {
@@ -55,21 +65,52 @@ fn revisions_of_an_item_grow_even_across_its_deletion() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let films = stream("films");
-    let first = storage.put_item(&films, &item("m1"), &attributes(&json!({"title": "M", "year": 1931}))).unwrap();
-    let second = storage.put_item(&films, &item("m1"), &attributes(&json!({"title": "M"}))).unwrap();
-    storage.delete_item(&films, &item("m1")).unwrap();
+    let first = describe(&storage, "films", "m1", &json!({"title": "M", "year": 1931}));
+    let second = describe(&storage, "films", "m1", &json!({"title": "M"}));
+    storage.write_items(&films, [ItemWrite::Delete(&item("m1"), &[])]).unwrap();
     assert_eq!(storage.item(&films, &item("m1")).unwrap(), None);
     drop(storage);
     let storage = open(dir.path());
-    let third = storage.put_item(&films, &item("m1"), &attributes(&json!({}))).unwrap();
+    let third = describe(&storage, "films", "m1", &json!({}));
     assert!(first < second && second < third, "{first}, {second}, {third}");
     assert_eq!(storage.item(&films, &item("m1")).unwrap().unwrap().revision, third);
-    let put = storage.put_item_features(&model("films"), &item("m1"), vec![0.5, 1.0]).unwrap();
+    let put = give(&storage, "films", "m1", &[0.5, 1.0]);
     assert!(put > third);
     let features = storage.item_features(&model("films"), &item("m1")).unwrap().unwrap();
     assert_eq!((features.features, features.revision), (vec![0.5, 1.0], put));
-    storage.delete_item_features(&model("films"), &item("m1")).unwrap();
+    storage.write_items(&films, [ItemWrite::Delete(&item("m1"), &[model("films")])]).unwrap();
     assert_eq!(storage.item_features(&model("films"), &item("m1")).unwrap(), None);
+}
+
+#[test]
+fn a_deleted_item_leaves_a_tombstone_that_sweeps_find_and_readers_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let films = stream("films");
+    for name in ["a", "b", "c"] {
+        describe(&storage, "films", name, &json!({"title": name}));
+    }
+    // Also of an item that nobody has described, and of one that comes back.
+    let deleted = ["a", "b", "trained"].map(item);
+    storage.write_items(&films, deleted.iter().map(|item| ItemWrite::Delete(item, &[]))).unwrap();
+    describe(&storage, "films", "b", &json!({"title": "back"}));
+    describe(&storage, "filmss", "d", &json!({}));
+    drop(storage);
+    let storage = open(dir.path());
+    let listed: Vec<_> = storage.items(&films, None, 10).unwrap().into_iter().map(|(item, _)| item).collect();
+    assert_eq!(listed, ["b", "c"].map(item));
+    assert_eq!(storage.item(&films, &item("a")).unwrap(), None);
+    let mut swept = Vec::new();
+    storage
+        .sweep_items(&films, 3, |part| {
+            swept.push(part.iter().map(|swept| swept.read().unwrap()).collect::<Vec<_>>());
+            Ok::<_, StorageError>(())
+        })
+        .unwrap();
+    let title = |title: &str| Some(attributes(&json!({"title": title})));
+    assert_eq!(swept.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1]);
+    let all = [(item("a"), None), (item("b"), title("back")), (item("c"), title("c")), (item("trained"), None)];
+    assert_eq!(swept.concat(), all);
 }
 
 #[test]
@@ -78,9 +119,9 @@ fn pages_of_items_cover_the_stream_once_and_nothing_else() {
     let storage = open(dir.path());
     let names: Vec<_> = (0..25).map(|n| item(&format!("{n}"))).collect();
     let title = attributes(&json!({"title": "T"}));
-    storage.put_items(&stream("films"), names.iter().map(|name| (name, &title))).unwrap();
-    storage.put_item(&stream("filmss"), &item("other"), &title).unwrap();
-    storage.put_item(&stream("filmt"), &item("other"), &title).unwrap();
+    storage.write_items(&stream("films"), names.iter().map(|name| ItemWrite::Describe(name, &title))).unwrap();
+    describe(&storage, "filmss", "other", &json!({"title": "T"}));
+    describe(&storage, "filmt", "other", &json!({"title": "T"}));
     let mut listed = Vec::new();
     loop {
         let page = storage.items(&stream("films"), listed.last(), 10).unwrap();
@@ -120,7 +161,7 @@ async fn deleting_a_stream_takes_what_came_before_and_nothing_of_its_neighbours(
     fill(&storage, 0..30).await;
     let neighbour = Append { stream: stream("filmt"), ..append(observation(&user("u"), 1)) };
     new(storage.append(neighbour).unwrap()).durable().await.unwrap();
-    storage.put_item(&stream("films"), &item("m1"), &Map::new()).unwrap();
+    describe(&storage, "films", "m1", &json!({}));
     let deleted = storage.delete_stream(&stream("films")).unwrap();
     let after = new(storage.append(append(observation(&user("user-1"), 1))).unwrap());
     storage.wait_durable(deleted).await.unwrap();
@@ -224,7 +265,7 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     let other = FrozenFeatures { model: model("other"), ..frozen(1) };
     let record = Append { frozen: vec![frozen(1), other.clone()], ..append(observation(&user("u"), 1)) };
     new(storage.append(record).unwrap()).durable().await.unwrap();
-    storage.put_item_features(&model("films"), &item("m1"), vec![1.0]).unwrap();
+    give(&storage, "films", "m1", &[1.0]);
     assert!(storage.record_decision(decision("d")));
     let snapshot = Snapshot { version: VersionId(1), rule: 7, epoch: UserEpoch(5_000), sums: GramSums::empty(2) };
     for name in ["films", "other"] {

@@ -131,7 +131,8 @@ pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
     // What is read of the store, filters and indexes first, stays in memory as far as its budget goes.
     let blocks = (observations * with_id.observation_bytes).min(config.memory.blocks.as_u64() as f64);
     let fixed = features + write_buffers + blocks + plain.process_bytes;
-    let other_caches = [config.memory.features, config.memory.predictions, config.memory.selections];
+    let memory = &config.memory;
+    let other_caches = [memory.features, memory.predictions, memory.selections, memory.seen];
     let caches: f64 = other_caches.iter().map(|budget| budget.as_u64() as f64).sum();
     let memory = Memory {
         user: plain.user_bytes,

@@ -58,7 +58,7 @@ impl Warm {
         let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
         let version = version("bench", VersionId(1), catalogue, dim)?;
         let (model, items) = (version.model.clone(), version.theta.items().to_vec());
-        predictor.activate(&StreamName::of_model(&model), RankingDefaults::default(), version);
+        predictor.activate(&StreamName::of_model(&model), RankingDefaults::default(), version).map_err(Failure::other)?;
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
     }
 
@@ -69,7 +69,8 @@ impl Warm {
     pub fn restarted(&self, id: VersionId) -> Result<Predictor, Failure> {
         let (predictor, _losses) = Predictor::new(self.storage.clone(), &PredictorOptions::default());
         let version = version("bench", id, self.items.len(), self.version()?.dim())?;
-        predictor.activate(&StreamName::of_model(&self.model), RankingDefaults::default(), version);
+        let stream = StreamName::of_model(&self.model);
+        predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)?;
         Ok(predictor)
     }
 
@@ -79,8 +80,8 @@ impl Warm {
     /// Where the name is none.
     pub fn add_model(&self, name: &str, catalogue: usize, dim: usize) -> Result<(), Failure> {
         let version = version(name, VersionId(1), catalogue, dim)?;
-        self.predictor.activate(&StreamName::of_model(&self.model), RankingDefaults::default(), version);
-        Ok(())
+        let stream = StreamName::of_model(&self.model);
+        self.predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
     }
 
     /// Gives each of the first `users` users `history` observations.

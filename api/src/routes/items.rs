@@ -1,10 +1,15 @@
-//! Items: described, looked up, forgotten.
+//! Items: described, looked up, found, deleted; one by one, or many as NDJSON.
+
+use std::convert::Infallible;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
-use celeris_model::{FeatureOrigin, ItemId};
-use celeris_predictor::{Effective, ItemChange, ListedItem};
+use axum::body::Body as HttpBody;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use celeris_model::{FeatureOrigin, ItemId, ModelName};
+use celeris_predictor::{Edited, Effective, ItemChange, ItemEdit, ItemSearch, ListedItem, PredictorError};
+use celeris_retrieval::Filter;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -12,14 +17,24 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::extract::{Body, InModel, OfItem, Params};
+use crate::extract::{Body, InModel, OfItem, Params, parse};
+use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::state::Node;
 
 /// Items of one page of a listing, at most.
 const PAGE_MAX: usize = 1000;
 
-/// Attributes of one item, at most.
-const ATTRIBUTES_MAX: usize = 256;
+/// The longest text to look for, in bytes.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// Lines of a stream that share a sync.
+const BATCH_LINES: usize = 128;
+
+/// Batches of parsed lines that may wait to be stored.
+const PARSED_BATCHES: usize = 4;
+
+/// About the bytes of one answer in a stream.
+const ANSWER_BYTES: usize = 64;
 
 /// What to say of an item; what is absent stays as it is.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -39,6 +54,46 @@ pub struct ItemChanged {
     item: ItemId,
     /// For features: `now`, or `next_version` where the active version has learnt from others. Attributes: always now.
     effective: &'static str,
+}
+
+/// A line of a stream: what to say of an item, or that it is to be deleted.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ItemLine {
+    #[schema(value_type = String)]
+    item: ItemId,
+    /// Features of the model's dimension, the last entry 1.
+    features: Option<Vec<f32>>,
+    /// Attributes, replacing those before.
+    #[schema(value_type = Option<Object>)]
+    attributes: Option<Map<String, Value>>,
+    /// Whether the item is to be deleted; then nothing else is said of it.
+    #[serde(default)]
+    delete: bool,
+}
+
+impl ItemLine {
+    fn edit(self) -> Result<(ItemId, ItemEdit), ApiError> {
+        let change = ItemChange { features: self.features, attributes: self.attributes };
+        match (self.delete, is_something(&change)) {
+            (true, Ok(())) => Err(ApiError::invalid("delete: an item cannot be described and deleted by one line")),
+            (true, Err(_)) => Ok((self.item, ItemEdit::Delete)),
+            (false, something) => something.map(|()| (self.item, ItemEdit::Put(change))),
+        }
+    }
+}
+
+/// What became of a line.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ItemEdited {
+    #[schema(value_type = String)]
+    item: ItemId,
+    /// When what was said takes effect, as for one item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effective: Option<&'static str>,
+    /// True where the item was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<bool>,
 }
 
 /// An item.
@@ -79,6 +134,9 @@ pub struct Items {
     /// Pass it as `after` for the next page; null on the last.
     #[schema(value_type = Option<String>)]
     next: Option<ItemId>,
+    /// With `q` or `filter`: how many items there are on all pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<usize>,
 }
 
 /// Which page.
@@ -90,15 +148,52 @@ pub struct Page {
     /// The last item of the page before.
     #[param(value_type = Option<String>)]
     after: Option<ItemId>,
+    /// Text in the id or in a text attribute of at most 256 bytes; letters of either case are the same.
+    q: Option<String>,
+    /// A filter as for recommendations, as JSON text.
+    filter: Option<String>,
+}
+
+impl Page {
+    /// What to look for, if anything.
+    fn search(&self) -> Result<Option<ItemSearch>, ApiError> {
+        if self.q.is_none() && self.filter.is_none() {
+            return Ok(None);
+        }
+        if self.q.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
+            return Err(ApiError::invalid(format!("q: at most {TEXT_BYTES_MAX} bytes")));
+        }
+        let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
+        let filter = |text: &String| {
+            let json = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+            Filter::from_json(&json).map_err(|error| wrong(&error))
+        };
+        Ok(Some(ItemSearch { text: self.q.clone(), filter: self.filter.as_ref().map(filter).transpose()? }))
+    }
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(put, get, delete))
+    OpenApiRouter::new().routes(routes!(list, edit_stream)).routes(routes!(put, get, delete))
 }
 
-/// The items that were described, in the order of their ids.
+fn is_something(change: &ItemChange) -> Result<(), ApiError> {
+    if change.features.is_none() && change.attributes.is_none() {
+        return Err(ApiError::invalid("missing field `features` or `attributes`"));
+    }
+    Ok(())
+}
+
+fn words(effective: Effective) -> &'static str {
+    match effective {
+        Effective::Now => "now",
+        Effective::NextVersion => "next_version",
+    }
+}
+
+/// The items that were described, in the order of their ids; with `q` or `filter`, those of the whole catalogue, trained
+/// or described, that match.
 #[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
-    responses((status = 200, body = Items), (status = 404, body = Problem)))]
+    responses((status = 200, body = Items), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn list(
     State(node): State<Node>,
     InModel(model): InModel,
@@ -108,14 +203,20 @@ async fn list(
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit: must be from 1 to {PAGE_MAX}, got {limit}")));
     }
-    let listed = node.predictor.items(&model, page.after.as_ref(), limit)?;
+    let (listed, total) = match page.search()? {
+        Some(search) => {
+            let found = node.predictor.search_items(&model, &search, page.after.as_ref(), limit)?;
+            (found.items, Some(found.total))
+        }
+        None => (node.predictor.items(&model, page.after.as_ref(), limit)?, None),
+    };
     let next = if listed.len() == limit { listed.last().map(|listed| listed.item.clone()) } else { None };
     let summary =
         |listed: ListedItem| ItemSummary { item: listed.item, attributes: listed.attributes, trained: listed.trained };
-    Ok(Json(Items { items: listed.into_iter().map(summary).collect(), next }))
+    Ok(Json(Items { items: listed.into_iter().map(summary).collect(), next, total }))
 }
 
-/// Describes an item.
+/// Describes an item. It may be recommended from the moment of the answer.
 #[utoipa::path(put, path = "/v1/models/{model}/items/{item}", tag = "items", request_body = ItemBody,
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 200, body = ItemChanged), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -124,18 +225,75 @@ async fn put(
     OfItem { model, item }: OfItem,
     Body(body): Body<ItemBody>,
 ) -> Result<Json<ItemChanged>, ApiError> {
-    if body.features.is_none() && body.attributes.is_none() {
-        return Err(ApiError::invalid("missing field `features` or `attributes`"));
-    }
-    if body.attributes.as_ref().is_some_and(|attributes| attributes.len() > ATTRIBUTES_MAX) {
-        return Err(ApiError::invalid(format!("attributes: at most {ATTRIBUTES_MAX} of an item")));
-    }
     let change = ItemChange { features: body.features, attributes: body.attributes };
-    let effective = match node.predictor.put_item(&model, &item, change)? {
-        Effective::Now => "now",
-        Effective::NextVersion => "next_version",
-    };
+    is_something(&change)?;
+    let effective = words(node.predictor.put_item(&model, &item, change)?);
     Ok(Json(ItemChanged { item, effective }))
+}
+
+/// Describes and deletes items by a stream, one JSON object a line; answers a line for each, in order, once it is durable
+/// and in effect.
+///
+/// A line that is not taken is answered with its number and the problem, and the stream goes on.
+#[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
+    request_body(content = ItemLine, content_type = "application/x-ndjson"), params(("model" = String, Path)),
+    responses((status = 200, body = ItemEdited, content_type = "application/x-ndjson"),
+        (status = 404, body = Problem), (status = 503, body = Problem)))]
+async fn edit_stream(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    request: Request,
+) -> Result<Response, ApiError> {
+    node.predictor.check_serves(&model)?;
+    // A stream outlives the request that opened it, and counts as long as it lives.
+    let permit = node.permits.clone().try_acquire_owned();
+    let permit =
+        permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))?;
+    let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
+    let parse = |line: &[u8]| parse::<ItemLine>(line).and_then(ItemLine::edit);
+    let reading = Reading { parse, line_bytes_max, batch_lines: BATCH_LINES };
+    let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
+    // A batch is stored when its answers are asked for: who reads no answers holds up nobody but themselves.
+    let answers = futures_util::stream::unfold((node, model, batches, permit), |mut stream| async {
+        let batch = stream.2.recv().await?;
+        let answers = edit_all(&stream.0, &stream.1, batch);
+        Some((Ok::<_, Infallible>(answers), stream))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
+}
+
+/// Carries out what the lines of a batch ask for, with one sync; the answers, a line each.
+fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>) -> Vec<u8> {
+    let (mut edits, mut refused) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+    for Line { line, outcome } in batch {
+        refused.push((line, outcome.map(|edit| edits.push(edit)).err()));
+    }
+    // What fails altogether is answered to every line.
+    let (mut edited, failed) = match node.predictor.edit_items(model, &edits) {
+        Ok(edited) => (edited.into_iter().zip(edits), None),
+        Err(error) => (Vec::new().into_iter().zip(Vec::new()), Some(ApiError::from(error))),
+    };
+    let mut answers = Vec::with_capacity(refused.len() * ANSWER_BYTES);
+    for (line, refused) in refused {
+        let answer = match refused.or_else(|| failed.clone()) {
+            Some(error) => Err(error),
+            None => answer(edited.next().expect("every edit is answered")),
+        };
+        let written = match answer {
+            Ok(edited) => serde_json::to_writer(&mut answers, &edited),
+            Err(error) => serde_json::to_writer(&mut answers, &RejectedLine { line, error: error.problem() }),
+        };
+        written.expect("an answer is plain data");
+        answers.push(b'\n');
+    }
+    answers
+}
+
+fn answer((edited, (item, _)): (Result<Edited, PredictorError>, (ItemId, ItemEdit))) -> Result<ItemEdited, ApiError> {
+    Ok(match edited? {
+        Edited::Put(effective) => ItemEdited { item, effective: Some(words(effective)), deleted: None },
+        Edited::Deleted => ItemEdited { item, effective: None, deleted: Some(true) },
+    })
 }
 
 /// What is known of an item.
@@ -157,13 +315,12 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
     }))
 }
 
-/// Forgets what was said of an item. What users were taught with it stays.
+/// Deletes an item, trained or described: it is never recommended again, until somebody describes it anew. What users were
+/// taught with it stays.
 #[utoipa::path(delete, path = "/v1/models/{model}/items/{item}", tag = "items",
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 async fn delete(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<StatusCode, ApiError> {
-    if node.predictor.delete_item(&model, &item)? {
-        return Ok(StatusCode::NO_CONTENT);
-    }
-    Err(ApiError::not_found(format!("nobody has described item {item} to model {model}")))
+    node.predictor.delete_item(&model, &item)?;
+    Ok(StatusCode::NO_CONTENT)
 }

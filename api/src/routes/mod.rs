@@ -1,5 +1,6 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
+pub mod catalogue;
 pub mod decisions;
 pub mod evaluate_policy;
 pub mod events;
@@ -13,6 +14,7 @@ pub mod observe;
 pub mod page;
 pub mod predict;
 pub mod quality;
+pub mod recommend;
 pub mod selections;
 pub mod topk;
 pub mod users;

@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use celeris_model::{DecisionId, ItemId, Joined, ModelName, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::{Observed, PendingObservation};
 use celeris_storage::Then;
-use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
@@ -19,6 +18,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse, timestamp};
+use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::state::Node;
 
 /// How long a stream pauses where the log's queue is full, before it offers the same observation again.
@@ -122,14 +122,6 @@ impl From<Observed> for ObserveReply {
     }
 }
 
-/// A line of a stream that was not taken.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct RejectedLine {
-    /// Its number, from 1.
-    line: u64,
-    error: Problem,
-}
-
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(observe)).routes(routes!(observe_stream))
 }
@@ -166,11 +158,13 @@ async fn observe_stream(
     let permit =
         permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))?;
     let batches = (node.limits.observations_in_flight / BATCH_LINES).max(1);
-    let (parsed, to_begin) = mpsc::channel(PARSED_BATCHES);
+    let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
+    let parse = |line: &[u8]| parse::<ObserveBody>(line).and_then(ObserveBody::observation);
+    // Reading is a task too, since either alone would keep a core busy before the log is.
+    let reading = Reading { parse, line_bytes_max, batch_lines: BATCH_LINES };
+    let to_begin = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
     let (begun, receiver) = mpsc::channel(batches);
     let answering = node.clone();
-    // Two tasks, since either alone would keep a core busy before the log is.
-    tokio::spawn(Reader::new(&node, parsed).read(request.into_body()));
     tokio::spawn(async move {
         begin_all(&node, &model, to_begin, begun).await;
         drop(permit);
@@ -181,119 +175,6 @@ async fn observe_stream(
         Some((Ok::<_, std::convert::Infallible>(answers), (node, receiver)))
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
-}
-
-/// A line on its way: its number, and what has become of it so far, or why it was refused.
-struct Line<T> {
-    line: u64,
-    outcome: Result<T, ApiError>,
-}
-
-/// Reads and parses the lines of a stream, as fast as answers are read: the channels are the back-pressure. Lines travel
-/// in batches, so that what a channel costs is shared; a batch ends with the bytes that have arrived, so that nobody who
-/// waits for an answer before the next line waits for ever.
-struct Reader {
-    sender: mpsc::Sender<Vec<Line<Observation>>>,
-    batch: Vec<Line<Observation>>,
-    /// The number of the last line.
-    line: u64,
-    /// The beginning of a line that has not ended yet.
-    rest: Vec<u8>,
-    line_bytes_max: usize,
-    /// Whether `rest` was longer than a line may be, and what follows of it is passed over.
-    passing_over: bool,
-}
-
-/// Nobody reads the answers any more.
-struct Abandoned;
-
-impl Reader {
-    fn new(node: &Node, sender: mpsc::Sender<Vec<Line<Observation>>>) -> Self {
-        let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
-        let (batch, rest) = (Vec::with_capacity(BATCH_LINES), Vec::new());
-        Self { sender, batch, line: 0, rest, line_bytes_max, passing_over: false }
-    }
-
-    async fn read(mut self, body: HttpBody) {
-        let mut body = body.into_data_stream();
-        loop {
-            let went_on = match body.next().await {
-                Some(Ok(chunk)) => self.chunk(&chunk).await,
-                Some(Err(error)) => {
-                    self.line += 1;
-                    self.refuse(ApiError::malformed(format!("the body broke off: {error}")));
-                    // What has come of the line is not the line.
-                    self.rest.clear();
-                    break;
-                }
-                None => break,
-            };
-            if let Err(Abandoned) = went_on {
-                return;
-            }
-        }
-        let last = std::mem::take(&mut self.rest);
-        if !last.is_empty() && self.whole_line(&last).await.is_err() {
-            return;
-        }
-        // The end of the stream of answers is the end either way.
-        let _ = self.send().await;
-    }
-
-    async fn chunk(&mut self, chunk: &[u8]) -> Result<(), Abandoned> {
-        let mut parts = chunk.split(|byte| *byte == b'\n');
-        let unended = parts.next_back().unwrap_or_default();
-        for part in parts {
-            if std::mem::take(&mut self.passing_over) {
-                continue;
-            }
-            if self.rest.is_empty() {
-                self.whole_line(part).await?;
-            } else {
-                let mut line = std::mem::take(&mut self.rest);
-                line.extend_from_slice(part);
-                self.whole_line(&line).await?;
-            }
-        }
-        if !self.passing_over {
-            if self.rest.len() + unended.len() > self.line_bytes_max {
-                self.line += 1;
-                self.refuse_length();
-                self.rest = Vec::new();
-                self.passing_over = true;
-            } else {
-                self.rest.extend_from_slice(unended);
-            }
-        }
-        self.send().await
-    }
-
-    async fn whole_line(&mut self, line: &[u8]) -> Result<(), Abandoned> {
-        self.line += 1;
-        if line.len() > self.line_bytes_max {
-            self.refuse_length();
-        } else if !line.trim_ascii().is_empty() {
-            let outcome = parse::<ObserveBody>(line).and_then(ObserveBody::observation);
-            self.batch.push(Line { line: self.line, outcome });
-        }
-        if self.batch.len() >= BATCH_LINES { self.send().await } else { Ok(()) }
-    }
-
-    fn refuse_length(&mut self) {
-        self.refuse(ApiError::too_large(format!("a line may take at most {} bytes", self.line_bytes_max)));
-    }
-
-    fn refuse(&mut self, error: ApiError) {
-        self.batch.push(Line { line: self.line, outcome: Err(error) });
-    }
-
-    async fn send(&mut self) -> Result<(), Abandoned> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_LINES));
-        self.sender.send(batch).await.map_err(|_| Abandoned)
-    }
 }
 
 /// Begins the observations in their order. What was begun before the answers are abandoned is in the log all the same.

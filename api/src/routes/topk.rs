@@ -3,7 +3,7 @@
 use axum::extract::State;
 use celeris_bandits::PolicySpec;
 use celeris_model::{DecisionId, ItemId, Loss, ModelName, UserEpoch, UserId};
-use celeris_predictor::{Ranked, TopkRequest};
+use celeris_predictor::{Ranked, Ranking, TopkRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -84,8 +84,10 @@ pub struct TopkReply {
     decision_id: DecisionId,
     /// Whether the decision's record was accepted for writing.
     logged: bool,
-    #[schema(value_type = String)]
-    user: UserId,
+    /// Whom it is for, where that is one user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    user: Option<UserId>,
     version: u64,
     user_epoch: u64,
     /// Whether nothing is known of the user, so that the prior answers.
@@ -109,6 +111,30 @@ pub struct TopkReply {
 }
 
 impl TopkReply {
+    /// The ranking as clients are told of it.
+    pub fn new(user: Option<UserId>, ranking: Ranking) -> Self {
+        let Answered { arm, arm_propensity, arms, confidence } = ranking.selected.into();
+        let mut items: Vec<Slot> = ranking.items.into_iter().map(|slot| Slot::new(slot, ranking.loss)).collect();
+        for (slot, confidence) in items.iter_mut().zip(confidence) {
+            slot.confidence = Some(confidence);
+        }
+        Self {
+            decision_id: ranking.decision_id,
+            logged: ranking.logged,
+            user,
+            version: ranking.version.0,
+            user_epoch: ranking.user_epoch.0,
+            cold: ranking.cold,
+            policy: ranking.policy,
+            seed: ranking.seed,
+            pool: ranking.pool,
+            items,
+            arm,
+            arm_propensity,
+            arms,
+        }
+    }
+
     /// An answer of the right shape, without any work: what the benches hold a node against.
     pub fn example(body: TopkBody) -> Self {
         let slot = |item| Slot {
@@ -124,7 +150,7 @@ impl TopkReply {
         Self {
             decision_id: DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("a valid id"),
             logged: true,
-            user: body.user,
+            user: Some(body.user),
             version: 2,
             user_epoch: 20,
             cold: false,
@@ -160,24 +186,5 @@ async fn topk(
     let TopkBody { user, items, k, policy, seed, min_epoch, context } = body;
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, selection: None };
     let ranking = node.predictor.topk_in(&request, context.as_ref()).await?;
-    let Answered { arm, arm_propensity, arms, confidence } = ranking.selected.into();
-    let mut slots: Vec<Slot> = ranking.items.into_iter().map(|slot| Slot::new(slot, ranking.loss)).collect();
-    for (slot, confidence) in slots.iter_mut().zip(confidence) {
-        slot.confidence = Some(confidence);
-    }
-    Ok(Answer(TopkReply {
-        decision_id: ranking.decision_id,
-        logged: ranking.logged,
-        user: request.user,
-        version: ranking.version.0,
-        user_epoch: ranking.user_epoch.0,
-        cold: ranking.cold,
-        policy: ranking.policy,
-        seed: ranking.seed,
-        pool: ranking.pool,
-        items: slots,
-        arm,
-        arm_propensity,
-        arms,
-    }))
+    Ok(Answer(TopkReply::new(Some(request.user), ranking)))
 }

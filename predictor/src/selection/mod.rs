@@ -8,7 +8,7 @@
 //!
 //! `choose` says who answers a request, `serve` lets them answer, and `report` tells what a selection knows.
 
-mod choose;
+pub(crate) mod choose;
 mod lessons;
 mod report;
 mod serve;

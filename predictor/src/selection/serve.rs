@@ -26,7 +26,7 @@ struct Together {
 
 impl Selection {
     /// What a decision's record says of who answered.
-    fn facts(&self, arm: Option<&ModelName>, propensity: f32, context: Option<&ModelName>) -> SelectionFacts {
+    pub(crate) fn facts(&self, arm: Option<&ModelName>, propensity: f32, context: Option<&ModelName>) -> SelectionFacts {
         SelectionFacts { model: self.rule.name.clone(), arm: arm.cloned(), propensity, context: context.cloned() }
     }
 }
@@ -145,7 +145,9 @@ impl Predictor {
         let quick = subject.entry.is_warm(&subject.version);
         let (drawn, confidence) = compute(quick, || self.draw_together(&subject, &together, draw))?;
         self.settle(&subject, &drawn.moment).await?;
-        let mut ranking = self.decide(&Asked { subject: &subject, picked: &picked, draw, request }, drawn);
+        let selection = request.selection.as_ref();
+        let asked = Asked { subject: &subject, picked: &picked, draw, selection, arrangement: None };
+        let mut ranking = self.decide(&asked, drawn);
         ranking.selected = Some(SelectedBy::All { arms: together.arms, confidence });
         (ranking.user_epoch, ranking.cold) = (together.user_epoch, together.cold);
         Ok(ranking)

@@ -7,12 +7,17 @@ mod planner;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
+use celeris_model::kernel::codes::BLOCK_ROWS;
 use first_pass::Codes;
 use planner::Sought;
 
+use crate::graph::GraphIndex;
 use crate::{Allowed, Hit, Row};
 
 pub(crate) use exact::scan;
+pub(crate) use first_pass::{Pass, Query};
 pub use matrix::Matrix;
 
 /// Where the items of a version's matrix are in the catalogue, and what makes a search of them fast.
@@ -25,6 +30,8 @@ pub struct Table {
     /// The slot of each row, [`NO_SLOT`] where the row is not in the matrix.
     slots: Vec<u32>,
     codes: Codes,
+    /// Once it is built.
+    graph: OnceLock<GraphIndex>,
 }
 
 /// Stands for the slot of a row that is not in the matrix.
@@ -45,7 +52,7 @@ impl Table {
             slots[*row as usize] = slot;
         }
         let codes = Codes::build(matrix, &rows);
-        Self { rows, slots, codes }
+        Self { rows, slots, codes, graph: OnceLock::new() }
     }
 
     /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer where there are
@@ -55,6 +62,63 @@ impl Table {
     #[must_use]
     pub fn search(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
         planner::search(self, matrix, Sought { weights, k, allowed })
+    }
+
+    /// [`Table::search`] by whichever exact way costs least.
+    pub(crate) fn search_without_graph(
+        &self,
+        matrix: Matrix<'_>,
+        weights: &[f32],
+        k: usize,
+        allowed: &Allowed,
+    ) -> Vec<Hit> {
+        planner::search_exactly(self, matrix, Sought { weights, k, allowed })
+    }
+
+    /// Searches by this graph from now on, where it pays. A table keeps the first graph it is given.
+    ///
+    /// The caller guarantees that it was built from this table.
+    pub fn attach(&self, graph: GraphIndex) {
+        // A second one would answer the same queries.
+        let _ = self.graph.set(graph);
+    }
+
+    /// The graph, once there is one.
+    #[must_use]
+    pub fn graph(&self) -> Option<&GraphIndex> {
+        self.graph.get()
+    }
+
+    /// Whether such a search is made by the graph, so that it may miss some of the best: what to sample for the recall
+    /// of live searches.
+    #[must_use]
+    pub fn is_approximate(&self, k: usize, allowed: &Allowed) -> bool {
+        planner::plan(self, k, allowed).is_some()
+    }
+
+    pub(crate) fn query(&self, weights: &[f32]) -> Option<Query> {
+        Query::new(&self.codes, weights)
+    }
+
+    pub(crate) fn pass<'a>(
+        &'a self,
+        matrix: Matrix<'a>,
+        weights: &'a [f32],
+        query: &'a Query,
+        allowed: &'a Allowed,
+    ) -> Pass<'a> {
+        Pass { table: self, codes: &self.codes, matrix, weights, query, allowed }
+    }
+
+    /// The slots of the `count` longest rows, longest first.
+    pub(crate) fn slots_by_length(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.codes.longest(count).iter().map(|row| self.slots[*row as usize] as usize)
+    }
+
+    /// How many of the longest rows can reach the worst of `k` hits; all where there are fewer hits.
+    pub(crate) fn rows_in_reach(&self, query: &Query, hits: &[Hit], k: usize) -> usize {
+        let floor = hits.get(k.wrapping_sub(1)).map_or(f32::NEG_INFINITY, |worst| worst.score);
+        (self.codes.end_of_reach(query, 0, floor) * BLOCK_ROWS).min(self.rows.len())
     }
 
     /// [`Table::search`] by computing every score: what all other ways are compared with.

@@ -1,9 +1,16 @@
 //! Every way to search against sorting all scores.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use proptest::prelude::*;
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Gamma, StandardNormal};
+
+use super::exact::{list, scan};
+use super::first_pass::{Pass, Query};
 use super::{Matrix, Table};
-use crate::{Allowed, Hit, Row};
+use crate::{Allowed, Best, Hit, Row};
 
 /// A small world: offsets and features with the constant at the end, rows with holes between them, who is allowed.
 #[derive(Debug, Clone)]
@@ -27,9 +34,33 @@ impl World {
         let slots = (0..self.rows.len()).filter(|slot| self.allowed.contains(self.rows[*slot]));
         let mut hits: Vec<Hit> =
             slots.map(|slot| Hit { row: self.rows[slot], score: matrix.score(&self.weights, slot) }).collect();
-        hits.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap().then(a.row.cmp(&b.row)));
+        hits.sort_by(|a, b| (b.score + 0.0).total_cmp(&(a.score + 0.0)).then(a.row.cmp(&b.row)));
         hits.truncate(k);
         hits
+    }
+
+    /// What the first pass finds alone, by one thread and by several.
+    fn passed(&self, table: &Table, k: usize) -> Option<[Vec<Hit>; 2]> {
+        let query = Query::new(&table.codes, &self.weights)?;
+        let (matrix, weights, allowed) = (self.matrix(), &self.weights, &self.allowed);
+        let pass = Pass { table, codes: &table.codes, matrix, weights, query: &query, allowed };
+        let (mut one, mut all) = (Best::new(k), Best::new(k));
+        pass.run(0..table.codes.blocks(), &mut one);
+        pass.run_by_all_threads(0..table.codes.blocks(), &mut all);
+        Some([one.into_hits(), all.into_hits()])
+    }
+
+    /// Every way to search finds the same.
+    fn check(&self, k: usize) {
+        let table = Table::build(self.matrix(), self.rows.clone());
+        let (matrix, weights, allowed) = (self.matrix(), &self.weights, &self.allowed);
+        let expected = self.oracle(k);
+        assert_eq!(table.search(matrix, weights, k, allowed), expected, "as planned");
+        assert_eq!(scan(matrix, &table.rows, weights, k, allowed), expected, "scan");
+        assert_eq!(list(&table, matrix, weights, k, allowed), expected, "list");
+        if let Some(found) = self.passed(&table, k) {
+            assert_eq!(found, [expected.clone(), expected], "first pass");
+        }
     }
 }
 
@@ -43,15 +74,23 @@ fn value() -> impl Strategy<Value = f32> {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    (1_usize..20, 0_usize..200).prop_flat_map(|(dim, count)| {
+    (1_usize..20, 0_usize..300).prop_flat_map(|(dim, count)| {
         let features = prop::collection::vec(value(), dim * count);
         let offsets = prop::collection::vec(value(), count);
         let weights = prop::collection::vec(value(), dim);
         // A gap before each row, and whether it is allowed.
         let rows = prop::collection::vec((0_u32..3, prop::bool::weighted(0.7)), count);
-        (Just(dim), features, offsets, weights, rows).prop_map(|(dim, mut features, offsets, weights, gaps)| {
+        // A column that is the same throughout, the constant beside it; and rows that occur again.
+        let (equal, copies) = (0..dim, prop::collection::vec((0..count.max(1), 0..count.max(1)), 0..20));
+        let all = (Just(dim), features, offsets, weights, rows, equal, copies);
+        all.prop_map(move |(dim, mut features, mut offsets, weights, gaps, equal, copies)| {
             for row in features.chunks_exact_mut(dim) {
+                row[equal] = 0.25;
                 row[dim - 1] = 1.0;
+            }
+            for (from, to) in copies.into_iter().filter(|_| count > 0) {
+                features.copy_within(from * dim..(from + 1) * dim, to * dim);
+                offsets[to] = offsets[from];
             }
             let (mut allowed, mut rows, mut next) = (Allowed::none(), Vec::new(), 0);
             for (gap, is_allowed) in gaps {
@@ -69,10 +108,69 @@ fn world() -> impl Strategy<Value = World> {
 
 proptest! {
     #[test]
-    fn a_search_finds_what_sorting_all_scores_finds(world in world(), k in 0_usize..30) {
-        let table = Table::build(world.matrix(), world.rows.clone());
-        let expected = world.oracle(k);
-        prop_assert_eq!(&table.search_exact(world.matrix(), &world.weights, k, &world.allowed), &expected);
-        prop_assert_eq!(&table.search(world.matrix(), &world.weights, k, &world.allowed), &expected);
+    fn every_way_to_search_finds_what_sorting_all_scores_finds(world in world(), k in 0_usize..30) {
+        world.check(k);
     }
+
+    /// Where the weights are so great or small that sums overflow or vanish, too.
+    #[test]
+    fn no_scale_of_weights_loses_a_row(world in world(), exponent in -40_i32..33, k in 0_usize..10) {
+        let scale = 10_f32.powi(exponent);
+        let weights = world.weights.iter().map(|weight| weight * scale).collect();
+        let world = World { weights, ..world };
+        // Nothing is promised of the order of what is no number, or infinite.
+        prop_assume!(world.oracle(usize::MAX).iter().all(|hit| hit.score.is_finite()));
+        world.check(k);
+    }
+}
+
+/// A world large enough for the planner to choose among all ways: features of any direction, their lengths drawn from a
+/// gamma distribution or all equal.
+fn large(count: usize, dim: usize, lengths: Option<Gamma<f32>>) -> World {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut features: Vec<f32> = (0..count * dim).map(|_| StandardNormal.sample(&mut rng)).collect();
+    for row in features.chunks_exact_mut(dim) {
+        let length = row.iter().map(|x| x * x).sum::<f32>().sqrt();
+        let wanted = lengths.map_or(1.0, |lengths| lengths.sample(&mut rng));
+        row.iter_mut().for_each(|x| *x *= wanted / length);
+        row[dim - 1] = 1.0;
+    }
+    let offsets = (0..count).map(|_| rng.random_range(-0.1..0.1)).collect();
+    let weights = (0..dim).map(|_| StandardNormal.sample(&mut rng)).collect();
+    let rows = (0..).take(count).collect();
+    World { dim, features, offsets, rows, allowed: Allowed::all(count), weights }
+}
+
+#[test]
+fn large_tables_are_searched_exactly_whatever_the_filter_keeps() {
+    let gamma = Gamma::new(2.0, 1.0).unwrap();
+    for lengths in [Some(gamma), None] {
+        let mut world = large(30_000, 20, lengths);
+        let table = Table::build(world.matrix(), world.rows.clone());
+        let mut rng = ChaCha8Rng::seed_from_u64(12);
+        for share in [1.0, 0.5, 0.05, 0.005, 0.0005, 0.0] {
+            world.allowed = Allowed::none();
+            world.rows.iter().filter(|_| rng.random_bool(share)).for_each(|row| world.allowed.insert(*row));
+            for k in [1, 10, 500] {
+                let found = table.search(world.matrix(), &world.weights, k, &world.allowed);
+                assert_eq!(found, world.oracle(k), "{k} of {share}");
+                let passed = world.passed(&table, k).unwrap();
+                assert_eq!(passed, [found.clone(), found], "{k} of {share}");
+            }
+        }
+    }
+}
+
+/// The bound is worth nothing if it lets everything through.
+#[test]
+fn a_pass_ends_early_where_lengths_are_spread() {
+    let world = large(30_000, 20, Some(Gamma::new(2.0, 1.0).unwrap()));
+    let table = Table::build(world.matrix(), world.rows.clone());
+    let query = Query::new(&table.codes, &world.weights).unwrap();
+    let (matrix, weights, allowed) = (world.matrix(), &world.weights, &world.allowed);
+    let pass = Pass { table: &table, codes: &table.codes, matrix, weights, query: &query, allowed };
+    let mut best = Best::new(10);
+    pass.run(0..table.codes.blocks(), &mut best);
+    let end = pass.end_of_reach(0, &best);
+    assert!(end * 4 < table.codes.blocks(), "{end} of {} blocks", table.codes.blocks());
 }

@@ -3,6 +3,7 @@
 use celeris_model::kernel::codes::{BLOCK_ROWS, GROUP, place};
 use rayon::prelude::*;
 
+use super::bound::Query;
 use crate::Row;
 use crate::table::Matrix;
 
@@ -102,6 +103,16 @@ impl Codes {
     /// How many blocks there are.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// The `count` longest rows, longest first.
+    pub(crate) fn longest(&self, count: usize) -> &[Row] {
+        &self.order[..count]
+    }
+
+    /// The end of the blocks, from `first` on, in which a row may have a score of `floor` or more.
+    pub(crate) fn end_of_reach(&self, query: &Query, first: usize, floor: f32) -> usize {
+        first + self.blocks[first..].partition_point(|block| query.reach(block) >= f64::from(floor))
     }
 
     /// Bytes it holds in memory.

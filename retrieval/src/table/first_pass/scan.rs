@@ -67,8 +67,7 @@ impl Pass<'_> {
 
     /// The end of the blocks, from `first` on, in which a row may still reach the floor.
     pub(crate) fn end_of_reach(&self, first: usize, best: &Best) -> usize {
-        let floor = f64::from(best.floor());
-        first + self.codes.blocks[first..].partition_point(|block| self.query.reach(block) >= floor)
+        self.codes.end_of_reach(self.query, first, best.floor())
     }
 
     fn run_above(&self, blocks: Range<usize>, best: &mut Best, shared: &Floor) -> Reach {

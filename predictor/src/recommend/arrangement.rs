@@ -1,0 +1,47 @@
+//! What a request asks of the order besides the policy, as the decision records it.
+//!
+//! It stands in the record's `policy`, under [`KEY`]: `{"name": "greedy", "arranged": {"diversity": 0.3}}`. Which items
+//! a boost was about is not recorded, so such a decision is not replayed.
+
+use celeris_bandits::PolicySpec;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::recommend::request::RecommendRequest;
+
+/// Where it stands in the recorded policy.
+const KEY: &str = "arranged";
+
+/// What boosts of a request added, and its diversity.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Arrangement {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    boost: Vec<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diversity: Option<f32>,
+}
+
+impl Arrangement {
+    /// That of a request, if it asks for any.
+    pub(crate) fn of(request: &RecommendRequest) -> Option<Self> {
+        let boost = request.boosts.iter().map(|boost| boost.add).collect();
+        let is_any = !request.boosts.is_empty() || request.diversity.is_some();
+        is_any.then_some(Self { boost, diversity: request.diversity })
+    }
+}
+
+/// The policy as a decision records it.
+pub(crate) fn recorded_policy(policy: &PolicySpec, arrangement: Option<&Arrangement>) -> String {
+    let mut policy = serde_json::to_value(policy).expect("a policy has finite parameters");
+    if let (Value::Object(fields), Some(arrangement)) = (&mut policy, arrangement) {
+        let arrangement = serde_json::to_value(arrangement).expect("requests are read from JSON");
+        fields.insert(KEY.to_owned(), arrangement);
+    }
+    policy.to_string()
+}
+
+/// Whether more than the policy decided on the order.
+pub(crate) fn is_arranged(recorded: &str) -> bool {
+    // Whatever is no object was recorded by another program, which is told apart where the policy is read.
+    recorded.contains(KEY) && serde_json::from_str::<Value>(recorded).is_ok_and(|policy| policy.get(KEY).is_some())
+}

@@ -1,0 +1,82 @@
+//! Rankings whose slots differ: maximal marginal relevance.
+//!
+//! Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and producing summaries"
+//! (SIGIR 1998): each slot goes to what is both relevant and unlike what stands above it.
+
+/// What is reordered: `n` items, best first.
+pub(crate) struct Relevant<'a> {
+    /// Length `n`: what they are ranked by.
+    pub(crate) scores: &'a [f32],
+    /// Of each, its features without the constant, all of one length.
+    pub(crate) features: Vec<&'a [f32]>,
+}
+
+/// The first `k` of an order in which each slot has the greatest
+/// `(1 - diversity) · relevance - diversity · similarity`: relevance is the score, brought to 0 for the least and 1 for the
+/// greatest of the `n`, so that it compares with a cosine; similarity is the greatest cosine with the features of a slot
+/// above, 0 for the first. Ties go to the earlier item.
+///
+/// Theirs has `lambda = 1 - diversity`. Takes O(n k dim).
+pub(crate) fn marginal_relevance(relevant: &Relevant<'_>, diversity: f32, k: usize) -> Vec<usize> {
+    let Relevant { scores, features } = relevant;
+    let (least, greatest) = scores
+        .iter()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(least, greatest), score| (least.min(*score), greatest.max(*score)));
+    let span = greatest - least;
+    let relevance = |index: usize| if span > 0.0 { (scores[index] - least) / span } else { 1.0 };
+    let norms: Vec<f32> = features.iter().map(|row| dot(row, row).sqrt()).collect();
+    let mut similarity: Vec<Option<f32>> = vec![None; scores.len()];
+    let mut left: Vec<usize> = (0..scores.len()).collect();
+    let mut order = Vec::with_capacity(k.min(left.len()));
+    while order.len() < k && !left.is_empty() {
+        let worth = |index: usize| (1.0 - diversity) * relevance(index) - diversity * similarity[index].unwrap_or(0.0);
+        let mut best = 0;
+        for place in 1..left.len() {
+            if worth(left[place]) > worth(left[best]) {
+                best = place;
+            }
+        }
+        // Keeps what is left in order, so that ties go to the earlier.
+        let chosen = left.remove(best);
+        order.push(chosen);
+        for &other in &left {
+            let both = norms[other] * norms[chosen];
+            let cosine = if both > 0.0 { dot(features[other], features[chosen]) / both } else { 0.0 };
+            similarity[other] = Some(similarity[other].map_or(cosine, |before| before.max(cosine)));
+        }
+    }
+    order
+}
+
+fn dot(left: &[f32], right: &[f32]) -> f32 {
+    left.iter().zip(right).map(|(left, right)| left * right).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two near twins, one that differs, one opposite.
+    const FEATURES: [[f32; 2]; 4] = [[1.0, 0.0], [0.99, 0.1], [0.0, 1.0], [-1.0, 0.0]];
+    const SCORES: [f32; 4] = [4.0, 3.9, 3.0, 0.0];
+
+    fn order(diversity: f32, k: usize) -> Vec<usize> {
+        let features = FEATURES.iter().map(|row| row.as_slice()).collect();
+        marginal_relevance(&Relevant { scores: &SCORES, features }, diversity, k)
+    }
+
+    #[test]
+    fn without_diversity_scores_decide_and_with_it_twins_stand_apart() {
+        assert_eq!(order(0.0, 4), [0, 1, 2, 3]);
+        assert_eq!(order(0.5, 4), [0, 2, 1, 3], "0.375 against 0.487 - 0.5 for the twin");
+        assert_eq!(order(1.0, 2), [0, 3], "the opposite is the least like it");
+        assert_eq!(order(0.5, 0), Vec::<usize>::new());
+        assert_eq!(order(0.3, 9).len(), 4, "there are no more");
+    }
+
+    #[test]
+    fn what_has_no_features_or_the_same_score_is_like_nothing() {
+        let flat = marginal_relevance(&Relevant { scores: &[2.0; 3], features: vec![&[0.0], &[0.0], &[0.0]] }, 0.5, 3);
+        assert_eq!(flat, [0, 1, 2]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Rankings from the whole catalogue: the best for a user of all that may be shown, each leaving a decision behind.
+//!
+//! What may be shown is exact: the filter, what is available now, what the request excludes, what the user has seen, and
+//! what earlier pages have shown are one set of rows, and everything is searched or drawn within it. What the policy then
+//! chooses from is in [`candidates`]; from there on a recommendation is a ranking like any other.
+
+pub(crate) mod arrangement;
+mod boosts;
+mod candidates;
+mod diversity;
+mod page;
+mod request;
+mod sample;
+pub(crate) mod seen;
+
+use std::time::SystemTime;
+
+use celeris_bandits::selection::Selected;
+use celeris_bandits::{Greedy, PolicySpec, Ranking as BanditRanking, Slot};
+use celeris_model::{ModelName, SelectionFacts, Timestamp, UserId};
+use celeris_retrieval::Allowed;
+
+use crate::drawing::Draw;
+use crate::error::PredictorError;
+use crate::node::{Predictor, Subject, compute};
+use crate::scoring::Picked;
+use crate::selection::choose::Turn;
+use crate::selection::{SelectedBy, Selection, without_context};
+use crate::topk::{Asked, Drawn, fresh_seed};
+use crate::users::Moment;
+
+use arrangement::Arrangement;
+use boosts::Boosts;
+use candidates::{Search, Shortlist};
+use diversity::{Relevant, marginal_relevance};
+
+pub use page::{Page, SHOWN_MAX};
+pub use request::{
+    Aggregate, Asker, BOOST_ABS_MAX, BOOSTS_MAX, Boost, EXCLUDED_MAX, PastItem, RECOMMENDED_MAX, RecommendRequest,
+    Recommendation, SeenRule,
+};
+
+/// The policy of requests that ask for diversity.
+static DIVERSE_POLICY: PolicySpec = PolicySpec::Greedy(Greedy);
+
+/// A request on its way, as one model answers it.
+#[derive(Clone, Copy)]
+pub(crate) struct Recommending<'a> {
+    pub(crate) request: &'a RecommendRequest,
+    /// The model that answers.
+    pub(crate) model: &'a ModelName,
+    /// Where a selection has chosen it: its choice.
+    pub(crate) selection: Option<&'a SelectionFacts>,
+    pub(crate) seed: u64,
+    pub(crate) now: Timestamp,
+}
+
+impl<'a> Recommending<'a> {
+    /// What draws the ranking.
+    fn draw(&self, subject: &'a Subject) -> Draw<'a> {
+        let defaults = &subject.model.defaults;
+        let (policy, pool_share) = match (&self.request.policy, self.request.diversity) {
+            (_, Some(_)) => (&DIVERSE_POLICY, None),
+            (Some(named), None) => (named, None),
+            (None, None) => (&defaults.policy, Some(defaults.pool_share)),
+        };
+        Draw { policy, pool_share, k: self.request.k, seed: self.seed }
+    }
+}
+
+impl Predictor {
+    /// Recommends from the whole catalogue, and leaves a decision record.
+    ///
+    /// `context` is that of a selection that has a state for each.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Field`, `Context`, `EpochNotReached`, `Bandit` or `Storage`.
+    pub async fn recommend_in(
+        &self,
+        request: &RecommendRequest,
+        context: Option<&ModelName>,
+    ) -> Result<Recommendation, PredictorError> {
+        request.check()?;
+        let seed = request.seed.unwrap_or_else(fresh_seed);
+        let now = SystemTime::now().into();
+        let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
+        match self.selection(&request.model) {
+            Some(selection) => self.recommend_among(&selection, recommending, context).await,
+            None => {
+                without_context(&request.model, context)?;
+                self.recommend_by_model(recommending).await
+            }
+        }
+    }
+
+    async fn recommend_by_model(&self, recommending: Recommending<'_>) -> Result<Recommendation, PredictorError> {
+        match &recommending.request.asker {
+            Asker::User(user) => self.recommend_to_user(user, recommending).await,
+            Asker::Anonymous(_) | Asker::Group { .. } => Err(PredictorError::Field {
+                field: "user",
+                problem: "name one".to_owned(),
+            }),
+        }
+    }
+
+    /// The arm that the selection draws answers.
+    async fn recommend_among(
+        &self,
+        selection: &Selection,
+        recommending: Recommending<'_>,
+        context: Option<&ModelName>,
+    ) -> Result<Recommendation, PredictorError> {
+        let request = recommending.request;
+        let refused = |problem: &str| PredictorError::Field { field: "model", problem: problem.to_owned() };
+        let Asker::User(user) = &request.asker else {
+            return Err(refused("a selection recommends to one known user; ask one of its arms"));
+        };
+        let turn = Turn { user, min_epoch: request.min_epoch, context, seed: Some(recommending.seed) };
+        let Selected::One { arm, propensity } = self.choose(selection, &turn).await? else {
+            return Err(refused("the arms of this selection answer together, and each would search for itself; ask one \
+                of its arms, or rank a list by topk"));
+        };
+        let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
+        let facts = selection.facts(Some(&arm), propensity, context);
+        let by_arm = Recommending { model: &arm, selection: Some(&facts), ..recommending };
+        let mut recommendation = self.recommend_by_model(by_arm).await?;
+        recommendation.ranking.selected = Some(SelectedBy::Arm { arm, propensity });
+        Ok(recommendation)
+    }
+
+    async fn recommend_to_user(
+        &self,
+        user: &UserId,
+        recommending: Recommending<'_>,
+    ) -> Result<Recommendation, PredictorError> {
+        let subject = self.subject(recommending.model, user)?;
+        self.reach(&subject, recommending.request.min_epoch).await?;
+        let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
+        // What has been seen is read from the log, which tells of what is durable only; the reply waits for it anyway.
+        self.settle(&subject, &moment).await?;
+        compute(false, || {
+            let mut allowed = self.showable(&subject, &recommending);
+            if let Some(rule) = &recommending.request.exclude_seen {
+                let catalogue = &subject.model.catalogue;
+                let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalogue)?;
+                seen.take_out(rule, recommending.now, &mut allowed, catalogue);
+            }
+            self.recommend_at(&subject, moment, &allowed, recommending)
+        })
+    }
+
+    /// What may be shown whatever has been seen: what the filter lets through, is available, not excluded, and on no page
+    /// before.
+    pub(crate) fn showable(&self, subject: &Subject, recommending: &Recommending<'_>) -> Allowed {
+        let (request, catalogue) = (recommending.request, &subject.model.catalogue);
+        let mut allowed = self.allowed(subject, request.filter.as_ref(), recommending.now);
+        catalogue.rows_of(&request.exclude).into_iter().flatten().for_each(|row| allowed.remove(row));
+        if let Some(page) = &request.page {
+            page.take_out(&mut allowed, catalogue);
+        }
+        allowed
+    }
+
+    /// Ranks what is allowed for a user of this state.
+    fn recommend_at(
+        &self,
+        subject: &Subject,
+        moment: Moment,
+        allowed: &Allowed,
+        recommending: Recommending<'_>,
+    ) -> Result<Recommendation, PredictorError> {
+        let request = recommending.request;
+        let boosts = self.boosts(subject, &recommending);
+        let mut draw = recommending.draw(subject);
+        let search = Search { subject, moment: &moment, allowed, boosts: &boosts, draw };
+        let shortlist = match request.diversity {
+            Some(_) => self.diverse_shortlist(&search),
+            None => self.shortlist(&search)?,
+        };
+        draw.pool_share = shortlist.pool_share;
+        count(&request.model, allowed, &shortlist);
+        let picked = Picked::all(&subject.version, &shortlist.items);
+        let mut scene = self.scene(subject, moment, &picked, draw.policy.policy().wants())?;
+        if !boosts.is_empty() {
+            scene.boost(|candidate| boosts.of(shortlist.rows[candidate]));
+        }
+        let ranking = match request.diversity {
+            Some(diversity) => {
+                let features = scene.resolved.iter().map(|item| without_constant(item.features())).collect();
+                let relevant = Relevant { scores: &scene.scores, features };
+                certain(&marginal_relevance(&relevant, diversity, request.k))
+            }
+            None => draw.draw(&scene.candidates(subject))?,
+        };
+        let rows: Vec<_> = ranking.slots.iter().map(|slot| shortlist.rows[slot.candidate]).collect();
+        let drawn = Drawn::new(subject, &picked, scene, &ranking);
+        let arrangement = Arrangement::of(request);
+        let asked = Asked {
+            subject,
+            picked: &picked,
+            draw,
+            selection: recommending.selection,
+            arrangement: arrangement.as_ref(),
+        };
+        let ranking = self.decide(&asked, drawn);
+        let shown = rows.into_iter().zip(ranking.items.iter().map(|ranked| &ranked.scored.item));
+        let is_more = ranking.items.len() == request.k && allowed.count() > request.k;
+        let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
+        Ok(Recommendation { ranking, next })
+    }
+
+    fn boosts(&self, subject: &Subject, recommending: &Recommending<'_>) -> Boosts {
+        let compiled = |boost: &Boost| (self.allowed(subject, Some(&boost.filter), recommending.now), boost.add);
+        Boosts::new(recommending.request.boosts.iter().map(compiled).collect())
+    }
+}
+
+/// The ranking that nothing was drawn for.
+fn certain(order: &[usize]) -> BanditRanking {
+    let slot = |candidate: &usize| Slot { candidate: *candidate, propensity: Some(1.0) };
+    BanditRanking { slots: order.iter().map(slot).collect(), pool: false }
+}
+
+fn without_constant(features: &[f32]) -> &[f32] {
+    features.split_last().map_or(features, |(_, others)| others)
+}
+
+fn count(model: &ModelName, allowed: &Allowed, shortlist: &Shortlist) {
+    let model = model.to_string();
+    metrics::counter!("celeris_recommendations_total", "model" => model.clone()).increment(1);
+    metrics::counter!("celeris_recommend_allowed_total", "model" => model.clone()).increment(allowed.count() as u64);
+    metrics::counter!("celeris_recommend_candidates_total", "model" => model).increment(shortlist.items.len() as u64);
+}

@@ -1,0 +1,197 @@
+//! What users have seen: the items of their observations, as rows of the catalogue.
+//!
+//! It is a view of the log like everything else of a user, kept in a bounded cache. Where the user has done something
+//! since, only the later events are read; where these do not follow on without a gap, something between was forgotten,
+//! and the whole history is read anew.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
+use celeris_retrieval::{Allowed, Row};
+use celeris_storage::Storage;
+
+use crate::cache::{BoundedCache, Held};
+use crate::catalogue::StreamCatalogue;
+use crate::error::PredictorError;
+use crate::recommend::request::SeenRule;
+use crate::users::UserKey;
+
+/// The kind of an observation whose client named none.
+const NO_KIND: u32 = u32::MAX;
+
+/// One observation, as far as it matters here.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Its place in the log, by which it is retracted.
+    sequence: Sequence,
+    timestamp: Timestamp,
+    /// The index of its kind of feedback.
+    kind: u32,
+}
+
+/// The items of a user's observations up to an event.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    epoch: UserEpoch,
+    /// The catalogue that the rows are of.
+    catalogue: Weak<StreamCatalogue>,
+    rows: Vec<(Row, Mark)>,
+    /// Observations of items that the catalogue does not list; it may do so later.
+    unlisted: Vec<(ItemId, Mark)>,
+    /// The kinds of feedback that occur.
+    kinds: Vec<String>,
+}
+
+impl Held for Arc<Seen> {
+    fn bytes(&self) -> usize {
+        let id_bytes: usize = self.unlisted.iter().map(|(item, _)| item.as_str().len()).sum();
+        let kind_bytes: usize = self.kinds.iter().map(|kind| size_of::<String>() + kind.len()).sum();
+        size_of::<Seen>()
+            + self.rows.capacity() * size_of::<(Row, Mark)>()
+            + self.unlisted.capacity() * size_of::<(ItemId, Mark)>()
+            + id_bytes
+            + kind_bytes
+    }
+}
+
+impl Seen {
+    fn of(catalogue: &Arc<StreamCatalogue>) -> Self {
+        Self { catalogue: Arc::downgrade(catalogue), ..Self::default() }
+    }
+
+    fn is_of(&self, catalogue: &Arc<StreamCatalogue>) -> bool {
+        self.catalogue.ptr_eq(&Arc::downgrade(catalogue))
+    }
+
+    /// Takes in later events; `false` where they do not follow on, so that the history has to be read from its beginning.
+    ///
+    /// A retraction leaves nothing where its observation was, and an erasure nothing at all: either shows as a gap.
+    fn extend(&mut self, later: &[(Sequence, Record)], epoch: UserEpoch, catalogue: &StreamCatalogue) -> bool {
+        let follows = later.iter().zip(self.epoch.0 + 1..).all(|((_, record), epoch)| record.user_epoch.0 == epoch);
+        let reached = later.last().map_or(self.epoch, |(_, record)| record.user_epoch);
+        if !follows || reached < epoch {
+            return false;
+        }
+        self.take_in(later, epoch, catalogue);
+        true
+    }
+
+    fn take_in(&mut self, events: &[(Sequence, Record)], epoch: UserEpoch, catalogue: &StreamCatalogue) {
+        let mut kinds: HashMap<String, u32> = self.kinds.drain(..).zip(0..).collect();
+        let observed: Vec<(&ItemId, &Sequence, &Record)> =
+            events.iter().filter_map(|(sequence, record)| Some((observed(record)?, sequence, record))).collect();
+        let rows = catalogue.rows_of(observed.iter().map(|(item, ..)| *item));
+        for ((item, sequence, record), row) in observed.into_iter().zip(rows) {
+            let next = kinds.len() as u32;
+            let kind = record.feedback.as_ref().map_or(NO_KIND, |kind| *kinds.entry(kind.clone()).or_insert(next));
+            let mark = Mark { sequence: *sequence, timestamp: record.timestamp, kind };
+            match row {
+                Some(row) => self.rows.push((row, mark)),
+                None => self.unlisted.push((item.clone(), mark)),
+            }
+        }
+        let retractions = events.iter().filter(|(_, record)| record.kind == RecordKind::Retract);
+        let retracted: HashSet<Sequence> = retractions.flat_map(|(_, record)| &record.targets).copied().collect();
+        if !retracted.is_empty() {
+            self.rows.retain(|(_, mark)| !retracted.contains(&mark.sequence));
+            self.unlisted.retain(|(_, mark)| !retracted.contains(&mark.sequence));
+        }
+        self.kinds = vec![String::new(); kinds.len()];
+        kinds.into_iter().for_each(|(kind, index)| self.kinds[index as usize] = kind);
+        self.epoch = events.last().map_or(epoch, |(_, record)| record.user_epoch.max(epoch));
+    }
+
+    /// Takes out of `allowed` what `rule` says has been seen by `now`.
+    pub(crate) fn take_out(&self, rule: &SeenRule, now: Timestamp, allowed: &mut Allowed, catalogue: &StreamCatalogue) {
+        let counts = Counts::new(rule, now, &self.kinds);
+        let seen = self.rows.iter().filter(|(_, mark)| counts.count(mark.timestamp, mark.kind));
+        seen.for_each(|(row, _)| allowed.remove(*row));
+        let unlisted = self.unlisted.iter().filter(|(_, mark)| counts.count(mark.timestamp, mark.kind));
+        let listed_since = catalogue.rows_of(unlisted.map(|(item, _)| item));
+        listed_since.into_iter().flatten().for_each(|row| allowed.remove(row));
+    }
+}
+
+/// The item that a record is an observation of.
+fn observed(record: &Record) -> Option<&ItemId> {
+    record.item.as_ref().filter(|_| record.kind == RecordKind::Observe)
+}
+
+/// Which observations a rule counts.
+struct Counts {
+    since: Timestamp,
+    /// By the index of the kind; `None` where all kinds count, and those without.
+    kinds: Option<Vec<bool>>,
+}
+
+impl Counts {
+    fn new(rule: &SeenRule, now: Timestamp, kinds: &[String]) -> Self {
+        let wanted = || kinds.iter().map(|kind| rule.feedback.contains(kind)).collect();
+        Self { since: rule.since(now), kinds: (!rule.feedback.is_empty()).then(wanted) }
+    }
+
+    fn count(&self, timestamp: Timestamp, kind: u32) -> bool {
+        let of_kind = |kinds: &Vec<bool>| kinds.get(kind as usize).is_some_and(|wanted| *wanted);
+        timestamp >= self.since && self.kinds.as_ref().is_none_or(of_kind)
+    }
+}
+
+impl SeenRule {
+    /// From when on observations count.
+    pub(crate) fn since(&self, now: Timestamp) -> Timestamp {
+        let millis = |window: Duration| i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
+        Timestamp(self.window.map_or(i64::MIN, |window| now.0.saturating_sub(millis(window))))
+    }
+}
+
+/// What users have seen, bounded in bytes.
+pub(crate) struct SeenCache(BoundedCache<UserKey, Arc<Seen>>);
+
+impl SeenCache {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self(BoundedCache::new("seen", bytes_max))
+    }
+
+    /// What the user has seen up to `epoch` at least. All events up to it must be durable. Reads from disk where the
+    /// user has done something since this was last asked.
+    pub(crate) fn of(
+        &self,
+        key: &UserKey,
+        epoch: UserEpoch,
+        storage: &Storage,
+        catalogue: &Arc<StreamCatalogue>,
+    ) -> Result<Arc<Seen>, PredictorError> {
+        let known = self.0.get(key).filter(|seen| seen.is_of(catalogue));
+        if let Some(seen) = &known
+            && seen.epoch >= epoch
+        {
+            return Ok(Arc::clone(seen));
+        }
+        let extended = match known {
+            Some(seen) => {
+                let mut seen = Seen::clone(&seen);
+                let later = storage.history_after(&key.stream, &key.user, seen.epoch)?;
+                seen.extend(&later, epoch, catalogue).then_some(seen)
+            }
+            None => None,
+        };
+        let seen = match extended {
+            Some(seen) => seen,
+            None => {
+                let mut seen = Seen::of(catalogue);
+                seen.take_in(&storage.history(&key.stream, &key.user)?, epoch, catalogue);
+                seen
+            }
+        };
+        let seen = Arc::new(seen);
+        self.0.insert(key.clone(), Arc::clone(&seen));
+        Ok(seen)
+    }
+
+    /// Forgets a user at once: what is read from now on is what the log holds.
+    pub(crate) fn forget(&self, key: &UserKey) {
+        self.0.purge(|other| other == key);
+    }
+}
