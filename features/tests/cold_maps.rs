@@ -27,8 +27,14 @@ fn map() -> ColdMap {
     let coefficients = (0..encoder.width() * DIM).map(|at| (at as f32).sin()).collect();
     // `L L^T` of the lower triangle `L` that the sampling below uses.
     let residual_covariance = vec![0.25, 0.1, 0.15, 0.1, 0.13, 0.0, 0.15, 0.0, 0.22];
-    ColdMap::new(ColdMapParts { encoder, intercept: vec![0.3, -0.1, 3.2], coefficients, residual_covariance, ridge: 3.0 })
-        .unwrap()
+    ColdMap::new(ColdMapParts {
+        encoder,
+        intercept: vec![0.3, -0.1, 3.2],
+        coefficients,
+        residual_covariance,
+        ridge: 3.0,
+    })
+    .unwrap()
 }
 
 fn learning() -> Learning {
@@ -73,7 +79,8 @@ impl Uniform {
 #[test]
 fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
     let (map, learning) = (map(), learning());
-    let taught = [Example { features: &[1.0, -1.0, 1.0], label: 4.0, offset: 3.0, weight: 1.0, timestamp: Timestamp(0) }];
+    let taught =
+        [Example { features: &[1.0, -1.0, 1.0], label: 4.0, offset: 3.0, weight: 1.0, timestamp: Timestamp(0) }];
     let user = UserModel::rebuild(&learning, taught.as_slice(), 1).unwrap();
     let mut sampler = user.sampler(&learning).unwrap();
     let mut random = Uniform(7);
@@ -127,7 +134,9 @@ fn rules_of_another_map_are_refused() {
     let (dir, map) = (tempfile::tempdir().unwrap(), map());
     let (text, tables) = map.files();
     let text = String::from_utf8(text).unwrap();
-    for (from, to) in [("\"format\": 1", "\"format\": 2"), ("\"hashed\": 64", "\"hashed\": 128"), ("\"hashed\"", "\"hash\"")] {
+    for (from, to) in
+        [("\"format\": 1", "\"format\": 2"), ("\"hashed\": 64", "\"hashed\": 128"), ("\"hashed\"", "\"hash\"")]
+    {
         let dir = dir.path().join(to.replace(|letter: char| !letter.is_alphanumeric(), ""));
         write(&dir, &map);
         let changed = text.replacen(from, to, 1);

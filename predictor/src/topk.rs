@@ -197,7 +197,12 @@ pub(crate) struct Seen {
 }
 
 impl Drawn {
-    pub(crate) fn new(subject: &Subject, picked: &Picked<'_>, scene: Scene<'_>, ranking: &celeris_bandits::Ranking) -> Self {
+    pub(crate) fn new(
+        subject: &Subject,
+        picked: &Picked<'_>,
+        scene: Scene<'_>,
+        ranking: &celeris_bandits::Ranking,
+    ) -> Self {
         let shown = shown(subject, &scene, picked, ranking);
         let explored = explored(&scene.scores, &ranking.slots);
         let Scene { moment, scores, std_errors, offsets, features, .. } = scene;

@@ -64,8 +64,7 @@ struct Node {
 impl Node {
     fn open(dir: &Path) -> Self {
         let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
-        let options =
-            PredictorOptions { prediction_caching: PredictionCaching::Always, ..PredictorOptions::default() };
+        let options = PredictorOptions { prediction_caching: PredictionCaching::Always, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version()).unwrap();
         Self { storage, predictor }
@@ -81,8 +80,12 @@ impl Node {
     }
 
     async fn scored(&self, name: &str) -> Scored {
-        let request =
-            PredictRequest { model: model(), user: UserId::new("u").unwrap(), items: vec![item(name)], min_epoch: None };
+        let request = PredictRequest {
+            model: model(),
+            user: UserId::new("u").unwrap(),
+            items: vec![item(name)],
+            min_epoch: None,
+        };
         self.predictor.predict(&request).await.unwrap().scores.remove(0)
     }
 
@@ -149,7 +152,11 @@ async fn attributes_count_at_once_until_a_user_learns_from_the_item() {
     node.describe("new", json!({"genres": ["Drama"]}));
     let check = async |node: &Node| {
         let view = node.view("new");
-        assert_eq!((&view.features, view.source), (&comedy, FeatureOrigin::Attributes), "frozen as they were learnt from");
+        assert_eq!(
+            (&view.features, view.source),
+            (&comedy, FeatureOrigin::Attributes),
+            "frozen as they were learnt from"
+        );
         let taught = [celeris_model::Example {
             features: &comedy,
             label: 4.0,

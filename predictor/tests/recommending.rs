@@ -324,11 +324,17 @@ async fn what_is_seen_is_exactly_what_the_log_says() {
                 let rule = SeenRule {
                     // Half a tenth of a day from any observation, so that the clock of the request makes no difference.
                     window: rng.random_bool(0.5).then(|| DAY * rng.random_range(0..10) + DAY / 20),
-                    feedback: KINDS.iter().flatten().filter(|_| rng.random_bool(0.4)).map(|kind| (*kind).into()).collect(),
+                    feedback: KINDS
+                        .iter()
+                        .flatten()
+                        .filter(|_| rng.random_bool(0.4))
+                        .map(|kind| (*kind).into())
+                        .collect(),
                 };
                 let unseen = RecommendRequest { exclude_seen: Some(rule.clone()), ..request(ITEMS) };
                 let all = RecommendRequest { exclude_seen: None, ..request(ITEMS) };
-                let of = async |request| items(&ask(&predictor, request).await).into_iter().collect::<BTreeSet<ItemId>>();
+                let of =
+                    async |request| items(&ask(&predictor, request).await).into_iter().collect::<BTreeSet<ItemId>>();
                 let expected: BTreeSet<ItemId> = &of(&all).await - &seen(&storage, &rule, now);
                 assert_eq!(of(&unseen).await, expected, "{rule:?}");
                 looks += 1;

@@ -5,7 +5,8 @@ mod scenario;
 
 use celeris_model::{Decision, DecisionId, GramSums, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId};
 use celeris_storage::{
-    Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions, Watermark,
+    Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions,
+    Watermark,
 };
 use scenario::{append, crash_image, files, fill, flip, item, model, new, observation, open, stream, user};
 use serde_json::{Map, Value, json};

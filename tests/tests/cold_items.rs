@@ -40,7 +40,10 @@ fn a_new_item_is_what_its_attributes_say_less_surely_and_stays_so_once_learnt_fr
     let node = Node::serve(dir.path());
     let (films, genres) = trained(&node.client());
     let version = films.get("versions").expect(200)["versions"][0].clone();
-    assert!(version["metrics"]["cold_map_items"].as_f64().unwrap() >= 70.0, "nearly all items are described: {version}");
+    assert!(
+        version["metrics"]["cold_map_items"].as_f64().unwrap() >= 70.0,
+        "nearly all items are described: {version}"
+    );
     films.put("items/new", &json!({"attributes": {"title": "The new one", "genres": genres}})).expect(200);
     let new = films.get("items/new").expect(200);
     assert_eq!((&new["source"], &new["trained"]), (&json!("attributes"), &json!(false)), "{new}");

@@ -75,9 +75,12 @@ impl Widths {
                 let kept = BY_BOUND.max(k + SPARE);
                 Self { by_mean: WIDE.max(kept), by_draw: 0, sampled: SAMPLED, by_bound: Some(kept) }
             }
-            PolicySpec::Thompson(_) => {
-                Self { by_mean: best - BY_DRAW.min(best / 2), by_draw: BY_DRAW.max(k), sampled: SAMPLED, by_bound: None }
-            }
+            PolicySpec::Thompson(_) => Self {
+                by_mean: best - BY_DRAW.min(best / 2),
+                by_draw: BY_DRAW.max(k),
+                sampled: SAMPLED,
+                by_bound: None,
+            },
         }
     }
 }

@@ -96,10 +96,9 @@ impl Predictor {
     async fn recommend_by_model(&self, recommending: Recommending<'_>) -> Result<Recommendation, PredictorError> {
         match &recommending.request.asker {
             Asker::User(user) => self.recommend_to_user(user, recommending).await,
-            Asker::Anonymous(_) | Asker::Group { .. } => Err(PredictorError::Field {
-                field: "user",
-                problem: "name one".to_owned(),
-            }),
+            Asker::Anonymous(_) | Asker::Group { .. } => {
+                Err(PredictorError::Field { field: "user", problem: "name one".to_owned() })
+            }
         }
     }
 
@@ -117,8 +116,10 @@ impl Predictor {
         };
         let turn = Turn { user, min_epoch: request.min_epoch, context, seed: Some(recommending.seed) };
         let Selected::One { arm, propensity } = self.choose(selection, &turn).await? else {
-            return Err(refused("the arms of this selection answer together, and each would search for itself; ask one \
-                of its arms, or rank a list by topk"));
+            return Err(refused(
+                "the arms of this selection answer together, and each would search for itself; ask one \
+                of its arms, or rank a list by topk",
+            ));
         };
         let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
         let facts = selection.facts(Some(&arm), propensity, context);
