@@ -55,12 +55,27 @@ export const activate = (model, version) =>
 export const retrain = (model) => call('POST', at('models', model, 'retrain'), { body: {} });
 export const getJob = (job) => call('GET', at('jobs', job));
 export const topk = (model, body, signal) => call('POST', at('models', model, 'topk'), { body, signal });
+/** The best of the whole catalogue. */
+export const recommend = (model, body, signal) => call('POST', at('models', model, 'recommend'), { body, signal });
 export const observe = (model, body) => call('POST', at('models', model, 'observe'), { body });
 export const getUser = (model, user, history) =>
   call('GET', `${at('models', model, 'users', user)}?history=${history}`);
 
-/** One page of the catalogue; `after` is the last item of the page before. */
-export function listItems(model, limit, after) {
-  const page = new URLSearchParams(after === null ? { limit } : { limit, after });
-  return call('GET', `${at('models', model, 'items')}?${page}`);
+/** Why `user` gets `item`, from at least `epoch` events. */
+export function why(model, { user, epoch }, { item, limit }, signal) {
+  const asked = new URLSearchParams({ limit, min_epoch: epoch });
+  return call('GET', `${at('models', model, 'users', user, 'why', item)}?${asked}`, { signal });
 }
+
+/** The `k` items that are most like `item`. */
+export const similar = (model, item, k, signal) =>
+  call('GET', `${at('models', model, 'items', item, 'similar')}?${new URLSearchParams({ k })}`, { signal });
+
+/** One page of the items that hold the words `q` and pass the JSON `filter`; what is null is not asked. */
+export function findItems(model, question, signal) {
+  const asked = Object.entries(question).filter(([, value]) => value !== null);
+  return call('GET', `${at('models', model, 'items')}?${new URLSearchParams(asked)}`, { signal });
+}
+
+/** One page of the catalogue; `after` is the last item of the page before. */
+export const listItems = (model, limit, after) => findItems(model, { limit, after });

@@ -1,6 +1,8 @@
 // The page: what is being looked at, and what happens when something is chosen, typed or rated.
 
 import * as api from './api.js';
+import { Browse } from './browse.js';
+import { Card } from './card.js';
 import { Catalogue } from './catalogue.js';
 import { showErrors } from './chart.js';
 import { byId, count, element } from './dom.js';
@@ -41,6 +43,8 @@ const state = {
   catalogue: new Catalogue(),
   history: [],
   rated: new Set(),
+  /** Rated, and the service has not answered yet. */
+  sending: new Set(),
   epoch: 0,
   genre: null,
   query: '',
@@ -49,7 +53,11 @@ const state = {
   asked: null,
 };
 
-const ranking = new Ranking(byId('ranking'), rate);
+const card = new Card(guarded);
+const explain = (item) =>
+  card.open(item, { model: learner(), user: state.user, epoch: state.epoch, catalogue: state.catalogue });
+const ranking = new Ranking(byId('ranking'), { rate, explain });
+const browse = new Browse(explain);
 
 // --- opening -------------------------------------------------------------------------------------------------------
 
@@ -83,13 +91,13 @@ async function openModel(name) {
   const [catalogue] = await Promise.all([Catalogue.load(name, loaded), refreshModel()]);
   state.catalogue = catalogue;
   showGenres();
-  await openUser(state.user);
+  await Promise.all([openUser(state.user), browse.show(name)]);
   const users = await suggestedUsers(learner());
   byId('users').replaceChildren(...users.map((user) => element('option', { value: user })));
 }
 
 async function openUser(user) {
-  Object.assign(state, { user, history: [], rated: new Set(), epoch: 0, rows: ROWS, decision: null });
+  Object.assign(state, { user, history: [], rated: new Set(), sending: new Set(), epoch: 0, rows: ROWS, decision: null });
   byId('user').value = user;
   byId('whose').textContent = user;
   const address = new URLSearchParams({ model: state.model.name, user });
@@ -115,7 +123,6 @@ async function rank({ moves = false, seed } = {}) {
   list.setAttribute('aria-busy', 'true');
   const body = {
     user: state.user,
-    items: matching.slice(0, CANDIDATES_MAX),
     k: Math.min(state.rows, matching.length),
     policy: state.policy,
     min_epoch: state.epoch,
@@ -123,12 +130,12 @@ async function rank({ moves = false, seed } = {}) {
     ...(contextOf(state.model) === null ? {} : { context: contextOf(state.model) }),
   };
   try {
-    const reply = await api.topk(state.model.name, body, asked.signal);
+    const reply = await bestOf(matching, body, asked.signal);
     state.decision = reply;
     ranking.show(reply.items, { catalogue: state.catalogue, moves, chance: POLICIES[state.policy].chance });
-    byId('more').hidden = reply.items.length >= body.items.length || state.rows >= ROWS_MAX;
+    byId('more').hidden = reply.items.length >= matching.length || state.rows >= ROWS_MAX;
     const took = Math.round(performance.now() - started);
-    say(`ranked ${count(body.items.length)} titles in ${took} ms${circumstances(reply)}`);
+    say(`ranked ${count(matching.length)} titles in ${took} ms${circumstances(reply)}`);
     list.dataset.epoch = reply.user_epoch;
     list.setAttribute('aria-busy', 'false');
   } catch (problem) {
@@ -137,6 +144,19 @@ async function rank({ moves = false, seed } = {}) {
     list.setAttribute('aria-busy', 'false');
     throw problem;
   }
+}
+
+/**
+ * The best of the catalogue that the user has not rated. Words are searched here, and selections rank what they are given:
+ * then the titles themselves are the question.
+ */
+function bestOf(matching, body, signal) {
+  const { name, kind } = state.model;
+  if (state.query || kind === 'selection') {
+    return api.topk(name, { ...body, items: matching.slice(0, CANDIDATES_MAX) }, signal);
+  }
+  const filter = state.genre === null ? {} : { filter: { eq: { field: 'genres', value: state.genre } } };
+  return api.recommend(name, { ...body, ...filter, exclude: [...state.sending], exclude_seen: true }, signal);
 }
 
 /** Where the grey rows still wait, nothing will come: the notice says why. */
@@ -230,6 +250,7 @@ function rate(item, label) {
   ranking.mark(item, label);
   // From now on, so that the ranking after another rating does not bring it back.
   state.rated.add(item);
+  state.sending.add(item);
   return guarded(async () => {
     const { model, user, decision } = state;
     const shown = decision?.logged && decision.items.some((slot) => slot.item === item);
@@ -245,6 +266,8 @@ function rate(item, label) {
       ranking.mark(item, 0);
       state.rated.delete(item);
       throw problem;
+    } finally {
+      state.sending.delete(item);
     }
     if (user === state.user) {
       rememberUser(user);

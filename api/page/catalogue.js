@@ -26,7 +26,8 @@ export function splitTitle(title) {
 /** Lower case and without accents, so that "amelie" finds "Amélie". */
 const folded = (text) => text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
 
-function entry({ item, attributes }) {
+/** What the page shows of an item, from its attributes. */
+export function entry({ item, attributes }) {
   const full = typeof attributes?.title === 'string' ? attributes.title : item;
   const genres = Array.isArray(attributes?.genres)
     ? attributes.genres.filter((genre) => typeof genre === 'string')

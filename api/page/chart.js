@@ -1,4 +1,4 @@
-// The user's error, rating by rating: how far each prediction was from what the user then said.
+// The user's error, rating by rating: how far each prediction was from what the user then said; and the axes of all charts.
 
 import { byId, drawn } from './dom.js';
 
@@ -10,6 +10,28 @@ const SLOTS_MIN = 10;
 const WINDOW = 10;
 /** The least height of the scale, in stars. */
 const ERROR_MAX_MIN = 2;
+
+/**
+ * The frame of a chart in `box`: a line at each of the `levels` with its `label` beside it, and below the frame the words
+ * for where the other axis begins, what it counts, and where it ends; those that are missing are left out.
+ */
+export function axes(box, { levels, y, label }, { first, middle, last }) {
+  const [left, right] = [box.left, box.width - box.right];
+  const lines = levels.flatMap((level) => [
+    drawn('line', { class: 'grid', x1: left, x2: right, y1: y(level), y2: y(level) }),
+    drawn('text', { class: 'tick', x: left - 6, y: y(level) + 3.5, 'text-anchor': 'end' }, label(level)),
+  ]);
+  const below = [
+    { words: first, x: left, anchor: 'start' },
+    { words: middle, x: (left + right) / 2, anchor: 'middle' },
+    { words: last, x: right, anchor: 'end' },
+  ];
+  const named = below.filter(({ words }) => words !== undefined);
+  const names = named.map(({ words, x, anchor }) =>
+    drawn('text', { class: 'tick', x, y: box.height - 6, 'text-anchor': anchor }, words),
+  );
+  return [...lines, ...names];
+}
 
 /** Points oldest first: `{error, rmse}` of each rating whose prediction is on record, `rmse` over the last ten. */
 export function errorPoints(history) {
@@ -30,26 +52,13 @@ export function showErrors(history, { everyone, title }) {
   const x = (index) => BOX.left + ((index + 0.5) / slots) * (BOX.width - BOX.left - BOX.right);
   const y = (error) => BOX.height - BOX.bottom - (error / ceiling) * (BOX.height - BOX.top - BOX.bottom);
   const figure = byId('error-chart');
-  figure.replaceChildren(...grid(ceiling, y), ...reference(everyone, ceiling, y), ...marks(points, { x, y, title }));
+  const levels = Array.from({ length: ceiling + 1 }, (_, error) => error);
+  const grid = axes(BOX, { levels, y, label: String }, { middle: 'your ratings, in order' });
+  figure.replaceChildren(...grid, ...reference(everyone, ceiling, y), ...marks(points, { x, y, title }));
   figure.setAttribute('aria-label', summary(points));
   byId('error-now').textContent = points.length ? points.at(-1).rmse.toFixed(2) : '–';
   byId('error-caption').textContent = caption(points, history);
   byId('error-everyone').hidden = everyone === null;
-}
-
-function grid(ceiling, y) {
-  const lines = [];
-  for (let error = 0; error <= ceiling; error += 1) {
-    lines.push(
-      drawn('line', { class: 'grid', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(error), y2: y(error) }),
-      drawn('text', { class: 'tick', x: BOX.left - 8, y: y(error) + 3.5, 'text-anchor': 'end' }, String(error)),
-    );
-  }
-  const middle = (BOX.left + BOX.width - BOX.right) / 2;
-  lines.push(
-    drawn('text', { class: 'tick', x: middle, y: BOX.height - 5, 'text-anchor': 'middle' }, 'your ratings, in order'),
-  );
-  return lines;
 }
 
 function reference(everyone, ceiling, y) {

@@ -2,6 +2,7 @@
 // mean reward of what was shown, over time.
 
 import * as api from './api.js';
+import { axes } from './chart.js';
 import { byId, count, drawn, element } from './dom.js';
 
 /** The size of the drawing; it scales with the width of its card. */
@@ -49,7 +50,7 @@ function showChart({ spans }) {
   chart.toggleAttribute('hidden', rewarded.length === 0);
   if (rewarded.length === 0) return;
   const scale = scaleOf(rewarded);
-  chart.replaceChildren(...axes(scale), line(rewarded, scale));
+  chart.replaceChildren(...frame(scale), line(rewarded, scale));
   const [first, last] = [rewarded[0], rewarded.at(-1)].map((span) => span.mean_reward.toFixed(2));
   chart.setAttribute('aria-label', `Mean reward of what was shown: from ${first} to ${last}`);
 }
@@ -72,19 +73,9 @@ function scaleOf(spans) {
 
 const clock = (time) => new Date(time).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 
-function axes({ floor, ceiling, first, last, y }) {
-  const marks = [floor, (floor + ceiling) / 2, ceiling].flatMap((reward) => [
-    drawn('line', { class: 'grid', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(reward), y2: y(reward) }),
-    drawn('text', { class: 'tick', x: BOX.left - 6, y: y(reward) + 3.5, 'text-anchor': 'end' }, reward.toFixed(1)),
-  ]);
-  const bottom = BOX.height - 6;
-  return [
-    ...marks,
-    drawn('text', { class: 'tick', x: BOX.left, y: bottom }, clock(first)),
-    first === last
-      ? null
-      : drawn('text', { class: 'tick', x: BOX.width - BOX.right, y: bottom, 'text-anchor': 'end' }, clock(last)),
-  ].filter((mark) => mark !== null);
+function frame({ floor, ceiling, first, last, y }) {
+  const levels = { levels: [floor, (floor + ceiling) / 2, ceiling], y, label: (reward) => reward.toFixed(1) };
+  return axes(BOX, levels, { first: clock(first), last: first === last ? undefined : clock(last) });
 }
 
 function line(spans, { x, y }) {

@@ -1,6 +1,7 @@
 // The model's life: its loss from its first observation to now, what happened to it meanwhile, and how well it does.
 
 import * as api from './api.js';
+import { axes } from './chart.js';
 import { byId, count, drawn, element } from './dom.js';
 import { ago } from './model.js';
 
@@ -74,7 +75,7 @@ function showChart({ curve, baseline, metric }, events) {
   const marked = events.filter((event) => kindOf(event).mark && event.details.observations !== undefined);
   const scale = scaleOf(curve, marked);
   chart.replaceChildren(
-    ...axes(scale),
+    ...frame(scale),
     ...birthLine(curve, baseline, scale),
     ...lines(curve, scale),
     ...marked.reverse().map((event) => mark(event, scale)),
@@ -98,19 +99,9 @@ function scaleOf(curve, marked) {
   };
 }
 
-function axes({ first, last, ceiling, x, y }) {
-  const marks = [0, ceiling / 2, ceiling].flatMap((value) => [
-    drawn('line', { class: 'grid', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(value), y2: y(value) }),
-    drawn('text', { class: 'tick', x: BOX.left - 6, y: y(value) + 3.5, 'text-anchor': 'end' }, value.toFixed(1)),
-  ]);
-  const bottom = BOX.height - 6;
-  const middle = (BOX.left + BOX.width - BOX.right) / 2;
-  return [
-    ...marks,
-    drawn('text', { class: 'tick', x: x(first), y: bottom }, count(first)),
-    drawn('text', { class: 'tick', x: middle, y: bottom, 'text-anchor': 'middle' }, 'observations'),
-    drawn('text', { class: 'tick', x: x(last), y: bottom, 'text-anchor': 'end' }, count(last)),
-  ];
+function frame({ first, last, ceiling, y }) {
+  const levels = { levels: [0, ceiling / 2, ceiling], y, label: (value) => value.toFixed(1) };
+  return axes(BOX, levels, { first: count(first), middle: 'observations', last: count(last) });
 }
 
 /** The loss at the birth of the version that serves, along its life. */

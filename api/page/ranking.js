@@ -15,12 +15,14 @@ const onScale = (score) => Math.min(Math.max((score - SCALE.low) / (SCALE.high -
 export class Ranking {
   #list;
   #rate;
+  #explain;
   #rows = new Map();
 
-  /** `rate(item, label)` is called when a star is pressed. */
-  constructor(list, rate) {
+  /** `rate(item, label)` is called when a star is pressed, `explain(item)` when somebody asks why an item is there. */
+  constructor(list, { rate, explain }) {
     this.#list = list;
     this.#rate = rate;
+    this.#explain = explain;
   }
 
   /** The items shown, best first. */
@@ -116,6 +118,18 @@ export class Ranking {
     const place = element('span', { class: 'place' });
     const move = element('span', { class: 'move' });
     const chance = element('span', { class: 'chance', hidden: true });
+    const why = element(
+      'button',
+      {
+        type: 'button',
+        class: 'ask',
+        'data-testid': 'why',
+        'aria-haspopup': 'dialog',
+        'aria-label': `Why ${film.name}?`,
+        onclick: () => this.#explain(film.item),
+      },
+      'why?',
+    );
     const score = element('span', { class: 'score', 'data-testid': 'score' });
     const spread = element('span', { class: 'spread' });
     const bar = element('div', { class: 'bar', 'aria-hidden': 'true' });
@@ -133,7 +147,7 @@ export class Ranking {
         'div',
         { class: 'film', title: film.full },
         element('div', { class: 'name' }, film.name, film.year && element('span', { class: 'year' }, film.year)),
-        element('div', { class: 'genres' }, element('span', {}, film.genres.join(' · ')), chance),
+        element('div', { class: 'genres' }, element('span', {}, film.genres.join(' · ')), chance, why),
       ),
       element('div', { class: 'belief' }, bar, element('div', { class: 'figures' }, score, spread)),
       stars,

@@ -1,6 +1,7 @@
 // A selection among models: who answers how often, how that has moved, and what each has brought.
 
 import * as api from './api.js';
+import { axes } from './chart.js';
 import { byId, count, drawn, element } from './dom.js';
 
 /** The size of the drawing; it scales with the width of its card. */
@@ -59,22 +60,8 @@ function showChart({ arms, curve }) {
     const path = curve.map((point, index) => `${index ? 'L' : 'M'}${place(point)}`).join('');
     return drawn('path', { class: `weight arm-${arm}`, d: path, 'data-testid': 'weight-line' });
   };
-  chart.replaceChildren(...axes({ first, last, x, y }), ...arms.map(line));
+  const words = { first: count(first), middle: 'observations', last: count(last) };
+  chart.replaceChildren(...axes(BOX, { levels: [0, 0.5, 1], y, label: percent }, words), ...arms.map(line));
   const now = arms.map(({ arm, weight }) => `${arm} ${percent(weight)}`).join(', ');
   chart.setAttribute('aria-label', `Weights over ${count(last - first)} observations, now: ${now}`);
-}
-
-function axes({ first, last, x, y }) {
-  const marks = [0, 0.5, 1].flatMap((weight) => [
-    drawn('line', { class: 'grid', x1: BOX.left, x2: BOX.width - BOX.right, y1: y(weight), y2: y(weight) }),
-    drawn('text', { class: 'tick', x: BOX.left - 6, y: y(weight) + 3.5, 'text-anchor': 'end' }, percent(weight)),
-  ]);
-  const bottom = BOX.height - 6;
-  const middle = (BOX.left + BOX.width - BOX.right) / 2;
-  return [
-    ...marks,
-    drawn('text', { class: 'tick', x: x(first), y: bottom }, count(first)),
-    drawn('text', { class: 'tick', x: middle, y: bottom, 'text-anchor': 'middle' }, 'observations'),
-    drawn('text', { class: 'tick', x: x(last), y: bottom, 'text-anchor': 'end' }, count(last)),
-  ];
 }

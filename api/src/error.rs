@@ -156,6 +156,7 @@ impl From<PredictorError> for ApiError {
             | PredictorError::ObservationConflict { .. }
             | PredictorError::Rewarded => Self::conflict(error),
             PredictorError::NoItems
+            | PredictorError::HistoryTooLong { .. }
             | PredictorError::Field { .. }
             | PredictorError::Context { .. }
             | PredictorError::UserMissing { .. }

@@ -145,6 +145,25 @@ impl<S: Send + Sync> FromRequestParts<S> for OfUser {
     }
 }
 
+/// The model, user and item that a path names.
+pub struct Scored {
+    /// The model.
+    pub model: ModelName,
+    /// The user.
+    pub user: UserId,
+    /// The item.
+    pub item: ItemId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Scored {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, user, item): (String, String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, user: UserId::new(user)?, item: ItemId::new(item)? })
+    }
+}
+
 /// The model and observation that a path names.
 pub struct OfObservation {
     /// The model.

@@ -41,6 +41,8 @@ pub fn router(node: Node) -> Router {
         .merge(routes::observations::router())
         .merge(routes::items::router())
         .merge(routes::users::router())
+        .merge(routes::similar::router())
+        .merge(routes::why::router())
         .merge(routes::versions::router())
         .merge(routes::jobs::router())
         .merge(routes::events::router())

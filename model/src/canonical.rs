@@ -14,7 +14,7 @@ use crate::learning::{HalfLife, Learning, Loss};
 use crate::linear::{dot, norm_inf};
 use crate::observation::Timestamp;
 use crate::prior::Prior;
-use crate::user_model::History;
+use crate::user_model::{Example, History};
 
 mod newton;
 
@@ -133,6 +133,21 @@ impl GramSums {
         history: &(impl History + ?Sized),
         end: u64,
     ) -> Result<(), ModelError> {
+        self.extend_telling(learning, history, end, |_, _| ())
+    }
+
+    /// [`GramSums::extend`], which tells of every block that has entered and of the point, as `w - w0`, around which its
+    /// examples were approximated.
+    ///
+    /// # Errors
+    /// As [`GramSums::solve`].
+    pub(crate) fn extend_telling<H: History + ?Sized>(
+        &mut self,
+        learning: &Learning,
+        history: &H,
+        end: u64,
+        mut entered: impl FnMut(&Block<'_, H>, &[f64]),
+    ) -> Result<(), ModelError> {
         while self.observations < end {
             let next = match (learning.loss(), learning.half_life()) {
                 (_, Some(_)) => self.observations + 1,
@@ -144,13 +159,16 @@ impl GramSums {
                 None => 1.0,
             };
             let block = Block { learning, history, start: self.observations, end: next, retained };
-            match learning.loss() {
+            let point = match learning.loss() {
                 Loss::Squared | Loss::Implicit => {
                     // The curvature is the same everywhere, so any point will do.
-                    block.add_around(&vec![0.0; learning.dim()], self);
+                    let origin = vec![0.0; learning.dim()];
+                    block.add_around(&origin, self);
+                    origin
                 }
                 Loss::Logistic => newton::add_around_mode(&block, self)?,
-            }
+            };
+            entered(&block, &point);
             self.observations = next;
         }
         Ok(())
@@ -202,7 +220,7 @@ impl GramSums {
 }
 
 /// Examples that enter the sums together.
-struct Block<'a, H: ?Sized> {
+pub(crate) struct Block<'a, H: ?Sized> {
     learning: &'a Learning,
     history: &'a H,
     start: u64,
@@ -211,39 +229,58 @@ struct Block<'a, H: ?Sized> {
     retained: f64,
 }
 
+/// The second-order approximation of one example's log-likelihood around a point, weight included.
+struct Expansion {
+    /// Of `(x·delta)^2`, halved and taken off.
+    curvature: f64,
+    /// What the example adds to the moment, as a multiple of its features.
+    pull: f64,
+    /// At the point.
+    value: f64,
+}
+
 impl<H: History + ?Sized> Block<'_, H> {
+    /// What each example adds to the moment, approximated around `w0 + delta`, as a multiple of its features.
+    pub(crate) fn pulls<'b>(&'b self, delta: &'b [f64]) -> impl Iterator<Item = f64> + 'b {
+        let pull = |index| self.expansion(&self.history.example(index), delta).map_or(0.0, |expansion| expansion.pull);
+        (self.start..self.end).map(pull)
+    }
+
+    /// `None` of an example that says nothing.
+    fn expansion(&self, example: &Example<'_>, delta: &[f64]) -> Option<Expansion> {
+        let lesson = self.learning.lesson(example);
+        let weight = lesson.weight * self.retained;
+        if weight <= 0.0 {
+            return None;
+        }
+        let shift = dot(delta, example.features);
+        let local = lesson.local(dot(self.learning.prior().mean(), example.features) + shift);
+        let curvature = weight * local.curvature;
+        Some(Expansion { curvature, pull: weight * local.slope + curvature * shift, value: weight * local.value })
+    }
+
     /// Adds to `sums` the second-order approximation of every example's log-likelihood around `w0 + delta`; returns the
     /// log-likelihood there.
     fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
-        let prior = self.learning.prior();
-        let dim = prior.dim();
+        let dim = self.learning.dim();
         let mut value = 0.0;
         let mut rows = Vec::with_capacity(kernel::OUTER_ROWS * dim);
         let mut curvatures = Vec::with_capacity(kernel::OUTER_ROWS);
         for index in self.start..self.end {
             let example = self.history.example(index);
             debug_assert_eq!(example.features.len(), dim);
-            let lesson = self.learning.lesson(&example);
-            let weight = lesson.weight * self.retained;
-            if weight <= 0.0 {
-                continue;
-            }
+            let Some(Expansion { curvature, pull, value: here }) = self.expansion(&example, delta) else { continue };
             if curvatures.len() == kernel::OUTER_ROWS {
                 kernel::add_outer(&mut sums.gram, &rows, &curvatures);
                 rows.clear();
                 curvatures.clear();
             }
             rows.extend(example.features.iter().map(|x| f64::from(*x)));
-            let features = &rows[curvatures.len() * dim..];
-            let shift = dot(delta, example.features);
-            let local = lesson.local(dot(prior.mean(), example.features) + shift);
-            let curvature = weight * local.curvature;
-            let pull = weight * local.slope + curvature * shift;
-            for (sum, x) in sums.moment.iter_mut().zip(features) {
+            for (sum, x) in sums.moment.iter_mut().zip(&rows[curvatures.len() * dim..]) {
                 *sum += pull * x;
             }
             curvatures.push(curvature);
-            value += weight * local.value;
+            value += here;
         }
         kernel::add_outer(&mut sums.gram, &rows, &curvatures);
         value

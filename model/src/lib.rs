@@ -5,13 +5,14 @@
 //! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`kernel`]
-//! for its inner loops.
+//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`influence`]
+//! for which observation moved a score how far, [`kernel`] for its inner loops.
 
 pub mod canonical;
 pub mod decision;
 pub mod error;
 pub mod ids;
+pub mod influence;
 pub mod kernel;
 pub mod learning;
 pub mod linear;
@@ -28,6 +29,7 @@ pub use error::ModelError;
 pub use ids::{
     DecisionId, ItemId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
 };
+pub use influence::Influence;
 pub use learning::{HalfLife, Learning, Loss};
 pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
 pub use origin::FeatureOrigin;

@@ -131,7 +131,7 @@ impl UserModel {
         Ok(model)
     }
 
-    fn solved(learning: &Learning, sums: GramSums) -> Result<Self, ModelError> {
+    pub(crate) fn solved(learning: &Learning, sums: GramSums) -> Result<Self, ModelError> {
         let solution = sums.solve(learning.prior())?;
         let single = solution.gram_norm * solution.inverse_norm <= SINGLE_PRECISION_CONDITION_MAX;
         let posterior = if single {
@@ -363,14 +363,19 @@ impl UserModel {
     /// The caller guarantees that `features` has `dim` entries.
     #[must_use]
     pub fn estimate(&self, learning: &Learning, offset: f32, features: &[f32]) -> Estimate {
-        let (response, variance) = match &self.posterior {
+        let (response, variance) = self.belief(features);
+        learning.estimate(offset, response, variance)
+    }
+
+    /// What the state believes of a response: `w·f` and `f^T A^-1 f`.
+    pub(crate) fn belief(&self, features: &[f32]) -> (f64, f64) {
+        match &self.posterior {
             Posterior::Single(state) => (
                 f64::from(kernel::dot(&state.weights, features)),
                 f64::from(kernel::quadratic(&state.gram_inverse, features)),
             ),
             Posterior::Double(state) => (dot(&state.weights, features), quadratic(&state.gram_inverse, features)),
-        };
-        learning.estimate(offset, response, variance)
+        }
     }
 
     fn table<'a>(&self, offsets: &'a [f32], features: &'a [f32]) -> impl Iterator<Item = (f32, &'a [f32])> {

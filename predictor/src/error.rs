@@ -61,6 +61,14 @@ pub enum PredictorError {
         /// The selection.
         model: ModelName,
     },
+    /// The user has said more than can be told apart in one answer.
+    #[error("the user has made {observations} observations, and at most {max} can be told apart; ask for another user")]
+    HistoryTooLong {
+        /// How many there are.
+        observations: u64,
+        /// How many there may be.
+        max: u64,
+    },
     /// A field of the request is out of its range, or does not go with another.
     #[error("{field}: {problem}")]
     Field {

@@ -33,11 +33,13 @@ pub mod replay;
 mod scenes;
 mod scoring;
 pub mod selection;
+pub mod similar;
 pub mod topk;
 pub mod user_view;
 mod users;
 pub mod version;
 pub mod warm;
+pub mod why;
 
 pub use amend::{Amended, Erased};
 pub use beside::Witnessed;
@@ -55,7 +57,9 @@ pub use recommend::{Aggregate, Asker, Boost, Page, PastItem, RecommendRequest, R
 pub use replay::{Replay, Replayed};
 pub use scenes::{DecisionReplay, DecisionScene, ReplayedSlot, WhyNot, is_same};
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};
+pub use similar::{Similar, SimilarItem, SimilarRequest};
 pub use topk::{DecisionLogging, Ranked, Ranking, TopkRequest};
 pub use user_view::UserView;
 pub use version::{RankingDefaults, ServingVersion};
 pub use warm::{Hot, Prepared, Share, Warmed};
+pub use why::{Because, Why, WhyRequest};

@@ -99,6 +99,16 @@ pub(crate) struct Subject {
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) entry: Arc<UserEntry>,
     pub(crate) key: UserKey,
+    pub(crate) footprint: Footprint,
+}
+
+/// What an answer may leave behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Footprint {
+    /// Cached predictions of the user, and a record of the decision.
+    Kept,
+    /// Nothing: the past that it is built on came with the request.
+    Nothing,
 }
 
 impl Predictor {
@@ -268,7 +278,7 @@ impl Predictor {
         let model = self.model(model)?;
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
         let entry = self.users.get_or_insert_with(key.clone(), UserEntry::new);
-        Ok(Subject { version: model.active.load_full(), model, entry, key })
+        Ok(Subject { version: model.active.load_full(), model, entry, key, footprint: Footprint::Kept })
     }
 
     /// Where the user's past is read.

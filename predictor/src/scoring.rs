@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use crate::error::PredictorError;
 use crate::features::Resolved;
-use crate::node::{Predictor, Subject};
+use crate::node::{Footprint, Predictor, Subject};
 use crate::predictions::PredictionKey;
 use crate::users::Moment;
 use crate::version::ServingVersion;
@@ -144,7 +144,7 @@ impl Predictor {
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
-        if !version.caches_predictions() {
+        if !version.caches_predictions() || subject.footprint == Footprint::Nothing {
             return estimates(&moment.model, version, resolved.iter());
         }
         let keys: Vec<PredictionKey> = (0..picked.len())

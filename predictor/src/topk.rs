@@ -14,7 +14,7 @@ use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
 use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
-use crate::node::{Predictor, Subject, compute};
+use crate::node::{Footprint, Predictor, Subject, compute};
 use crate::predict::Scored;
 use crate::propensities::Unknown;
 use crate::recommend::arrangement::{Arrangement, recorded_policy};
@@ -300,7 +300,7 @@ impl Predictor {
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = drawn.unknown.take();
-        let logged = self.logging.enabled && {
+        let logged = self.logging.enabled && subject.footprint == Footprint::Kept && {
             let mut decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
             let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
             let logged = if self.logging.in_full(asked.picked.len()) {

@@ -129,14 +129,14 @@ impl Sources<'_> {
 }
 
 /// Features resolved for the examples from `first` on.
-struct ResolvedEvents<'a> {
+pub(crate) struct ResolvedEvents<'a> {
     first: u64,
     events: &'a [Event],
     resolved: Vec<Resolved<'a>>,
 }
 
 impl<'a> ResolvedEvents<'a> {
-    fn of(
+    pub(crate) fn of(
         first: u64,
         events: &'a [Event],
         version: &'a ServingVersion,
@@ -284,21 +284,29 @@ impl UserState {
         if self.before == 0 {
             return Ok(());
         }
-        let first = self.events.first().map(|event| event.epoch);
-        let history = sources.storage.history(&sources.key.stream, &sources.key.user)?;
-        let records = history.into_iter().map(|(_, record)| record);
-        let past = records.take_while(|record| first.is_none_or(|first| record.user_epoch < first));
-        let mut events: Vec<Event> = past.filter_map(|record| replayed(record, version)).collect();
-        debug_assert_eq!(events.len() as u64, self.before, "snapshots count what the log holds");
-        events.append(&mut self.events);
+        self.events = self.past(sources, version)?;
         self.before = 0;
-        self.item_bytes = events.iter().map(item_bytes).sum();
-        self.events = events;
+        self.item_bytes = self.events.iter().map(item_bytes).sum();
         Ok(())
     }
 
+    /// All observations of the user, in order. What came before the events in memory is read, and stays on the disk.
+    pub(crate) fn past(&self, sources: &Sources<'_>, version: &ServingVersion) -> Result<Vec<Event>, PredictorError> {
+        let mut past = Vec::new();
+        if self.before > 0 {
+            let first = self.events.first().map(|event| event.epoch);
+            let history = sources.storage.history(&sources.key.stream, &sources.key.user)?;
+            let records = history.into_iter().map(|(_, record)| record);
+            let before = records.take_while(|record| first.is_none_or(|first| record.user_epoch < first));
+            past.extend(before.filter_map(|record| replayed(record, version)));
+            debug_assert_eq!(past.len() as u64, self.before, "snapshots count what the log holds");
+        }
+        past.extend_from_slice(&self.events);
+        Ok(past)
+    }
+
     /// How many observations the user has made that are not forgotten.
-    fn observations(&self) -> u64 {
+    pub(crate) fn observations(&self) -> u64 {
         self.before + self.events.len() as u64
     }
 

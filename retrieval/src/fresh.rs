@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use crate::best::Best;
+use crate::likeness::Likeness;
 use crate::table::{Matrix, scan};
 use crate::{Allowed, Hit, Row};
 
@@ -72,6 +73,12 @@ impl Fresh {
     pub fn search(&self, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
         let matrix = Matrix::new(self.dim, &self.features, &self.offsets);
         scan(matrix, &self.rows, weights, k, allowed)
+    }
+
+    /// The `k` of the allowed items that are most like another; see [`Likeness::search`].
+    #[must_use]
+    pub fn alike(&self, wanted: &Likeness<'_>, k: usize, allowed: &Allowed) -> Vec<Hit> {
+        wanted.search(Matrix::new(self.dim, &self.features, &self.offsets), &self.rows, k, allowed)
     }
 
     /// How many items there are.

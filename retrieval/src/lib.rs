@@ -12,6 +12,7 @@ pub mod catalogue;
 pub mod filter;
 pub mod fresh;
 pub mod graph;
+pub mod likeness;
 pub mod table;
 mod times;
 
@@ -21,6 +22,7 @@ pub use catalogue::Catalogue;
 pub use filter::{Filter, FilterError};
 pub use fresh::{Fresh, best_of};
 pub use graph::GraphIndex;
+pub use likeness::Likeness;
 pub use table::{Matrix, Table};
 
 /// The place of an item in its stream's catalogue, from 0; an item keeps it for life, through deletion and return.

@@ -75,6 +75,25 @@ impl Storage {
         read(self.database(), stream, user, Some(epoch))
     }
 
+    /// The user's event of this epoch, with its place in the log; `None` where there is none, or it is forgotten.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn event(
+        &self,
+        stream: &StreamName,
+        user: &UserId,
+        epoch: UserEpoch,
+    ) -> Result<Option<(Sequence, Record)>, StorageError> {
+        let entry = keys::history(stream, user, epoch);
+        let Some(value) = self.database().get(Column::History, &entry)? else { return Ok(None) };
+        let sequence = decode_sequence(&entry, &value)?;
+        Ok(match at(self.database(), stream, Partition::of(user), sequence)? {
+            Lookup::Found { record, .. } => Some((sequence, record)),
+            Lookup::Forgotten | Lookup::Unknown => None,
+        })
+    }
+
     /// The epoch of a user's latest durable event, also of one that has been erased; 0 for a user without any.
     ///
     /// # Errors

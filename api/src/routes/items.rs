@@ -163,13 +163,21 @@ impl Page {
         if self.q.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
             return Err(ApiError::invalid(format!("q: at most {TEXT_BYTES_MAX} bytes")));
         }
-        let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
-        let filter = |text: &String| {
-            let json = serde_json::from_str(text).map_err(|error| wrong(&error))?;
-            Filter::from_json(&json).map_err(|error| wrong(&error))
-        };
-        Ok(Some(ItemSearch { text: self.q.clone(), filter: self.filter.as_ref().map(filter).transpose()? }))
+        Ok(Some(ItemSearch { text: self.q.clone(), filter: filter_of(self.filter.as_deref())? }))
     }
+}
+
+/// The filter of a query, which is JSON text there.
+///
+/// # Errors
+/// 422 where it is none.
+pub fn filter_of(text: Option<&str>) -> Result<Option<Filter>, ApiError> {
+    let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
+    let filter = |text: &str| {
+        let json = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        Filter::from_json(&json).map_err(|error| wrong(&error))
+    };
+    text.map(filter).transpose()
 }
 
 pub fn router() -> OpenApiRouter<Node> {

@@ -1,5 +1,6 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
+pub mod asker;
 pub mod catalogue;
 pub mod decisions;
 pub mod evaluate_policy;
@@ -16,6 +17,8 @@ pub mod predict;
 pub mod quality;
 pub mod recommend;
 pub mod selections;
+pub mod similar;
 pub mod topk;
 pub mod users;
 pub mod versions;
+pub mod why;

@@ -33,6 +33,8 @@ files![
     ("favicon.svg", SVG),
     ("api.js", JAVASCRIPT),
     ("app.js", JAVASCRIPT),
+    ("browse.js", JAVASCRIPT),
+    ("card.js", JAVASCRIPT),
     ("catalogue.js", JAVASCRIPT),
     ("chart.js", JAVASCRIPT),
     ("dom.js", JAVASCRIPT),

@@ -18,6 +18,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
+use crate::routes::asker::{AggregateBody, AskerFields, PastBody};
 use crate::routes::topk::TopkReply;
 use crate::state::Node;
 
@@ -25,8 +26,16 @@ use crate::state::Node;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecommendBody {
-    #[schema(value_type = String)]
-    user: UserId,
+    /// The user; or else `history` or `users`.
+    #[schema(value_type = Option<String>)]
+    user: Option<UserId>,
+    /// The past of somebody without a name, at most 1,000 observations. Nothing of it is kept, and no decision recorded.
+    history: Option<Vec<PastBody>>,
+    /// Several users at once, from 2 to 16, ranked greedily. No decision is recorded.
+    #[schema(value_type = Option<Vec<String>>)]
+    users: Option<Vec<UserId>>,
+    /// What several users make of their scores: their `mean`, which is the default, or `least_misery`, the least.
+    aggregate: Option<AggregateBody>,
     /// How many slots to fill, from 1 to 1000.
     k: usize,
     /// Only what this holds for: `all`, `any`, `not`, `eq`, `in`, `range`, `exists` over attributes.
@@ -148,7 +157,8 @@ async fn recommend(
     });
     let request = RecommendRequest {
         model,
-        asker: Asker::User(body.user.clone()),
+        asker: AskerFields { user: body.user, history: body.history, users: body.users, aggregate: body.aggregate }
+            .try_into()?,
         k: body.k,
         filter: body.filter,
         exclude: body.exclude,
@@ -161,6 +171,7 @@ async fn recommend(
         min_epoch: body.min_epoch,
     };
     let recommended = node.predictor.recommend_in(&request, body.context.as_ref()).await?;
-    let ranking = TopkReply::new(Some(body.user), recommended.ranking);
+    let user = if let Asker::User(user) = request.asker { Some(user) } else { None };
+    let ranking = TopkReply::new(user, recommended.ranking);
     Ok(Answer(RecommendReply { ranking, next: recommended.next.map(|page| page.token()) }))
 }

@@ -19,7 +19,7 @@ const HALVINGS_MAX: usize = 30;
 const TOLERANCE: f64 = 1e-8;
 
 /// Adds the block to `sums`, each example approximated around the mode of the posterior that prior, `sums` and block
-/// have together, which [`GramSums::solve`] finds again from the result.
+/// have together, which [`GramSums::solve`] finds again from the result. Returns the point of the approximation, `w - w0`.
 ///
 /// Iteratively reweighted least squares, that is Newton's method: solve for the weights, take curvature and slope of
 /// every example at them, repeat (Bishop, "Pattern Recognition and Machine Learning", 2006, sections 4.3.3 and 4.5.1).
@@ -27,7 +27,7 @@ const TOLERANCE: f64 = 1e-8;
 pub(super) fn add_around_mode<H: History + ?Sized>(
     block: &Block<'_, H>,
     sums: &mut GramSums,
-) -> Result<(), ModelError> {
+) -> Result<Vec<f64>, ModelError> {
     let prior = block.learning.prior();
     let gaussian = Gaussian { precision: sums.precision(prior), moment: &sums.moment };
     let mut here = Point::at(block, sums, &gaussian, sums.mode(prior)?);
@@ -49,7 +49,7 @@ pub(super) fn add_around_mode<H: History + ?Sized>(
         here = next;
     }
     *sums = here.sums;
-    Ok(())
+    Ok(here.delta)
 }
 
 /// What prior and sums say of the weights before the block.

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use celeris_model::{ItemId, StreamName, Timestamp};
-use celeris_retrieval::catalogue::{AttributeError, Found, Page, Search};
+use celeris_retrieval::catalogue::{AttributeError, CatalogueSize, Found, Page, Search};
 use celeris_retrieval::{Allowed, Catalogue, Filter, Hit, Row, best_of};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value};
@@ -117,6 +117,11 @@ impl StreamCatalogue {
     /// Looks through ids and texts.
     pub(crate) fn search(&self, search: Search<'_>, page: Page<'_>) -> Found {
         self.catalogue.read().search(search, page)
+    }
+
+    /// How large it is.
+    pub(crate) fn size(&self) -> CatalogueSize {
+        self.catalogue.read().size()
     }
 
     /// Takes in changes that are durable, in their order; answers the rows that changed.

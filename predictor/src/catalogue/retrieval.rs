@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use celeris_features::Theta;
 use celeris_retrieval::graph::GraphIndex;
-use celeris_retrieval::{Allowed, Fresh, Hit, Matrix, Row, Table};
+use celeris_retrieval::{Allowed, Fresh, Hit, Likeness, Matrix, Row, Table, best_of};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rayon::prelude::*;
 
@@ -138,6 +138,13 @@ impl Retrieval {
     /// The best `k` of the fresh items that are allowed, best first.
     pub(super) fn search_fresh(&self, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
         self.fresh.read().search(weights, k, allowed)
+    }
+
+    /// The `k` of the allowed rows that are most alike, the most alike first.
+    pub(crate) fn alike(&self, theta: &Theta, wanted: &Likeness<'_>, k: usize, allowed: &Allowed) -> Vec<Hit> {
+        let trained = wanted.search(matrix(theta), self.table.rows(), k, allowed);
+        let fresh = self.fresh.read().alike(wanted, k, allowed);
+        best_of(k, [trained.as_slice(), fresh.as_slice()])
     }
 
     /// Brings these rows to what their items are now: with the features that they have under `version` where they belong

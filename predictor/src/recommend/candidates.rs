@@ -134,7 +134,7 @@ impl Predictor {
     }
 
     /// The best `n` by these weights, boosts included.
-    fn best(&self, search: &Search<'_>, weights: &[f32], n: usize) -> Vec<Row> {
+    pub(crate) fn best(&self, search: &Search<'_>, weights: &[f32], n: usize) -> Vec<Row> {
         let Search { subject, allowed, boosts, .. } = search;
         if boosts.is_empty() {
             return self.retrieve(subject, weights, n, allowed).into_iter().map(|hit| hit.row).collect();
@@ -164,11 +164,15 @@ impl Predictor {
 
     /// Candidates among which slots can differ: enough of the best.
     pub(crate) fn diverse_shortlist(&self, search: &Search<'_>) -> Shortlist {
-        let (each, least, most) = DIVERSE;
-        let n = (each * search.draw.k).clamp(least, most);
-        let rows = self.best(search, &mean_weights(search.moment), n);
+        let rows = self.best(search, &mean_weights(search.moment), diverse_width(search.draw.k));
         listed(search, rows, None)
     }
+}
+
+/// Among how many of the best `k` slots can differ.
+pub(crate) fn diverse_width(k: usize) -> usize {
+    let (each, least, most) = DIVERSE;
+    (each * k).clamp(least, most)
 }
 
 fn listed(search: &Search<'_>, rows: Vec<Row>, pool_share: Option<PoolShare>) -> Shortlist {

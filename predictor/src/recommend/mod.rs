@@ -4,10 +4,12 @@
 //! what earlier pages have shown are one set of rows, and everything is searched or drawn within it. What the policy then
 //! chooses from is in [`candidates`]; from there on a recommendation is a ranking like any other.
 
+mod anonymous;
 pub(crate) mod arrangement;
 mod boosts;
 mod candidates;
 mod diversity;
+mod group;
 mod page;
 mod request;
 mod sample;
@@ -34,6 +36,8 @@ use boosts::Boosts;
 use candidates::{Search, Shortlist};
 use diversity::{Relevant, marginal_relevance};
 
+pub use anonymous::PAST_MAX;
+pub use group::GROUP_SIZES;
 pub use page::{Page, SHOWN_MAX};
 pub use request::{
     Aggregate, Asker, BOOST_ABS_MAX, BOOSTS_MAX, Boost, EXCLUDED_MAX, PastItem, RECOMMENDED_MAX, RecommendRequest,
@@ -96,9 +100,8 @@ impl Predictor {
     async fn recommend_by_model(&self, recommending: Recommending<'_>) -> Result<Recommendation, PredictorError> {
         match &recommending.request.asker {
             Asker::User(user) => self.recommend_to_user(user, recommending).await,
-            Asker::Anonymous(_) | Asker::Group { .. } => {
-                Err(PredictorError::Field { field: "user", problem: "name one".to_owned() })
-            }
+            Asker::Anonymous(past) => self.recommend_to_stranger(past, recommending),
+            Asker::Group { users, by } => self.recommend_to_group(users, *by, recommending).await,
         }
     }
 

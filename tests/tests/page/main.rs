@@ -1,6 +1,7 @@
 //! The page of the demo, as a newcomer uses it: in a browser.
 
 mod browser;
+mod catalogue;
 
 use std::env;
 use std::fs;
@@ -319,8 +320,12 @@ async fn text(page: &Client, selector: &str) -> Result<String> {
 }
 
 async fn take_picture(page: &Client) -> Result<()> {
-    let Some(path) = env::var_os(SCREENSHOT) else { return Ok(()) };
     page.execute("scrollTo(0, 0); document.activeElement.blur()", Vec::new()).await?;
+    take_picture_here(page).await
+}
+
+async fn take_picture_here(page: &Client) -> Result<()> {
+    let Some(path) = env::var_os(SCREENSHOT) else { return Ok(()) };
     fs::write(&path, page.screenshot().await?).with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -1,0 +1,79 @@
+//! Who a request asks for: a user, somebody without a name who brings their past along, or several users at once.
+
+use celeris_model::{ItemId, Timestamp, UserId};
+use celeris_predictor::{Aggregate, Asker, PastItem};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::extract::timestamp;
+
+/// One observation of a past that comes with the request.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PastBody {
+    #[schema(value_type = String)]
+    item: ItemId,
+    /// The rating, reward or other outcome; finite.
+    label: f32,
+    /// How many times over it counts; 1 by default.
+    weight: Option<f32>,
+    /// RFC 3339 or Unix milliseconds; now by default.
+    #[serde(default, deserialize_with = "timestamp")]
+    #[schema(value_type = Option<Object>)]
+    timestamp: Option<Timestamp>,
+    /// What kind of feedback it is, as you call it.
+    feedback: Option<String>,
+}
+
+impl From<PastBody> for PastItem {
+    fn from(body: PastBody) -> Self {
+        let PastBody { item, label, weight, timestamp, feedback } = body;
+        Self { item, label, weight: weight.unwrap_or(1.0), timestamp, feedback }
+    }
+}
+
+/// What a group makes of its members' scores.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AggregateBody {
+    /// Their mean.
+    Mean,
+    /// The least of them.
+    LeastMisery,
+}
+
+impl From<AggregateBody> for Aggregate {
+    fn from(body: AggregateBody) -> Self {
+        match body {
+            AggregateBody::Mean => Self::Mean,
+            AggregateBody::LeastMisery => Self::LeastMisery,
+        }
+    }
+}
+
+/// The fields of a request that say who asks.
+pub struct AskerFields {
+    pub user: Option<UserId>,
+    pub history: Option<Vec<PastBody>>,
+    pub users: Option<Vec<UserId>>,
+    pub aggregate: Option<AggregateBody>,
+}
+
+impl TryFrom<AskerFields> for Asker {
+    type Error = ApiError;
+
+    fn try_from(fields: AskerFields) -> Result<Self, ApiError> {
+        let AskerFields { user, history, users, aggregate } = fields;
+        if aggregate.is_some() && users.is_none() {
+            return Err(ApiError::invalid("aggregate: belongs to several `users`; leave it out"));
+        }
+        match (user, history, users) {
+            (Some(user), None, None) => Ok(Self::User(user)),
+            (None, Some(history), None) => Ok(Self::Anonymous(history.into_iter().map(PastItem::from).collect())),
+            (None, None, Some(users)) => Ok(Self::Group { users, by: aggregate.map_or_else(Aggregate::default, Into::into) }),
+            (None, None, None) => Err(ApiError::invalid("missing field `user`, `history` or `users`")),
+            _ => Err(ApiError::invalid("give one of user, history and users, not more")),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Recommendations for somebody without a name, who brings their past along.
+//!
+//! Their state is what a user of that history would have: the prior, and the canonical solve over it. It lives for the
+//! request only. Nothing of it is stored, cached or recorded, and so no decision is logged: a reward that names it joins
+//! nothing.
+
+use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
+use celeris_retrieval::Allowed;
+
+use super::{PastItem, Recommendation, Recommending, SeenRule};
+use crate::error::PredictorError;
+use crate::node::{Footprint, Predictor, Subject, compute};
+use crate::users::{Event, Moment, ResolvedEvents, UserEntry, UserKey};
+
+/// How much of a past a request may bring along.
+pub const PAST_MAX: usize = 1000;
+
+/// Stands where a user's id does, and is never looked at: such a subject leaves nothing behind.
+const NOBODY: &str = "nobody";
+
+impl Predictor {
+    /// Recommends to whoever has this past, in its order.
+    pub(super) fn recommend_to_stranger(
+        &self,
+        past: &[PastItem],
+        recommending: Recommending<'_>,
+    ) -> Result<Recommendation, PredictorError> {
+        if recommending.request.min_epoch.is_some() {
+            return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
+        }
+        let subject = self.stranger(&recommending)?;
+        check(past, &subject)?;
+        compute(false, || {
+            let moment = self.moment_after(past, &subject, recommending.now)?;
+            let mut allowed = self.showable(&subject, &recommending);
+            if let Some(rule) = &recommending.request.exclude_seen {
+                take_out(past, rule, (&subject, recommending.now), &mut allowed);
+            }
+            self.recommend_at(&subject, moment, &allowed, recommending)
+        })
+    }
+
+    fn stranger(&self, recommending: &Recommending<'_>) -> Result<Subject, PredictorError> {
+        let model = self.model(recommending.model)?;
+        let user = UserId::new(NOBODY).expect("a word is a valid id");
+        Ok(Subject {
+            version: model.active.load_full(),
+            key: UserKey { stream: model.stream.clone(), user },
+            model,
+            entry: UserEntry::new(),
+            footprint: Footprint::Nothing,
+        })
+    }
+
+    /// The state of who has this past and no other.
+    fn moment_after(&self, past: &[PastItem], subject: &Subject, now: Timestamp) -> Result<Moment, PredictorError> {
+        let event = |(past, epoch): (&PastItem, u64)| Event {
+            item: past.item.clone(),
+            label: past.label,
+            weight: past.weight,
+            timestamp: past.timestamp.unwrap_or(now),
+            epoch: UserEpoch(epoch),
+        };
+        let events: Vec<Event> = past.iter().zip(1..).map(event).collect();
+        let version = &*subject.version;
+        let history = ResolvedEvents::of(0, &events, version, &self.sources(&subject.key))?;
+        let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
+        Ok(Moment { model: model.into(), epoch: UserEpoch(0), pending: None })
+    }
+}
+
+/// What an observation must be, of every entry.
+fn check(past: &[PastItem], subject: &Subject) -> Result<(), PredictorError> {
+    if past.len() > PAST_MAX {
+        return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
+    }
+    for (index, entry) in past.iter().enumerate() {
+        let observation = Observation {
+            user: subject.key.user.clone(),
+            item: entry.item.clone(),
+            label: entry.label,
+            weight: entry.weight,
+            timestamp: entry.timestamp,
+            observation_id: None,
+            feedback: None,
+            decision: None,
+        };
+        let checked = observation.validate().and_then(|()| subject.version.learning.loss().check_label(entry.label));
+        checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Takes out of `allowed` what `rule` says is in this past.
+fn take_out(past: &[PastItem], rule: &SeenRule, (subject, now): (&Subject, Timestamp), allowed: &mut Allowed) {
+    let since = rule.since(now);
+    let counts = |entry: &&PastItem| {
+        let is_of_kind =
+            rule.feedback.is_empty() || entry.feedback.as_ref().is_some_and(|kind| rule.feedback.contains(kind));
+        is_of_kind && entry.timestamp.unwrap_or(now) >= since
+    };
+    let seen = past.iter().filter(counts).map(|entry| &entry.item);
+    subject.model.catalogue.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
+}
+
+fn field(field: &'static str, problem: String) -> PredictorError {
+    PredictorError::Field { field, problem }
+}
