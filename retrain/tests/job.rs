@@ -13,8 +13,8 @@ use celeris_model::{
     ItemId, Loss, ObservationId, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_retrain::{
-    Algorithm, AttributesWriter, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError, Silent, Step,
-    run_job, write_pinned_items,
+    Algorithm, AttributesWriter, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError,
+    Silent, Step, run_job, write_pinned_items,
 };
 
 fn item(number: u32) -> ItemId {

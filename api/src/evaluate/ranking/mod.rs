@@ -5,6 +5,9 @@
 //! found as `recommend` finds them for `greedy`. Beside it the same by as many factors of the library `implicit`, trained
 //! on the same, and by popularity.
 //!
+//! Users' weights fade by the half-life, of four, with which lists find each user's last item but one best: a setting of
+//! models that costs no training. The lists of weights that never fade are told too.
+//!
 //! Where a training starts is random, and lists differ by it more than trainers do: each trains three times, and what is
 //! told is the mean. Our trainer chooses its regularization on a tenth of what it is given; the library does not, so that
 //! is done for it in the same way.
@@ -17,8 +20,8 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use celeris_datasets::{Dataset, Rating as NamedRating};
-use celeris_model::{Learning, Loss, ModelError, UserId, UserModel};
-use celeris_retrain::{Pinned, Rating, Ratings, Silent, TrainSettings, Trained, train};
+use celeris_model::{HalfLife, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
+use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
 use celeris_retrieval::{Allowed, Matrix, Table};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -31,6 +34,9 @@ use crate::bench::train::peers::Asked;
 
 /// Slots of a list.
 const K: usize = 10;
+
+/// Half-lives of which one is chosen, in seconds: none, thirty days, a day, an hour.
+const HALF_LIVES: [Option<f64>; 4] = [None, Some(30.0 * 86_400.0), Some(86_400.0), Some(3_600.0)];
 
 /// Trainings of each, with seeds one after the other.
 const TRAININGS: u64 = 3;
@@ -62,6 +68,10 @@ pub struct RankingReport {
     pub unseen_items: usize,
     /// The lists of what is served.
     pub ours: Lists,
+    /// The half-life of users' weights that was chosen for them, in seconds; null where they never fade.
+    pub half_life_seconds: Option<f64>,
+    /// The lists of weights that never fade.
+    pub ours_without_forgetting: Lists,
     /// The lists of the library `implicit`; null where it is not installed.
     pub implicit: Option<Lists>,
     /// The regularization that was chosen for it.
@@ -112,22 +122,25 @@ fn mean(values: &[f64]) -> (f64, f64) {
 /// # Errors
 /// Where no user has two ratings, or a trainer fails.
 pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyhow::Result<RankingReport> {
-    let (known, last) = leave_last_out(&dataset.ratings);
+    let (mut known, last) = leave_last_out(&dataset.ratings);
+    known.sort_by_key(|rating| rating.timestamp);
     ensure!(!last.is_empty(), "no user has two ratings, of which the last could be left out");
     let mut numbered = Numbered::default();
     let pairs = numbered.number(&known);
     let asked = numbered.number(&last);
     let seen = by_user(numbered.users.len(), &pairs);
     let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
-    let scene = Scene { taken: &ratings.observed(), seen: &seen, asked: &asked };
+    let times = times(&known, &numbered);
+    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, asked: &asked };
+    let half_life = chosen_half_life(&known, &numbered, settings)?;
 
-    let (mut ours, mut first) = (Vec::new(), None);
+    let (mut ours, mut without_forgetting, mut first) = (Vec::new(), Vec::new(), None);
     for seed in (settings.seed..).take(TRAININGS as usize) {
-        let of_trainer = TrainSettings { loss: Loss::Implicit, seed, ..settings.of_trainer() };
         let started = Instant::now();
-        let trained = train(&ratings, &of_trainer, &Pinned::default(), &Silent)?;
+        let trained = trained(&ratings, seed, settings)?;
         first.get_or_insert((trained.metrics.regularization, started.elapsed().as_secs_f64()));
-        ours.push(scene.of_version(&trained)?);
+        ours.push(scene.of_version(&trained, half_life)?);
+        without_forgetting.push(scene.of_version(&trained, None)?);
     }
     let (regularization, train_seconds) = first.expect("there is more than one training");
     let peer = of_peer(&known, &scene, &numbered, settings)?;
@@ -140,6 +153,8 @@ pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyho
         train_pairs: pairs.len(),
         unseen_items: asked.iter().filter(|rating| scene.taken[rating.item as usize] == 0).count(),
         ours: Lists::of(&ours),
+        half_life_seconds: half_life.map(HalfLife::seconds),
+        ours_without_forgetting: Lists::of(&without_forgetting),
         implicit: peer.map(|(_, lists)| lists),
         implicit_regularization: peer.map(|(regularization, _)| regularization),
         popularity: Lists::of(&[scene.of_popularity()]),
@@ -164,6 +179,43 @@ fn leave_last_out(ratings: &[NamedRating]) -> (Vec<NamedRating>, Vec<NamedRating
         ratings.iter().enumerate().filter(|(row, _)| is_last(*row) == last).map(|(_, rating)| rating.clone()).collect()
     };
     (part(false), part(true))
+}
+
+fn trained(ratings: &Ratings, seed: u64, settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
+    let of_trainer = TrainSettings { loss: Loss::Implicit, seed, ..settings.of_trainer() };
+    train(ratings, &of_trainer, &Pinned::default(), &Silent)
+}
+
+/// By user, when each rating of theirs was made.
+fn times(ratings: &[NamedRating], numbered: &Numbered) -> Vec<Vec<Timestamp>> {
+    let mut times = vec![Vec::new(); numbered.users.len()];
+    for rating in ratings {
+        times[numbered.users[&rating.user] as usize].push(rating.timestamp);
+    }
+    times
+}
+
+/// The half-life with which lists of a version trained on less find the last item of each user in `known` best.
+fn chosen_half_life(
+    known: &[NamedRating],
+    numbered: &Numbered,
+    settings: &EvaluateSettings,
+) -> anyhow::Result<Option<HalfLife>> {
+    let (earlier, last) = leave_last_out(known);
+    let (pairs, asked) = (numbered.numbers(&earlier), numbered.numbers(&last));
+    let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
+    let (seen, times) = (by_user(numbered.users.len(), &pairs), times(&earlier, numbered));
+    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, asked: &asked };
+    let version = trained(&ratings, settings.seed, settings)?;
+    let mut best = (f64::NEG_INFINITY, None);
+    for seconds in HALF_LIVES {
+        let half_life = seconds.map(HalfLife::from_seconds).transpose()?;
+        let found = Lists::of(&[scene.of_version(&version, half_life)?]).ndcg_at_10;
+        if found > best.0 {
+            best = (found, half_life);
+        }
+    }
+    Ok(best.1)
 }
 
 /// The library's regularization and lists; `None` where it is not installed.
@@ -201,7 +253,7 @@ fn chosen_for_peer(
     let users = numbered.users.len();
     let (known, asked) = (numbered.numbers(&rest), numbered.numbers(&asked));
     let taken = Ratings::new(users, numbered.items.len(), known.clone())?.observed();
-    let scene = Scene { taken: &taken, seen: &by_user(users, &known), asked: &asked };
+    let scene = Scene { taken: &taken, seen: &by_user(users, &known), times: &[], asked: &asked };
     let mut best = (f64::NEG_INFINITY, PEER_REGULARIZATIONS[0]);
     for regularization in PEER_REGULARIZATIONS {
         let lists = Lists::of(&[scene.of_factors(&factors(&rest, regularization)?, numbered, settings.dim)]);
@@ -216,8 +268,10 @@ fn chosen_for_peer(
 struct Scene<'a> {
     /// How often each item was taken; those that nobody took cannot be found.
     taken: &'a [u32],
-    /// By user.
+    /// By user, the oldest first where there are `times`.
     seen: &'a [Vec<Rating>],
+    /// When that was, where lists are those of a version.
+    times: &'a [Vec<Timestamp>],
     /// One of each user who is asked about.
     asked: &'a [Rating],
 }
@@ -241,13 +295,16 @@ impl Scene<'_> {
         hits.iter().position(|hit| hit.row == asked.item)
     }
 
-    /// The lists of users who have told the version what they have taken.
-    fn of_version(&self, trained: &Trained) -> Result<Vec<Option<usize>>, ModelError> {
-        let learning = Learning::new(trained.prior.clone(), Loss::Implicit, None);
+    /// The lists of users who have told the version what they have taken, and whose weights fade by `half_life`.
+    fn of_version(&self, trained: &Trained, half_life: Option<HalfLife>) -> Result<Vec<Option<usize>>, ModelError> {
+        let learning = Learning::new(trained.prior.clone(), Loss::Implicit, half_life);
         let matrix = Matrix::new(trained.dim, &trained.item_features, &trained.item_offsets);
         let table = Table::build(matrix, rows(self.taken.len()));
         let place = |asked: &Rating| {
-            let history = examples(trained, &self.seen[asked.user as usize]);
+            let mut history = examples(trained, &self.seen[asked.user as usize]);
+            for (example, time) in history.iter_mut().zip(&self.times[asked.user as usize]) {
+                example.timestamp = *time;
+            }
             let user = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
             let weights: Vec<f32> = user.weights().iter().map(|weight| *weight as f32).collect();
             Ok(self.place(asked, &table, matrix, &weights))
@@ -297,7 +354,9 @@ impl fmt::Display for RankingReport {
             "  {train_pairs} pairs to train on; the last items of {users} users to find, {unseen_items} of them unseen"
         )?;
         writeln!(out, "                recall@10         ndcg@10")?;
-        writeln!(out, "  ours          {}", self.ours)?;
+        let fades = self.half_life_seconds.map_or("never fades".to_owned(), |seconds| format!("half-life {seconds} s"));
+        writeln!(out, "  ours          {}   ({fades})", self.ours)?;
+        writeln!(out, "  never fading  {}", self.ours_without_forgetting)?;
         if let (Some(lists), Some(regularization)) = (&self.implicit, self.implicit_regularization) {
             writeln!(out, "  implicit      {lists}   (regularization {regularization})")?;
         }
