@@ -45,7 +45,8 @@ impl Boosts {
             }
             cells.retain(|(words, _)| words.iter().any(|bits| *bits != 0));
         }
-        let cell = |(words, adds): (Vec<u64>, Vec<f32>)| Cell { rows: Allowed::of_words(words), add: adds.iter().sum() };
+        let cell =
+            |(words, adds): (Vec<u64>, Vec<f32>)| Cell { rows: Allowed::of_words(words), add: adds.iter().sum() };
         cells.into_iter().map(cell).collect()
     }
 }

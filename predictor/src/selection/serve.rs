@@ -26,7 +26,12 @@ struct Together {
 
 impl Selection {
     /// What a decision's record says of who answered.
-    pub(crate) fn facts(&self, arm: Option<&ModelName>, propensity: f32, context: Option<&ModelName>) -> SelectionFacts {
+    pub(crate) fn facts(
+        &self,
+        arm: Option<&ModelName>,
+        propensity: f32,
+        context: Option<&ModelName>,
+    ) -> SelectionFacts {
         SelectionFacts { model: self.rule.name.clone(), arm: arm.cloned(), propensity, context: context.cloned() }
     }
 }
