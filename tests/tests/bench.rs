@@ -164,3 +164,17 @@ fn ope_is_compared_in_value_and_time() {
         ],
     );
 }
+
+/// The bench itself refuses a search that differs from computing all scores.
+#[test]
+fn searches_are_compared_with_computing_all_scores() {
+    let kinds =
+        ["exact", "first_pass", "planner", "planner/by_graph", "filter/keeps=50%", "filter/keeps=10", "exclude=10000"];
+    let cases: Vec<String> = ["", "/norms=equal"]
+        .iter()
+        .flat_map(|suffix| kinds.map(|kind| format!("{kind}/n=1000000/d=50{suffix}")))
+        .collect();
+    let mut cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+    cases.extend(["approximate/n=1000000/d=50", "approximate/recall/n=1000000/d=50", "build/table"]);
+    assert_cases("recommend", &cases);
+}

@@ -8,8 +8,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// What is installed, each in the version that the figures in `docs/benchmarks.md` were taken with.
-const PINNED: [&str; 8] = [
+const PINNED: [&str; 9] = [
     "duckdb==2.0.0",
+    "faiss-cpu==1.15.1",
     "implicit==0.7.3",
     "numpy==2.4.6",
     "pandas==3.1.1",

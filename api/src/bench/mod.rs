@@ -21,6 +21,7 @@ mod ope;
 mod peers;
 mod plot;
 mod process;
+mod recommend;
 pub mod report;
 mod scene;
 mod selection;
@@ -83,11 +84,13 @@ pub enum Bench {
     Selection,
     /// The off-policy estimators against those of obp, in value and in time.
     Ope,
+    /// The best of a million items, exactly and by an index, against faiss. Takes some ten minutes where the peers are there.
+    Recommend,
 }
 
 impl Bench {
     /// All of them, in the order of the documents.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
@@ -99,6 +102,7 @@ impl Bench {
         Self::Bandits,
         Self::Selection,
         Self::Ope,
+        Self::Recommend,
     ];
 
     /// Its name on the command line and in reports.
@@ -116,6 +120,7 @@ impl Bench {
             Self::Bandits => "bandits",
             Self::Selection => "selection",
             Self::Ope => "ope",
+            Self::Recommend => "recommend",
         }
     }
 
@@ -137,6 +142,7 @@ impl Bench {
             Self::Bandits => bandits::run(settings),
             Self::Selection => selection::run(settings),
             Self::Ope => ope::run(settings),
+            Self::Recommend => recommend::run(settings),
         }
     }
 }

@@ -72,10 +72,11 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
         tracing::info!("stopping: requests under way are let through");
     };
     announce(listener.local_addr().map_err(Failure::other)?)?;
-    let (storage, sealer) = (node.storage.clone(), node.sealer.clone());
+    let (storage, predictor, sealer) = (node.storage.clone(), node.predictor.clone(), node.sealer.clone());
     server::serve(listener, node, config.server.drain_timeout, shutdown).await.map_err(Failure::other)?;
     tokio::task::block_in_place(|| {
-        // First, since it reads what is then closed.
+        predictor.stop();
+        // Before the store, since it reads what is then closed.
         if let Some(sealer) = sealer {
             sealer.stop();
         }

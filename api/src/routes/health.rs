@@ -8,7 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
-use crate::routes::{exploration, quality};
+use crate::routes::{catalogue, exploration, quality};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -40,6 +40,7 @@ async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
     metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
     exploration::render(&node);
+    catalogue::render(&node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
     }

@@ -89,7 +89,7 @@ impl Background {
 
     fn wake(&self) {
         let mut thread = self.thread.lock();
-        if thread.is_none() {
+        if thread.is_none() && !self.shared.waiting.lock().stopping {
             let shared = Arc::clone(&self.shared);
             let begun = std::thread::Builder::new().name("celeris-graph".to_owned()).spawn(move || shared.work());
             // Without it searches stay exact and unsampled; the next wish tries again.
@@ -97,10 +97,9 @@ impl Background {
         }
         self.shared.changed.notify_one();
     }
-}
 
-impl Drop for Background {
-    fn drop(&mut self) {
+    /// Ends the thread, and waits for that: it writes files, and must not meet the end of the process.
+    pub(crate) fn stop(&self) {
         let mut waiting = self.shared.waiting.lock();
         waiting.stopping = true;
         if let Some(version) = waiting.building.upgrade() {
@@ -108,11 +107,16 @@ impl Drop for Background {
         }
         drop(waiting);
         self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.get_mut().take()
-            && thread.join().is_err()
-        {
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             metrics::counter!("celeris_search_graph_failures_total").increment(1);
         }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -119,6 +119,7 @@ impl StreamCatalogue {
         self.catalogue.read().search(search, page)
     }
 
+    /// How large it is.
     pub(crate) fn size(&self) -> CatalogueSize {
         self.catalogue.read().size()
     }

@@ -32,6 +32,11 @@ pub struct SearchView {
 }
 
 impl Predictor {
+    /// Ends what is under way behind requests, and waits for that. Requests are answered on.
+    pub fn stop(&self) {
+        self.background.stop();
+    }
+
     /// The catalogues of the streams that models serve.
     #[must_use]
     pub fn catalogues(&self) -> Vec<CatalogueView> {
