@@ -58,7 +58,9 @@ impl Warm {
         let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
         let version = version("bench", VersionId(1), catalogue, dim)?;
         let (model, items) = (version.model.clone(), version.theta.items().to_vec());
-        predictor.activate(&StreamName::of_model(&model), RankingDefaults::default(), version).map_err(Failure::other)?;
+        predictor
+            .activate(&StreamName::of_model(&model), RankingDefaults::default(), version)
+            .map_err(Failure::other)?;
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
     }
 
