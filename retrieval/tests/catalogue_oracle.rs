@@ -292,3 +292,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn catalogues_that_take_many_pieces_are_filtered_to_the_item() {
+    const MANY: usize = 150_000;
+    let mut catalogue = Catalogue::new();
+    for n in 0..MANY {
+        let attributes = json!({"n": n, "even": n % 2 == 0, "tags": [format!("of {}", n % 3), "every"]});
+        catalogue.put(&item(n), attributes.as_object().unwrap());
+    }
+    let expected = |holds: &dyn Fn(usize) -> bool| (0..MANY).filter(|n| holds(*n)).count();
+    let rows = |catalogue: &Catalogue, filter: Value| {
+        catalogue.select(Some(&Filter::from_json(&filter).unwrap()), Timestamp(NOW)).allowed()
+    };
+    let third = json!({"eq": {"field": "tags", "value": "of 1"}});
+    let middle = json!({"range": {"field": "n", "gt": 4095, "lte": 131_072}});
+    assert_eq!(rows(&catalogue, third.clone()).count(), expected(&|n| n % 3 == 1));
+    assert_eq!(rows(&catalogue, middle.clone()).count(), 131_072 - 4095);
+    assert!(rows(&catalogue, middle.clone()).rows().eq(4096..=131_072), "every item got the row of its turn");
+    let odd = json!({"not": {"eq": {"field": "even", "value": true}}});
+    let both = json!({"all": [third, middle, odd]});
+    let holds = |n: usize| n % 3 == 1 && n % 2 == 1 && (4096..=131_072).contains(&n);
+    assert_eq!(rows(&catalogue, both.clone()).count(), expected(&holds));
+    // What a reader has begun with is not changed under it.
+    let begun = catalogue.select(Some(&Filter::from_json(&both).unwrap()), Timestamp(NOW));
+    let full = catalogue.bytes();
+    (0..MANY).for_each(|n| assert!(catalogue.delete(&item(n))));
+    assert_eq!(begun.allowed().count(), expected(&holds));
+    assert_eq!(rows(&catalogue, json!({"exists": {"field": "tags"}})).count(), 0);
+    let size = catalogue.size();
+    assert_eq!((size.items, size.rows, size.fields), (0, MANY, 0), "rows stay, attributes are forgotten");
+    assert!(catalogue.bytes() < full / 2, "{} of {full} bytes", catalogue.bytes());
+}

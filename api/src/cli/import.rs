@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
-use celeris_datasets::{Dataset, Rating};
+use celeris_datasets::{Dataset, ItemInfo, Rating};
 use serde_json::{Value, json};
 use ureq::Agent;
 
@@ -11,7 +11,7 @@ use crate::cli::Failure;
 use crate::cli::demo::attributes;
 use crate::cli::progress::Report;
 
-/// Observations sent in one request: large enough that requests cost nothing, small enough that progress shows.
+/// Lines sent in one request: large enough that requests cost nothing, small enough that progress shows.
 const BATCH: usize = 5000;
 
 /// Streams a data set into a running node.
@@ -33,23 +33,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let agent: Agent = Agent::config_builder().http_status_as_error(false).build().into();
     let model_url = format!("{}/v1/models/{}", args.url.trim_end_matches('/'), args.model);
     let report = Report::new();
-    for (done, item) in dataset.items.iter().enumerate() {
-        let url = format!("{model_url}/items/{}", percent_encoded(item.id.as_str()));
-        let response = agent.put(&url).send_json(json!({"attributes": attributes(item)})).map_err(Failure::other)?;
-        refuse(response)?;
-        report.at("items", (done + 1) as f32 / dataset.items.len() as f32);
+    let file = args.dataset.display().to_string();
+    for (number, items) in dataset.items.chunks(BATCH).enumerate() {
+        let sent = Sent { file: &file, what: "item", first: number * BATCH, count: items.len() };
+        let line = |item: &ItemInfo| format!("{}\n", json!({"item": item.id, "attributes": attributes(item)}));
+        read_answers(post_lines(&agent, &format!("{model_url}/items"), items.iter().map(line).collect())?, &sent)?;
+        report.at("items", (sent.first + sent.count) as f32 / dataset.items.len() as f32);
     }
     let mut duplicates = 0;
     for (number, ratings) in dataset.ratings.chunks(BATCH).enumerate() {
         let first = number * BATCH;
         let body: String = ratings.iter().zip(first..).map(|(rating, row)| line(&dataset.name, rating, row)).collect();
-        let response = agent
-            .post(format!("{model_url}/observations"))
-            .header("content-type", "application/x-ndjson")
-            .send(body)
-            .map_err(Failure::other)?;
-        let answers = refuse(response)?;
-        duplicates += read_answers(answers, &args.dataset.display().to_string(), first, ratings.len())?;
+        let sent = Sent { file: &file, what: "rating", first, count: ratings.len() };
+        duplicates += read_answers(post_lines(&agent, &format!("{model_url}/observations"), body)?, &sent)?;
         report.at("observations", (first + ratings.len()) as f32 / dataset.ratings.len() as f32);
     }
     report.done();
@@ -67,6 +63,20 @@ fn line(dataset: &str, rating: &Rating, row: usize) -> String {
     format!("{observation}\n")
 }
 
+/// Lines that were sent at once.
+struct Sent<'a> {
+    file: &'a str,
+    what: &'static str,
+    /// How many were sent before them.
+    first: usize,
+    count: usize,
+}
+
+fn post_lines(agent: &Agent, url: &str, body: String) -> Result<Response, Failure> {
+    let request = agent.post(url).header("content-type", "application/x-ndjson");
+    refuse(request.send(body).map_err(Failure::other)?)
+}
+
 type Response = ureq::http::Response<ureq::Body>;
 
 fn refuse(mut response: Response) -> Result<Response, Failure> {
@@ -79,33 +89,20 @@ fn refuse(mut response: Response) -> Result<Response, Failure> {
     Err(if status.is_client_error() { Failure::bad_input(message) } else { Failure::other(message) })
 }
 
-/// Counts the duplicates among the answers, one of which is owed for every observation sent.
-fn read_answers(response: Response, file: &str, first: usize, sent: usize) -> Result<usize, Failure> {
+/// Counts the duplicates among the answers, one of which is owed for every line sent.
+fn read_answers(response: Response, sent: &Sent<'_>) -> Result<usize, Failure> {
+    let Sent { file, what, first, count } = sent;
     let (mut answered, mut duplicates) = (0, 0);
     for answer in BufReader::new(response.into_body().into_reader()).lines() {
         let answer: Value = serde_json::from_str(&answer.map_err(Failure::other)?).map_err(Failure::other)?;
         if let Some(detail) = answer["error"]["detail"].as_str() {
-            return Err(Failure::bad_input(format!("{file}: rating {}: {detail}", first + answered + 1)));
+            return Err(Failure::bad_input(format!("{file}: {what} {}: {detail}", first + answered + 1)));
         }
         answered += 1;
         duplicates += usize::from(answer["duplicate"] == true);
     }
-    if answered < sent {
-        return Err(Failure::other(format!(
-            "the node answered {answered} of {sent} observations; run the import again"
-        )));
+    if answered < *count {
+        return Err(Failure::other(format!("the node answered {answered} of {count} {what}s; run the import again")));
     }
     Ok(duplicates)
-}
-
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
 }

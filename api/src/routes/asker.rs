@@ -71,7 +71,9 @@ impl TryFrom<AskerFields> for Asker {
         match (user, history, users) {
             (Some(user), None, None) => Ok(Self::User(user)),
             (None, Some(history), None) => Ok(Self::Anonymous(history.into_iter().map(PastItem::from).collect())),
-            (None, None, Some(users)) => Ok(Self::Group { users, by: aggregate.map_or_else(Aggregate::default, Into::into) }),
+            (None, None, Some(users)) => {
+                Ok(Self::Group { users, by: aggregate.map_or_else(Aggregate::default, Into::into) })
+            }
             (None, None, None) => Err(ApiError::invalid("missing field `user`, `history` or `users`")),
             _ => Err(ApiError::invalid("give one of user, history and users, not more")),
         }

@@ -69,11 +69,6 @@ impl StreamCatalogue {
         items.into_iter().map(|item| catalogue.row(item)).collect()
     }
 
-    /// The item of a row that a search has found.
-    pub(crate) fn item_of(&self, row: Row) -> ItemId {
-        self.catalogue.read().item(row).clone()
-    }
-
     /// The items of many rows.
     pub(crate) fn items_of(&self, rows: impl IntoIterator<Item = Row>) -> Vec<ItemId> {
         let catalogue = self.catalogue.read();

@@ -2,6 +2,7 @@
 
 mod filters;
 mod peer;
+mod upserts;
 mod world;
 
 use std::path::Path;
@@ -53,6 +54,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         one.install(|| filters::run(&mut report, &scene))?;
         scene.graph(&mut report, folder.path(), &one)?;
     }
+    upserts::run(&mut report, settings)?;
     Ok(report)
 }
 
