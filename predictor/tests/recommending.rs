@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Decision, ItemId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId, VersionId,
+    Decision, ItemId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId,
+    VersionId,
 };
 use celeris_predictor::{
     Asker, Boost, DecisionReplay, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults,
