@@ -194,7 +194,9 @@ impl Group<'_> {
             let estimates: Vec<Estimate> = all.iter().map(|estimates| estimates[item]).collect();
             match self.by {
                 // What attributes do not tell of an item puts all members wrong together.
-                Aggregate::Mean if resolved.origin() == FeatureOrigin::Attributes => mean_of(&estimates, Errors::Shared),
+                Aggregate::Mean if resolved.origin() == FeatureOrigin::Attributes => {
+                    mean_of(&estimates, Errors::Shared)
+                }
                 Aggregate::Mean => mean_of(&estimates, Errors::Independent),
                 Aggregate::LeastMisery => {
                     let least = estimates.into_iter().min_by(|a, b| a.score.total_cmp(&b.score));
