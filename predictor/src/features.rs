@@ -109,12 +109,17 @@ pub(crate) struct FeatureSource {
     cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
     /// Raised by every change to an item of the stripe; part of the cache key, so a change invalidates by construction.
     revisions: Arc<[AtomicU64]>,
+    /// Held while features freeze and while what is stored of an item changes, over the sync too: the two exclude one
+    /// another. Taken before `freezing`.
+    changing: Arc<[Mutex<()>]>,
+    /// Held for moments, so that readers never wait for a sync.
     freezing: Arc<[Mutex<Freezing>]>,
 }
 
 /// The features of one item being frozen, for every model that learns from one observation: no other observation or
 /// change of the item proceeds until this is dropped.
 pub(crate) struct Freeze<'s> {
+    _changing: MutexGuard<'s, ()>,
     guard: MutexGuard<'s, Freezing>,
     items: Vec<(FreezeKey, Arc<LaterItem>)>,
 }
@@ -147,6 +152,7 @@ impl FeatureSource {
             storage,
             cache: BoundedCache::new("features", bytes_max),
             revisions: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            changing: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             freezing: (0..STRIPES).map(|_| Mutex::new(HashMap::new())).collect(),
         }
     }
@@ -157,6 +163,7 @@ impl FeatureSource {
             storage: self.storage.clone(),
             cache: self.cache.unasked(),
             revisions: Arc::clone(&self.revisions),
+            changing: Arc::clone(&self.changing),
             freezing: Arc::clone(&self.freezing),
         }
     }
@@ -263,6 +270,7 @@ impl FeatureSource {
         if let Some(rows) = versions.iter().zip(slots).map(row).collect() {
             return Ok((rows, None));
         }
+        let changing = self.changing[stripe(item)].lock();
         let mut guard = self.freezing[stripe(item)].lock();
         guard.retain(|_, (_, position)| !self.storage.is_durable(*position));
         let mut resolved = Vec::with_capacity(versions.len());
@@ -281,7 +289,7 @@ impl FeatureSource {
             }
             resolved.push(Resolved::Later(found));
         }
-        let freeze = if items.is_empty() { None } else { Some(Freeze { guard, items }) };
+        let freeze = if items.is_empty() { None } else { Some(Freeze { _changing: changing, guard, items }) };
         Ok((resolved, freeze))
     }
 
@@ -296,8 +304,8 @@ impl FeatureSource {
         // In one order, so that two changes never wait for one another.
         stripes.sort_unstable();
         stripes.dedup();
-        let held = stripes.iter().map(|stripe| (*stripe, self.freezing[*stripe].lock())).collect();
-        let outcome = write(&Changing { storage: &self.storage, held });
+        let _held: Vec<MutexGuard<'_, ()>> = stripes.iter().map(|stripe| self.changing[*stripe].lock()).collect();
+        let outcome = write(&Changing { source: self });
         for stripe in stripes {
             self.revisions[stripe].fetch_add(1, Ordering::AcqRel);
         }
@@ -307,21 +315,16 @@ impl FeatureSource {
 
 /// Items that are being changed.
 pub(crate) struct Changing<'s> {
-    storage: &'s Storage,
-    /// By stripe, ascending.
-    held: Vec<(usize, MutexGuard<'s, Freezing>)>,
+    source: &'s FeatureSource,
 }
 
 impl Changing<'_> {
     /// When features that are given to one of the items now take effect under `version`.
     pub(crate) fn effective(&self, version: &ServingVersion, item: &ItemId) -> Result<Effective, PredictorError> {
-        let stripe = stripe(item);
-        let found = self.held.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
-        let freezing =
-            found.is_ok_and(|at| self.held[at].1.contains_key(&(version.model.clone(), version.id, item.clone())));
+        let key = (version.model.clone(), version.id, item.clone());
         let frozen = version.theta.get(item).is_some()
-            || freezing
-            || self.storage.frozen(&version.model, version.id, item)?.is_some();
+            || self.source.freezing[stripe(item)].lock().contains_key(&key)
+            || self.source.storage.frozen(&version.model, version.id, item)?.is_some();
         Ok(if frozen { Effective::NextVersion } else { Effective::Now })
     }
 }
