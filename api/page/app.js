@@ -97,7 +97,8 @@ async function openModel(name) {
 }
 
 async function openUser(user) {
-  Object.assign(state, { user, history: [], rated: new Set(), sending: new Set(), epoch: 0, rows: ROWS, decision: null });
+  Object.assign(state, { user, epoch: 0, rows: ROWS, decision: null });
+  Object.assign(state, { history: [], rated: new Set(), sending: new Set() });
   byId('user').value = user;
   byId('whose').textContent = user;
   const address = new URLSearchParams({ model: state.model.name, user });
@@ -147,8 +148,8 @@ async function rank({ moves = false, seed } = {}) {
 }
 
 /**
- * The best of the catalogue that the user has not rated. Words are searched here, and selections rank what they are given:
- * then the titles themselves are the question.
+ * The best of the catalogue that the user has not rated. Words are searched here, and selections rank what they are
+ * given: then the titles themselves are the question.
  */
 function bestOf(matching, body, signal) {
   const { name, kind } = state.model;

@@ -1,4 +1,5 @@
-// The user's error, rating by rating: how far each prediction was from what the user then said; and the axes of all charts.
+// The user's error, rating by rating: how far each prediction was from what the user then said. And the axes of all
+// charts.
 
 import { byId, drawn } from './dom.js';
 
@@ -12,8 +13,8 @@ const WINDOW = 10;
 const ERROR_MAX_MIN = 2;
 
 /**
- * The frame of a chart in `box`: a line at each of the `levels` with its `label` beside it, and below the frame the words
- * for where the other axis begins, what it counts, and where it ends; those that are missing are left out.
+ * The frame of a chart in `box`: a line at each of the `levels` with its `label` beside it, and below the frame the
+ * words for where the other axis begins, what it counts, and where it ends; those that are missing are left out.
  */
 export function axes(box, { levels, y, label }, { first, middle, last }) {
   const [left, right] = [box.left, box.width - box.right];

@@ -4,16 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    ItemId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId, VersionId,
+    Decision, ItemId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId,
+    VersionId,
 };
 use celeris_predictor::{
-    Asker, Boost, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, RecommendRequest,
-    Recommendation, SeenRule, ServingVersion,
+    Asker, Boost, DecisionReplay, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults,
+    RecommendRequest, Recommendation, SeenRule, ServingVersion, is_same,
 };
 use celeris_retrieval::Filter;
 use celeris_storage::{Storage, StorageOptions};
@@ -344,4 +346,40 @@ async fn what_is_seen_is_exactly_what_the_log_says() {
         storage.close().unwrap();
     }
     assert!(looks > 100, "{looks}");
+}
+
+/// The record of a recommendation, once it can be read.
+fn decision(storage: &Storage, recommendation: &Recommendation) -> Arc<Decision> {
+    let id = &recommendation.ranking.decision_id;
+    storage.decision(&model(), id).unwrap().expect("it was logged")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_drawn_from_a_large_catalogue_is_recorded_in_full_and_drawn_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(0.5).unwrap() };
+    let (storage, predictor) = open(dir.path(), 1500, defaults);
+    rate(&predictor, 0, 0..30).await;
+    let version = predictor.active(&model()).unwrap();
+    let mut pools = BTreeSet::new();
+    let named = PolicySpec::NAMES.map(|name| Some(PolicySpec::named(name).unwrap()));
+    for (seed, policy) in (0..).zip(named.into_iter().chain([None, None, None, None, None, None])) {
+        let request = RecommendRequest { policy, seed: Some(seed), ..request(10) };
+        let recommendation = ask(&predictor, &request).await;
+        assert!(recommendation.ranking.logged);
+        let decision = decision(&storage, &recommendation);
+        let DecisionReplay::Rebuilt(scene) = predictor.replay_decision(&version, &decision).unwrap() else {
+            panic!("{decision:?} is not rebuilt");
+        };
+        let drawn = scene.draw(&version, &decision).unwrap();
+        assert!(is_same(&drawn, &decision), "{:?}", request.policy);
+        let told: Vec<Option<f32>> = recommendation.ranking.items.iter().map(|ranked| ranked.propensity).collect();
+        assert_eq!(drawn.iter().map(|slot| slot.propensity).collect::<Vec<_>>(), told);
+        if request.policy.is_none() {
+            let pool = recommendation.ranking.pool;
+            assert_eq!(decision.pool_share, Some(if pool { 1.0 } else { 0.0 }), "given the candidates it is certain");
+            pools.insert(pool);
+        }
+    }
+    assert_eq!(pools.len(), 2, "both ways were met");
 }

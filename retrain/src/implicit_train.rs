@@ -1,4 +1,7 @@
-//! Training on implicit feedback: `lambda` by how held-out pairs rank, then the factors of all.
+//! Training on implicit feedback: `lambda` by how many held-out pairs lists of ten find, then the factors of all.
+//!
+//! Lists are what recommendations are, and the percentile rank over the whole catalogue is another aim: on
+//! ml-latest-small it is best at twice the ridge, where lists of ten find a sixth less of what users take next.
 
 use celeris_model::Loss;
 use rand::SeedableRng;
@@ -21,7 +24,7 @@ const HELD_OUT_SHARE: usize = 10;
 const PAIRS_MIN: usize = 100;
 
 /// Ridges that are tried, ascending. Steps of four: the ranks of some thousands of pairs resolve no less.
-const LAMBDAS: [f64; 5] = [0.25, 1.0, 4.0, 16.0, 64.0];
+const LAMBDAS: [f64; 5] = [0.5, 2.0, 8.0, 32.0, 128.0];
 
 /// The ridge where nothing can be held out.
 const LAMBDA_UNTUNED: f64 = 4.0;
@@ -148,8 +151,7 @@ fn tune(
             progress.report(Step { phase: Phase::Tuning, fraction });
         });
         let ranks = judge(&fit, (shape.0, recipe.dim), active, &known, &asked);
-        let better = |best: &Ranks| ranks.percentile() < best.percentile() * (1.0 - INDIFFERENCE);
-        if ranks.any() && best.as_ref().is_none_or(|(_, best)| better(best)) {
+        if ranks.any() && best.as_ref().is_none_or(|(_, best)| is_better(&ranks, best)) {
             best = Some((lambda, ranks));
         }
     }
@@ -162,6 +164,14 @@ fn tune(
             Tuned { lambda, noise_variance: NOISE_UNTUNED, ranks: None }
         }
     }
+}
+
+/// Lists of ten that find more, or as much in catalogues so large or so small that they find nothing or all, a better
+/// rank.
+fn is_better(ranks: &Ranks, best: &Ranks) -> bool {
+    let (found, most) = (ranks.recall(), best.recall());
+    let ranked = ranks.percentile() < best.percentile() * (1.0 - INDIFFERENCE);
+    found > most * (1.0 + INDIFFERENCE) || ((found - most).abs() <= f64::EPSILON && ranked)
 }
 
 fn finish(

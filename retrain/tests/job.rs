@@ -13,8 +13,8 @@ use celeris_model::{
     ItemId, Loss, ObservationId, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_retrain::{
-    Algorithm, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError, Silent, Step,
-    run_job, write_pinned_items,
+    Algorithm, AttributesWriter, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError,
+    Silent, Step, run_job, write_pinned_items,
 };
 
 fn item(number: u32) -> ItemId {
@@ -252,4 +252,39 @@ fn an_empty_log_and_unknown_settings_are_refused() {
     fs::write(&path, text.to_string()).unwrap();
     let said = run_job(&path, &Silent).unwrap_err().to_string();
     assert!(said.contains("job.json") && said.contains("dimension"), "{said}");
+}
+
+#[test]
+fn attributes_of_items_make_a_map_for_items_to_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let observations = write_observations(&folder.path().join("observations.parquet"));
+    let described: Vec<(ItemId, serde_json::Map<String, serde_json::Value>)> = (0..21)
+        .map(|film| (item(film), serde_json::json!({"shelf": film * film % 9}).as_object().unwrap().clone()))
+        .collect();
+    let mut writer = AttributesWriter::create(&folder.path().join("item_attributes.parquet")).unwrap();
+    for page in described.chunks(8) {
+        writer.write(page.iter().map(|(item, attributes)| (item, attributes))).unwrap();
+    }
+    let file = writer.finish().unwrap();
+    let job = Job { item_attributes: Some(file), ..job(observations) };
+    let manifest = run_job(&write_job(folder.path(), &job), &Silent).unwrap();
+    assert!((manifest.metrics["cold_map_items"] - 20.0).abs() < 0.5, "nobody has seen the last film: {manifest:?}");
+    let map = read_version(&folder.path().join("version")).unwrap().cold_map.unwrap();
+    assert_eq!(map.map(&described[20].1).features.len(), 5);
+}
+
+#[test]
+fn attributes_that_are_no_object_are_named_by_file_and_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("item_attributes.parquet");
+    let text = |values: [&str; 2]| -> ArrayRef { Arc::new(StringArray::from(values.to_vec())) };
+    let columns = [("item", text(["film-0", "film-1"])), ("attributes", text(["{}", "[1]"]))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut out = ParquetOut::create(&path, batch.schema()).unwrap();
+    out.write(&batch).unwrap();
+    out.finish().unwrap();
+    let observations = write_observations(&folder.path().join("observations.parquet"));
+    let job = Job { item_attributes: Some(InputFile::sealed(&path).unwrap()), ..job(observations) };
+    let said = refusal(folder.path(), &job);
+    assert!(said.contains("item_attributes.parquet") && said.contains("row 1: column attributes"), "{said}");
 }

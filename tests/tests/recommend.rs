@@ -225,7 +225,7 @@ fn diversity_trades_scores_for_difference() {
 
 #[test]
 fn a_selection_recommends_by_the_arm_that_it_draws() {
-    let (_dir, node, films) = node();
+    let (_dir, node, _films) = node();
     let client = node.client();
     client.post("/v1/models", &json!({"name": "small", "stream": "films", "dim": 4})).expect(201);
     let selection = json!({"name": "best", "kind": "selection", "arms": ["films", "small"], "strategy": "ab", "label_range": [1, 5]});
@@ -235,7 +235,7 @@ fn a_selection_recommends_by_the_arm_that_it_draws() {
     let arm = reply["arm"].as_str().unwrap();
     assert!(["films", "small"].contains(&arm) && reply["arm_propensity"] == 0.5, "{reply}");
     let outcome = json!({"user": "u", "item": items(&reply)[0], "label": 4, "decision_id": reply["decision_id"]});
-    assert_eq!(films.observe(&outcome)["joined"], "slot");
+    assert_eq!(client.model("best").observe(&outcome)["joined"], "slot");
     let combined = json!({"name": "all", "kind": "selection", "arms": ["films", "small"], "strategy": "exp4", "label_range": [1, 5]});
     client.post("/v1/models", &combined).expect(201);
     let refused = client.model("all").post("recommend", &request).expect(422);

@@ -11,6 +11,7 @@ use celeris_manager::{Sealer, SealingOptions};
 use celeris_model::ModelName;
 use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_predictor::PredictorOptions;
+use celeris_retrieval::{Matrix, Table};
 use celeris_storage::{Storage, StorageOptions};
 use serde::Serialize;
 
@@ -230,7 +231,7 @@ fn resident() -> f64 {
     machine::kibibytes("/proc/self/status", "VmRSS").unwrap_or(0) as f64
 }
 
-/// Bytes of all models' feature tables in memory, and of one version on the disk.
+/// Bytes of all models' feature tables in memory, with what makes a search of them fast, and of one version on the disk.
 fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let sampled = plan.items.min(SAMPLE_ITEMS_MAX);
     let scale = plan.items as f64 / sampled as f64;
@@ -239,7 +240,9 @@ fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let model = ModelName::new("sample").map_err(Failure::other)?;
     scene::write_version(dir.path(), model, &theta)?;
     let disk = file_bytes(dir.path())? * scale;
-    Ok((plan.models as f64 * scale * theta.bytes() as f64, disk))
+    let rows = (0..).take(theta.items().len()).collect();
+    let searched = Table::build(Matrix::new(plan.dim, theta.features(), theta.offsets()), rows);
+    Ok((plan.models as f64 * scale * (theta.bytes() + searched.bytes()) as f64, disk))
 }
 
 /// Bytes of all files below a folder.

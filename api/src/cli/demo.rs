@@ -63,6 +63,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
         }
         let address = listener.local_addr().map_err(Failure::other)?;
         eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");
+        let recommend = format!("http://{address}/v1/models/{model}/recommend");
+        eprintln!(r#"recommend to user 7: curl {recommend} -d '{{"user": "7", "k": 10}}'"#);
         if args.exit_when_ready {
             announce(address)?;
             return tokio::task::block_in_place(|| node.storage.close()).map_err(Failure::from);

@@ -54,6 +54,20 @@ impl Numbered {
             .collect()
     }
 
+    /// Ratings whose users and items are numbered already.
+    ///
+    /// # Panics
+    /// Where one is not.
+    fn numbers(&self, ratings: &[NamedRating]) -> Vec<Rating> {
+        let number = |rating: &NamedRating| Rating {
+            user: self.users[&rating.user],
+            item: self.items[&rating.item],
+            label: rating.label,
+            weight: 1.0,
+        };
+        ratings.iter().map(number).collect()
+    }
+
     /// Trains on some of the ratings; users and items that are not among them are known to be there, and cold.
     fn train(&self, ratings: &[Rating], settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
         let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;

@@ -24,10 +24,12 @@ use super::text::{Token, hash, text_tokens};
 const FIELDS_MAX: usize = 1024;
 
 /// Columns at most beside the hashed ones: fields that most items have come first.
-pub const DENSE_COLUMNS_MAX: usize = 512;
+const DENSE_COLUMNS_MAX: usize = 512;
 
-/// Hashed columns at most, and at least. Measured on ml-latest-small, more than 512 predict no better.
-pub const HASHED_COLUMNS_MAX: usize = 512;
+/// Hashed columns at most. Measured on ml-latest-small, more predict no better.
+const HASHED_COLUMNS_MAX: usize = 512;
+
+/// Hashed columns at least: with fewer, the values of a handful of fields collide.
 const HASHED_COLUMNS_MIN: usize = 64;
 
 /// Strings of a list that are read; a list is not a text.

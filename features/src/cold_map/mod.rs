@@ -81,18 +81,6 @@ impl ColdMap {
         self.ridge
     }
 
-    /// How it reads attributes.
-    #[must_use]
-    pub fn encoder(&self) -> &Encoder {
-        &self.encoder
-    }
-
-    /// Bytes it holds in memory, but for the names of fields.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.coefficients) + size_of_val(&*self.residual_covariance)
-    }
-
     /// The offset and features that these attributes promise. Takes O(columns that are not zero x dim).
     ///
     /// The features are valid ones: finite, within [`FEATURE_ABS_MAX`], the last entry 1.

@@ -191,13 +191,16 @@ impl Group<'_> {
         let of_member = |member: &Member| scoring::estimates(&member.moment.model, version, resolved.clone());
         let all: Vec<Vec<Estimate>> = self.members.iter().map(of_member).collect();
         let of_item = |(item, resolved): (usize, &Resolved<'_>)| {
-            let estimates = all.iter().map(move |estimates| estimates[item]);
+            let estimates: Vec<Estimate> = all.iter().map(|estimates| estimates[item]).collect();
             match self.by {
                 // What attributes do not tell of an item puts all members wrong together.
-                Aggregate::Mean if resolved.origin() == FeatureOrigin::Attributes => mean_of(estimates, Errors::Shared),
-                Aggregate::Mean => mean_of(estimates, Errors::Independent),
+                Aggregate::Mean if resolved.origin() == FeatureOrigin::Attributes => {
+                    mean_of(&estimates, Errors::Shared)
+                }
+                Aggregate::Mean => mean_of(&estimates, Errors::Independent),
                 Aggregate::LeastMisery => {
-                    estimates.min_by(|a, b| a.score.total_cmp(&b.score)).expect("a group has members")
+                    let least = estimates.into_iter().min_by(|a, b| a.score.total_cmp(&b.score));
+                    least.expect("a group has members")
                 }
             }
         };
@@ -232,11 +235,11 @@ enum Errors {
 }
 
 /// The mean of the scores, with the deviation of a mean.
-fn mean_of(estimates: impl ExactSizeIterator<Item = Estimate> + Clone, errors: Errors) -> Estimate {
+fn mean_of(estimates: &[Estimate], errors: Errors) -> Estimate {
     let count = estimates.len() as f64;
-    let mean = |entry: fn(&Estimate) -> f32| estimates.clone().map(|it| f64::from(entry(&it))).sum::<f64>() / count;
+    let mean = |entry: fn(&Estimate) -> f32| estimates.iter().map(|it| f64::from(entry(it))).sum::<f64>() / count;
     let std = |entry: fn(&Estimate) -> f32| match errors {
-        Errors::Independent => estimates.clone().map(|it| f64::from(entry(&it)).powi(2)).sum::<f64>().sqrt() / count,
+        Errors::Independent => estimates.iter().map(|it| f64::from(entry(it)).powi(2)).sum::<f64>().sqrt() / count,
         Errors::Shared => mean(entry),
     };
     Estimate {

@@ -54,6 +54,7 @@ async fn the_catalogue_is_searched_and_filtered_and_a_title_shows_what_is_like_i
         page.find(Locator::Css("[data-testid=similar] .title")).await?.click().await?;
         wait_until(page, &format!("document.querySelector('#card').dataset.item === '{}'", alike[0])).await?;
         wait_until(page, "document.querySelector('#card').getAttribute('aria-busy') === 'false'").await?;
+        take_picture_here(page).await?;
         page.find(Locator::Css("#card-close")).await?.click().await?;
         wait_until(page, "!document.querySelector('#card').open").await
     })

@@ -204,6 +204,8 @@ async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
         let height = "document.querySelector('#exploration-chart').getBoundingClientRect().height";
         ensure!(evaluate(page, height).await?.as_f64() > Some(80.0), "the chart can be seen");
 
+        // Pictures far below what is seen are not loaded yet.
+        evaluate(page, "document.querySelector('.regret').scrollIntoView()").await?;
         evaluate(page, "document.querySelector('.regret summary').click()").await?;
         wait_until(page, "document.querySelector('[data-testid=regret]').naturalWidth > 0").await?;
         fits_in(page, "[data-testid=regret]", ".exploration").await?;

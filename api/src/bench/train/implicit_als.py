@@ -1,6 +1,6 @@
 """The baseline of `celeris bench train`: ALS of the library `implicit` on the observations of a train job.
 
-    python implicit_als.py --job job.json --factors N --regularization X --iterations N --threads N
+    python implicit_als.py --job job.json --factors N --regularization X --iterations N --threads N [--seed N]
 
 Prints one JSON object: the seconds of each iteration. Writes `item_features.parquet` and `user_weights.parquet` beside
 the job, for whoever wants to judge them.
@@ -31,6 +31,7 @@ def main():
     parser.add_argument("--regularization", type=float, required=True)
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
     settings = parser.parse_args()
     job = json.loads(settings.job.read_text())
     source = settings.job.parent / job["observations"]["path"]
@@ -49,7 +50,7 @@ def main():
         iterations=settings.iterations,
         num_threads=settings.threads,
         calculate_training_loss=False,
-        random_state=1,
+        random_state=settings.seed,
     )
     seconds = []
     # The library asks for one BLAS thread, since it has threads of its own.

@@ -21,6 +21,8 @@ pub struct Asked {
     pub factors: usize,
     pub iterations: usize,
     pub regularization: f64,
+    /// Of `implicit`'s random start; Spark has none.
+    pub seed: u64,
 }
 
 /// Spark and `implicit` in the environment that `cargo xtask peers` makes.
@@ -85,7 +87,7 @@ impl Peers {
             .arg(job_file)
             .args(["--factors", &asked.factors.to_string(), "--iterations", &asked.iterations.to_string()])
             .args(["--regularization", &asked.regularization.to_string()])
-            .args(["--threads", &super::THREADS.to_string()]);
+            .args(["--threads", &super::THREADS.to_string(), "--seed", &asked.seed.to_string()]);
         let said: Said = serde_json::from_slice(&run(&mut command)?).map_err(Failure::other)?;
         Ok(said.iteration_seconds)
     }

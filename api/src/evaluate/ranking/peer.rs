@@ -15,10 +15,9 @@ pub struct Factors {
     pub users: Vectors,
 }
 
-/// The library, given some ratings.
+/// The library.
 pub struct Peer {
     peers: Peers,
-    data: Data,
     folder: tempfile::TempDir,
 }
 
@@ -27,19 +26,20 @@ impl Peer {
     ///
     /// # Errors
     /// Where there is no place for a temporary folder.
-    pub fn find(known: &[Rating]) -> anyhow::Result<Option<Self>> {
+    pub fn find() -> anyhow::Result<Option<Self>> {
         let Some(peers) = Peers::find() else { return Ok(None) };
         let folder = tempfile::tempdir().context("no temporary folder")?;
-        Ok(Some(Self { peers, data: Data { name: "ranking", train: known.to_vec(), test: Vec::new() }, folder }))
+        Ok(Some(Self { peers, folder }))
     }
 
-    /// Its factors.
+    /// Its factors of these ratings.
     ///
     /// # Errors
     /// Where it fails, with what it said last.
-    pub fn train(&self, asked: Asked) -> Result<Factors, Failure> {
+    pub fn train(&self, known: &[Rating], asked: Asked) -> Result<Factors, Failure> {
         let folder = self.folder.path();
-        let job = write_job(folder, &self.data, self.data.train.len(), asked.factors)?;
+        let data = Data { name: "ranking", train: known.to_vec(), test: Vec::new() };
+        let job = write_job(folder, &data, known.len(), asked.factors)?;
         let file = folder.join("job.json");
         std::fs::write(&file, serde_json::to_vec(&job).map_err(Failure::other)?).map_err(Failure::other)?;
         self.peers.implicit(&file, asked, folder)?;
