@@ -35,7 +35,7 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 13] = [
+        const NAMES: [Name; 14] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -47,6 +47,7 @@ impl ValueEnum for Name {
             Name::One(Bench::Bandits),
             Name::One(Bench::Selection),
             Name::One(Bench::Ope),
+            Name::One(Bench::Recommend),
             Name::All,
             Name::BareHandler,
         ];
