@@ -175,6 +175,11 @@ fn searches_are_compared_with_computing_all_scores() {
         .flat_map(|suffix| kinds.map(|kind| format!("{kind}/n=1000000/d=50{suffix}")))
         .collect();
     let mut cases: Vec<&str> = cases.iter().map(String::as_str).collect();
-    cases.extend(["approximate/n=1000000/d=50", "approximate/recall/n=1000000/d=50", "build/table"]);
+    cases.extend([
+        "approximate/n=1000000/d=50",
+        "approximate/recall/n=1000000/d=50",
+        "build/table",
+        "http/n=1000000/d=50",
+    ]);
     assert_cases("recommend", &cases);
 }

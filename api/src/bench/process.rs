@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use celeris_bandits::PolicySpec;
+use celeris_features::Theta;
 use celeris_manager::{Manager, ManagerOptions, ModelConfig};
 use celeris_model::{ItemId, ModelName};
 use celeris_predictor::{Predictor, PredictorOptions};
@@ -32,6 +33,20 @@ pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, 
 /// # Errors
 /// As [`prepare`].
 pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
+    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+    write_versions(dir, &theta, versions)?;
+    Ok(theta.items().to_vec())
+}
+
+/// As [`prepare`], with this table.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_table(dir: &Path, theta: &Theta) -> Result<(), Failure> {
+    write_versions(dir, theta, 1)
+}
+
+fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Failure> {
     let storage = Storage::open(dir, &StorageOptions::default())?;
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     let options = ManagerOptions {
@@ -43,15 +58,13 @@ pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usiz
     let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
     let name = ModelName::new(MODEL).map_err(Failure::other)?;
     let policy = PolicySpec::named("greedy").map_err(Failure::other)?;
-    manager.create(ModelConfig { policy, ..ModelConfig::new(name.clone(), dim) })?;
-    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+    manager.create(ModelConfig { policy, ..ModelConfig::new(name.clone(), theta.dim()) })?;
     let finished = dir.join("invented");
     for _ in 0..versions {
-        scene::write_version(&finished, name.clone(), &theta)?;
+        scene::write_version(&finished, name.clone(), theta)?;
         manager.adopt(&name, &finished)?;
     }
-    storage.close()?;
-    Ok(theta.items().to_vec())
+    Ok(storage.close()?)
 }
 
 /// A server of this binary. Dropping it kills it.

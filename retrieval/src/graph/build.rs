@@ -15,8 +15,8 @@ use crate::best::Best;
 use crate::table::{Matrix, Pass, Query, Table};
 use crate::{Allowed, Hit};
 
-/// The numbers of results that plans are made for.
-const KS: [usize; 2] = [10, 100];
+/// The numbers of results that plans are made for: a page of an answer, and a shortlist for a policy.
+const KS: [usize; 2] = [10, 128];
 
 /// Candidates that are tried, until enough is found.
 const EXPANSIONS: [usize; 12] = [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024];

@@ -1,6 +1,7 @@
 //! `bench recommend`: the best of a million items, against faiss on the same rows.
 
 mod filters;
+mod http;
 mod peer;
 mod upserts;
 mod world;
@@ -54,6 +55,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         one.install(|| filters::run(&mut report, &scene))?;
         scene.graph(&mut report, folder.path(), &one)?;
     }
+    http::run(&mut report, settings)?;
     upserts::run(&mut report, settings)?;
     Ok(report)
 }

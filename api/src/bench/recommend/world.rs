@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use celeris_features::{ColdItem, Theta};
+use celeris_model::ItemId;
 use celeris_retrieval::Matrix;
 use rand::RngExt;
 use rand_distr::{Distribution, Gamma, StandardNormal};
@@ -71,6 +73,16 @@ impl World {
     /// The items.
     pub fn matrix(&self) -> Matrix<'_> {
         Matrix::new(self.dim, &self.features, &self.offsets)
+    }
+
+    /// The table of a version with these items.
+    ///
+    /// # Errors
+    /// None: invented items are valid.
+    pub fn into_theta(self) -> Result<Theta, Failure> {
+        let ids = (0..self.offsets.len()).map(|number| ItemId::new(format!("item-{number:07}")));
+        let ids = ids.collect::<Result<_, _>>().map_err(Failure::other)?;
+        Theta::new(ids, self.offsets, self.features, ColdItem::blank(self.dim)).map_err(Failure::other)
     }
 
     /// Writes rows and queries for the peer, which knows inner products only: a row has the offset in the place of the
