@@ -1,0 +1,79 @@
+//! A large version gets its graph behind the node's back, once, and finds it again in its directory.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use celeris_features::{ColdItem, Theta};
+use celeris_model::{ItemId, ModelName, Prior, StreamName, VersionId};
+use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, RetrievalView, ServingVersion};
+use celeris_storage::{Storage, StorageOptions};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+const DIM: usize = 8;
+
+/// As many as a graph is built for.
+const LARGE: usize = 50_000;
+
+/// Building takes seconds, and minutes where the machine has much else to do.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+fn model() -> ModelName {
+    ModelName::new("films").unwrap()
+}
+
+fn version(items: usize, dir: &Path) -> ServingVersion {
+    let mut random = ChaCha8Rng::seed_from_u64(60);
+    let mut features: Vec<f32> = (0..items * DIM).map(|_| random.random_range(-1.0..1.0)).collect();
+    for row in features.chunks_exact_mut(DIM) {
+        // Few are long, as few items are popular: what a graph is good at.
+        let length = random.random_range(0.05_f32..1.0).powi(4) * 10.0;
+        row.iter_mut().for_each(|value| *value *= length);
+        row[DIM - 1] = 1.0;
+    }
+    let ids = (0..items).map(|item| ItemId::new(format!("item-{item}")).unwrap()).collect();
+    let theta = Theta::new(ids, vec![0.0; items], features, ColdItem::blank(DIM)).unwrap();
+    let learning = Prior::isotropic(DIM, 1.0, 1.0).unwrap().into();
+    ServingVersion::new(model(), VersionId(1), theta, learning).unwrap().kept_in(dir.to_owned())
+}
+
+/// Serves the version until it has what a search asks of a graph, and answers the figures.
+fn served(storage: &Storage, items: usize, dir: &Path) -> RetrievalView {
+    let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
+    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(items, dir)).unwrap();
+    let begun = Instant::now();
+    loop {
+        let view = predictor.searches()[0].retrieval;
+        if view.graph_rows.is_some() || items < LARGE {
+            return view;
+        }
+        assert!(begun.elapsed() < DEADLINE, "no graph after {DEADLINE:?}: {view:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn written(dir: &Path) -> SystemTime {
+    std::fs::metadata(dir.join("search_graph.json")).unwrap().modified().unwrap()
+}
+
+#[test]
+fn a_graph_is_built_once_for_a_large_version_and_not_for_a_small_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path().join("data"), &StorageOptions::default()).unwrap();
+    let (large, small) = (dir.path().join("large"), dir.path().join("small"));
+    std::fs::create_dir_all(&large).unwrap();
+    std::fs::create_dir_all(&small).unwrap();
+
+    let built = served(&storage, LARGE, &large);
+    let first = written(&large);
+    assert_eq!(served(&storage, LARGE, &large).graph_rows, built.graph_rows);
+    assert_eq!(written(&large), first, "a graph that is there is opened");
+    // A file that is not what was written is not believed.
+    std::fs::write(large.join("search_graph.json"), b"{").unwrap();
+    assert!(served(&storage, LARGE, &large).graph_rows.is_some());
+    assert!(written(&large) > first, "and built again");
+
+    assert_eq!(served(&storage, LARGE - 1, &small).graph_rows, None);
+    assert_eq!(std::fs::read_dir(&small).unwrap().count(), 0);
+}
