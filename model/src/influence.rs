@@ -1,17 +1,17 @@
 //! Which observation has moved a score how far.
 //!
 //! A user's weights are linear in what the user has said: `w = w0 + A^-1 sum_j pull_j x_j`, where the *pull* of an
-//! observation is its weight times what it asked of the prior, `weight_j (y_j - offset_j - x_j·w0)`. The score of an item is
-//! therefore a sum with one term for each observation, `offset + w0·f + sum_j f^T A^-1 x_j pull_j`.
+//! observation is its weight times what it asked of the prior, `weight_j (y_j - offset_j - x_j·w0)`. The score of an
+//! item is therefore a sum with one term for each observation, `offset + w0·f + sum_j f^T A^-1 x_j pull_j`.
 //!
 //! Under squared and implicit loss that is the posterior itself, and where observations fade their weights are what is
 //! left of them. Under logistic loss it is the Gaussian that the state is (Laplace's approximation): a click pulls by
-//! `weight (slope + curvature x·(w' - w0))`, its working response at the point `w'` around which it entered the state: the
-//! mode of its block, or after a checkpoint the mode that its own step ended at. The sum is then as exact; what is
+//! `weight (slope + curvature x·(w' - w0))`, its working response at the point `w'` around which it entered the state:
+//! the mode of its block, or after a checkpoint the mode that its own step ended at. The sum is then as exact; what is
 //! approximate is the state, and that a pull would be the same had other clicks been otherwise.
 //!
-//! `A` holds every observation, so a term says how much the score owes to one of them beside all others. It is not what the
-//! score would lose without it: `A` would change too.
+//! `A` holds every observation, so a term says how much the score owes to one of them beside all others. It is not what
+//! the score would lose without it: `A` would change too.
 
 use crate::canonical::{GramSums, last_checkpoint};
 use crate::error::ModelError;
@@ -25,16 +25,17 @@ use crate::user_model::{History, UserModel};
 pub struct Influence {
     /// The score of who has said nothing: `offset + w0·f`.
     pub prior: f64,
-    /// By how much each example has moved the score from there, in the order of the history. With `prior` they sum to the
-    /// score, but for the rounding of the state.
+    /// By how much each example has moved the score from there, in the order of the history. With `prior` they sum to
+    /// the score, but for the rounding of the state.
     pub contributions: Vec<f64>,
 }
 
 impl UserModel {
     /// How the examples of `history` make up the score of an item of this `offset` and these `features`.
     ///
-    /// The caller guarantees that `history` is what this state has learnt from under `learning`, and that all features have
-    /// `dim` entries. It takes `O(n dim)` for `n` examples, and under logistic loss as long as building the state anew.
+    /// The caller guarantees that `history` is what this state has learnt from under `learning`, and that all features
+    /// have `dim` entries. It takes `O(n dim)` for `n` examples, and under logistic loss as long as building the state
+    /// anew.
     ///
     /// # Errors
     /// As [`UserModel::absorb`].

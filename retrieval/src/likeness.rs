@@ -21,8 +21,8 @@ pub struct Likeness<'a> {
 }
 
 impl<'a> Likeness<'a> {
-    /// Likeness to an item of these `features`; `None` where they say nothing of it: they are `blank`, which stands in for
-    /// items that nothing is known of, or nothing but the constant.
+    /// Likeness to an item of these `features`; `None` where they say nothing of it: they are `blank`, which stands in
+    /// for items that nothing is known of, or nothing but the constant.
     #[must_use]
     pub fn to(features: &[f32], blank: &'a [f32]) -> Option<Self> {
         let varying = varying(features);

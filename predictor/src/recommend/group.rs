@@ -1,12 +1,13 @@
 //! Recommendations for several users at once: by the mean of their scores, or by the least of them.
 //!
-//! A mean of scores is the score by the mean of the weights, so the best by the mean are found by one search. The least of
-//! several numbers is never above their mean, so the best by the least are found among the best by the mean: once the
-//! `k`-th best least score among `n` of them is above the mean of the last, whatever was not looked at has a mean, and so a
-//! least score, below it. Until then, `n` grows. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware",
-//! PODS 2001, stop by the same argument.)
+//! A mean of scores is the score by the mean of the weights, so the best by the mean are found by one search. The least
+//! of several numbers is never above their mean, so the best by the least are found among the best by the mean: once
+//! the `k`-th best least score among `n` of them is above the mean of the last, whatever was not looked at has a mean,
+//! and so a least score, below it. Until then, `n` grows. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for
+//! middleware", PODS 2001, stop by the same argument.)
 //!
-//! Groups are ranked greedily. No decision is recorded: decisions are one user's, and so are the rewards that join them.
+//! Groups are ranked greedily. No decision is recorded: decisions are one user's, and so are the rewards that join
+//! them.
 
 use celeris_bandits::{Greedy, PolicySpec};
 use celeris_model::{DecisionId, Estimate, FeatureOrigin, UserEpoch, UserId};
@@ -184,8 +185,8 @@ impl Group<'_> {
         mean.into_iter().map(|sum: f64| (sum / self.members.len() as f64) as f32).collect()
     }
 
-    /// What is told of each item: of a mean, the mean with its uncertainty; of the least score, the estimate of the member
-    /// whose it is.
+    /// What is told of each item: of a mean, the mean with its uncertainty; of the least score, the estimate of the
+    /// member whose it is.
     fn estimates<'r>(&self, resolved: impl Iterator<Item = &'r Resolved<'r>> + Clone) -> Vec<Estimate> {
         let version = &*self.members[0].subject.version;
         let of_member = |member: &Member| scoring::estimates(&member.moment.model, version, resolved.clone());
