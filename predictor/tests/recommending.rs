@@ -230,6 +230,9 @@ fn filter(json: &Value) -> Filter {
     Filter::from_json(json).unwrap()
 }
 
+/// A filter, what it adds, and which items it holds for.
+type Preference = (Value, f32, fn(usize) -> bool);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn boosts_add_up_exactly_and_leave_the_score_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -241,7 +244,7 @@ async fn boosts_add_up_exactly_and_leave_the_score_as_it_is() {
         let attributes = attributes.as_object().cloned();
         predictor.put_item(&model(), &item(at), ItemChange { attributes, features: None }).unwrap();
     }
-    let boosts: [(Value, f32, fn(usize) -> bool); 4] = [
+    let boosts: [Preference; 4] = [
         (json!({"eq": {"field": "third", "value": true}}), 0.8, |at| at % 3 == 0),
         (json!({"range": {"field": "number", "lt": 400}}), -0.3, |at| at < 400),
         (json!({"eq": {"field": "kind", "value": "k1"}}), 0.55, |at| at % 4 == 1),

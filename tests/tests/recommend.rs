@@ -117,7 +117,7 @@ fn what_was_just_observed_is_seen_and_what_was_forgotten_is_not() {
         assert!(!items(&after).contains(&first));
         let others = recommend(&films, ITEMS, &json!({"user": "another"}));
         assert!(items(&others).contains(&first), "seen by one is not seen by all");
-        films.delete(&format!("observations/{first}"));
+        films.delete(&format!("observations/{first}")).expect(200);
         assert!(items(&recommend(&films, ITEMS, &json!({}))).contains(&first), "a retracted observation is none");
         films.observe(&json!({"user": "u", "item": first, "label": 4}));
     }

@@ -13,7 +13,7 @@ fn attributes(value: Value) -> Map<String, Value> {
 fn film(index: usize) -> Map<String, Value> {
     attributes(json!({
         "title": format!("The number {index}"),
-        "studio": ["north", "south"][index % 2],
+        "studio": (["north", "south"][index % 2]),
         "year": 1990 + index,
         "genres": ["Drama"],
         "released": format!("20{:02}-01-01T00:00:00Z", index % 50),

@@ -135,7 +135,9 @@ impl RecommendRequest {
         if self.boosts.len() > BOOSTS_MAX {
             return refuse("boost", format!("at most {BOOSTS_MAX}, got {}", self.boosts.len()));
         }
-        if let Some(Boost { add, .. }) = self.boosts.iter().find(|boost| !(boost.add.abs() <= BOOST_ABS_MAX)) {
+        if let Some(Boost { add, .. }) =
+            self.boosts.iter().find(|boost| !(-BOOST_ABS_MAX..=BOOST_ABS_MAX).contains(&boost.add))
+        {
             return refuse("boost", format!("add must be between -{BOOST_ABS_MAX} and {BOOST_ABS_MAX}, got {add}"));
         }
         if let Some(diversity) = self.diversity {
