@@ -191,10 +191,10 @@ impl Build<'_> {
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
-            let finished = workers.into_iter().map(|worker| worker.join());
-            finished.fold(Ok(()), |all, one| {
-                all.and(one.unwrap_or_else(|_| Err(GraphError::library("a thread of the build has panicked"))))
-            })
+            // All are waited for before the first error is told.
+            let panicked = |_| Err(GraphError::library("a thread of the build has panicked"));
+            let finished: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect();
+            finished.into_iter().collect()
         })
     }
 

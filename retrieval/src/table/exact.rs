@@ -43,8 +43,8 @@ fn scan_block(matrix: Matrix<'_>, first: usize, rows: &[Row], weights: &[f32], a
     matrix.score_range(weights, first, scores);
     let mut floor = best.floor();
     for (score, row) in scores.iter().zip(rows) {
-        // Not `score >= floor`: what is no number must not be lost where fewer than `k` rows are.
-        if !(*score < floor) && allowed.contains(*row) {
+        // What is no number must not be lost where fewer than `k` rows are.
+        if (*score >= floor || score.is_nan()) && allowed.contains(*row) {
             best.offer(*row, *score);
             floor = best.floor();
         }

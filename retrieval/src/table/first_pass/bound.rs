@@ -54,7 +54,8 @@ impl Query {
     pub(crate) fn new(codes: &Codes, weights: &[f32]) -> Option<Self> {
         let weight = |column: usize| weights.get(column).map_or(1.0, |weight| f64::from(*weight));
         let whole = (0..codes.centre.len()).map(|column| weight(column).powi(2)).sum::<f64>().sqrt();
-        if !(whole * codes.length_max < PRODUCT_MAX) {
+        let product = whole * codes.length_max;
+        if product.is_nan() || product >= PRODUCT_MAX {
             return None;
         }
         let base = codes.centre.iter().enumerate().map(|(column, mean)| weight(column) * f64::from(*mean)).sum();
