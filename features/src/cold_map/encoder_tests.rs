@@ -11,9 +11,10 @@ fn attributes(value: Value) -> Map<String, Value> {
 }
 
 fn film(index: usize) -> Map<String, Value> {
+    let studio = ["north", "south"][index % 2];
     attributes(json!({
         "title": format!("The number {index}"),
-        "studio": ["north", "south"][index % 2],
+        "studio": studio,
         "year": 1990 + index,
         "genres": ["Drama"],
         "released": format!("20{:02}-01-01T00:00:00Z", index % 50),
