@@ -53,7 +53,7 @@ mod tests {
     fn words_are_found_whatever_their_case_and_what_stands_between() {
         assert_eq!(text_tokens("title", "Toy Story (1995)"), text_tokens("title", "toy-story 1995!"));
         assert_ne!(text_tokens("title", "toy"), text_tokens("plot", "toy"));
-        assert_eq!(text_tokens("title", " -- "), Vec::<u64>::new());
+        assert!(text_tokens("title", " -- ").is_empty());
     }
 
     #[test]
