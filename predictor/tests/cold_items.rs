@@ -17,8 +17,6 @@ use celeris_predictor::{
 use celeris_storage::{Storage, StorageOptions};
 use serde_json::{Map, Value, json};
 
-const DIM: usize = 3;
-
 fn model() -> ModelName {
     ModelName::new("films").unwrap()
 }
@@ -28,7 +26,8 @@ fn item(name: &str) -> ItemId {
 }
 
 fn attributes(value: Value) -> Map<String, Value> {
-    value.as_object().unwrap().clone()
+    let Value::Object(attributes) = value else { panic!("{value} is no object") };
+    attributes
 }
 
 /// Every column adds its number to the first feature and 0.5 to the offset.

@@ -7,7 +7,8 @@ use serde_json::json;
 use super::*;
 
 fn attributes(value: Value) -> Map<String, Value> {
-    value.as_object().unwrap().clone()
+    let Value::Object(attributes) = value else { panic!("{value} is no object") };
+    attributes
 }
 
 fn film(index: usize) -> Map<String, Value> {
