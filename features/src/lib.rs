@@ -11,6 +11,7 @@
 pub mod cold_map;
 pub mod columns;
 pub mod error;
+mod huge;
 pub mod manifest;
 mod slots;
 pub mod table;
@@ -18,6 +19,7 @@ pub mod version_dir;
 
 pub use cold_map::{ColdMap, ColdMapParts, Encoder};
 pub use error::FeaturesError;
+pub use huge::HugeFloats;
 pub use manifest::{FileEntry, Manifest, WarmStart};
 pub use table::{ColdItem, ItemFeatures, Theta};
 pub use version_dir::{

@@ -2,6 +2,7 @@
 
 use celeris_model::{ItemId, ModelError, kernel};
 
+use crate::huge::HugeFloats;
 use crate::slots::Slots;
 
 /// What the model knows of one item.
@@ -42,7 +43,7 @@ pub struct Theta {
     slots: Slots,
     offsets: Vec<f32>,
     /// Row-major, `items.len() x dim`.
-    features: Vec<f32>,
+    features: HugeFloats,
     cold_item: ColdItem,
 }
 
@@ -85,7 +86,7 @@ impl Theta {
                 return Err(ModelError::OutOfRange { what: "occurrences of an item", range: "1", value: 2.0 });
             }
         }
-        Ok(Self { dim, items, slots, offsets, features, cold_item })
+        Ok(Self { dim, items, slots, offsets, features: features.into(), cold_item })
     }
 
     /// The table of a version that was never trained: no items, and a blank stand-in.
@@ -96,7 +97,7 @@ impl Theta {
             items: Vec::new(),
             slots: Slots::default(),
             offsets: Vec::new(),
-            features: Vec::new(),
+            features: Vec::new().into(),
             cold_item: ColdItem::blank(dim),
         }
     }

@@ -143,7 +143,7 @@ fn tune(
     let (known, asked) = (part(true), part(false));
     let fixed = fixed.map(|value| [value]);
     let candidates = fixed.as_ref().map_or(LAMBDAS.as_slice(), <[f64; 1]>::as_slice);
-    let mut best: Option<(f64, Ranks)> = None;
+    let mut judged: Vec<(f64, Ranks)> = Vec::with_capacity(candidates.len());
     for (tried, &lambda) in candidates.iter().enumerate() {
         let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, Users::Near, |sweep| {
             let within = sweep as f32 / recipe.sweeps as f32;
@@ -151,12 +151,12 @@ fn tune(
             progress.report(Step { phase: Phase::Tuning, fraction });
         });
         let ranks = judge(&fit, (shape.0, recipe.dim), active, &known, &asked);
-        if ranks.any() && best.as_ref().is_none_or(|(_, best)| is_better(&ranks, best)) {
-            best = Some((lambda, ranks));
+        if ranks.any() {
+            judged.push((lambda, ranks));
         }
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
-    match best {
+    match choice(&judged) {
         Some((lambda, ranks)) => Tuned { lambda, noise_variance: ranks.noise_variance(), ranks: Some(ranks) },
         // Nobody took two things, so that nobody could be judged.
         None => {
@@ -166,12 +166,17 @@ fn tune(
     }
 }
 
-/// Lists of ten that find more, or as much in catalogues so large or so small that they find nothing or all, a better
-/// rank.
-fn is_better(ranks: &Ranks, best: &Ranks) -> bool {
-    let (found, most) = (ranks.recall(), best.recall());
-    let ranked = ranks.percentile() < best.percentile() * (1.0 - INDIFFERENCE);
-    found > most * (1.0 + INDIFFERENCE) || ((found - most).abs() <= f64::EPSILON && ranked)
+/// The strongest ridge whose lists find as much as the best's, but for one standard error (Breiman et al.,
+/// "Classification and Regression Trees", 1984, section 3.4.3): what some hundred users took tells no less apart. Where
+/// lists find nothing or all, in catalogues so large or so small, the best rank decides.
+fn choice(judged: &[(f64, Ranks)]) -> Option<(f64, Ranks)> {
+    let (_, best) = judged.iter().max_by(|(_, a), (_, b)| a.recall().total_cmp(&b.recall()))?;
+    let (most, error) = (best.recall(), best.recall_std_error());
+    if error > 0.0 {
+        return judged.iter().rev().find(|(_, ranks)| ranks.recall() >= most - error).copied();
+    }
+    let lowest = judged.iter().map(|(_, ranks)| ranks.percentile()).fold(f64::INFINITY, f64::min);
+    judged.iter().rev().find(|(_, ranks)| ranks.percentile() <= lowest * (1.0 + INDIFFERENCE)).copied()
 }
 
 fn finish(

@@ -1,7 +1,6 @@
 //! The prior that users are served from.
 
 use celeris_model::Prior;
-use celeris_model::linear::cholesky;
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
 use crate::error::RetrainError;
@@ -45,12 +44,10 @@ pub(crate) fn fit_absolute_prior(learnt: &Learnt, scale: f64) -> Result<Prior, R
 
 fn population_precision(learnt: &Learnt) -> Result<DMatrix<f64>, RetrainError> {
     let not_definite = celeris_model::ModelError::NotPositiveDefinite { what: "the covariance of user weights" };
-    let covariance = adjusted(learnt);
-    Ok(cholesky(covariance.as_slice(), learnt.dim).ok_or(not_definite)?.inverse())
+    Ok(bounded_inverse(adjusted(learnt)).ok_or(not_definite)?)
 }
 
 fn of_precision(learnt: &Learnt, precision: DMatrix<f64>, noise_variance: f64) -> Result<Prior, RetrainError> {
-    let precision = bounded(precision);
     Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
 }
 
@@ -65,27 +62,51 @@ fn adjusted(learnt: &Learnt) -> DMatrix<f64> {
     learnt.weight_covariance.component_mul(&(&deviations * deviations.transpose()))
 }
 
-/// The matrix with its largest eigenvalues lowered until the condition is within bounds: directions in which users do
-/// not differ are held less tightly than fitted, which costs nothing that the tuning of the scale would not see.
-fn bounded(matrix: DMatrix<f64>) -> DMatrix<f64> {
-    let mut eigen = SymmetricEigen::new(matrix);
-    let ceiling = eigen.eigenvalues.min() * CONDITION_TARGET;
-    eigen.eigenvalues.apply(|value| *value = value.min(ceiling));
-    let matrix = eigen.recompose();
+/// The inverse with its largest eigenvalues lowered until the condition is within bounds: directions in which users do
+/// not differ are held less tightly than fitted, which costs nothing that the tuning of the scale would not see. `None`
+/// where users differ in no direction, or by more than a number can tell.
+///
+/// The bound is set before inverting: of the inverse of a covariance that is singular but for rounding, no eigenvalue is
+/// right.
+fn bounded_inverse(covariance: DMatrix<f64>) -> Option<DMatrix<f64>> {
+    if !covariance.iter().all(|entry| entry.is_finite()) {
+        return None;
+    }
+    let mut eigen = SymmetricEigen::new(covariance);
+    let floor = eigen.eigenvalues.max() / CONDITION_TARGET;
+    if !(floor.is_normal() && floor > 0.0) {
+        return None;
+    }
+    eigen.eigenvalues.apply(|value| *value = value.max(floor).recip());
+    let inverse = eigen.recompose();
     // Recomposing rounds the two triangles differently.
-    (&matrix + matrix.transpose()) * 0.5
+    Some((&inverse + inverse.transpose()) * 0.5)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use celeris_model::linear::cholesky;
+
     use super::*;
 
     #[test]
     fn condition_is_bounded_by_lowering_the_top_only() {
-        let matrix = DMatrix::from_diagonal(&nalgebra::dvector![2.0, 50.0, 1e9]);
-        let eigenvalues = bounded(matrix).symmetric_eigenvalues();
+        let covariance = DMatrix::from_diagonal(&nalgebra::dvector![0.5, 0.02, 1e-9]);
+        let eigenvalues = bounded_inverse(covariance).unwrap().symmetric_eigenvalues();
         assert!((eigenvalues.min() - 2.0).abs() < 1e-6, "{eigenvalues}");
         assert!(eigenvalues.max() / eigenvalues.min() <= CONDITION_MAX, "{eigenvalues}");
         assert!(eigenvalues.iter().any(|value| (value - 50.0).abs() < 1e-6), "{eigenvalues}");
+    }
+
+    /// As few users leave it who differ in one direction only: its inverse would have eigenvalues below zero.
+    #[test]
+    fn a_singular_covariance_has_a_prior() {
+        let direction = DVector::from_fn(50, |row, _| ((row * 7 + 3) % 11) as f64 - 5.0);
+        let covariance = &direction * direction.transpose();
+        let inverse = bounded_inverse(covariance).unwrap();
+        assert!(cholesky(inverse.as_slice(), 50).is_some());
+        assert!(bounded_inverse(DMatrix::zeros(3, 3)).is_none());
+        assert!(bounded_inverse(DMatrix::from_element(2, 2, f64::INFINITY)).is_none());
     }
 }

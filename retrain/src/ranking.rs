@@ -19,6 +19,8 @@ pub(crate) struct Ranks {
     percentiles: f64,
     users: f64,
     recall: f64,
+    /// Squares of users' recalls.
+    recall_squares: f64,
     pairs: f64,
     /// Squared errors of all pairs that were not known, weighted by their confidence.
     squares: f64,
@@ -34,6 +36,12 @@ impl Ranks {
     /// The share of what a user took that is among the first ten, where ten of ten is the most there is room for.
     pub(crate) fn recall(&self) -> f64 {
         self.recall / self.users
+    }
+
+    /// The standard error of [`Ranks::recall`], over users.
+    pub(crate) fn recall_std_error(&self) -> f64 {
+        let variance = self.recall_squares / self.users - self.recall().powi(2);
+        (variance.max(0.0) / self.users).sqrt()
     }
 
     /// The variance of a preference around its score, in the measure in which `Lambda` counts.
@@ -52,6 +60,7 @@ impl Ranks {
             percentiles: self.percentiles + other.percentiles,
             users: self.users + other.users,
             recall: self.recall + other.recall,
+            recall_squares: self.recall_squares + other.recall_squares,
             pairs: self.pairs + other.pairs,
             squares: self.squares + other.squares,
         }
@@ -109,5 +118,6 @@ fn user_ranks(scores: &[f32], asked: &[crate::ratings::Entry]) -> Ranks {
         ranks.squares += (1.0 + beyond) * (1.0 - f64::from(score)).powi(2) - f64::from(score).powi(2);
     }
     ranks.recall = hits / (asked.len().min(LIST_LENGTH) as f64);
+    ranks.recall_squares = ranks.recall.powi(2);
     ranks
 }

@@ -186,7 +186,7 @@ mod tests {
             [
                 "celeris-model -> celeris-storage: it may use no other crate of the workspace",
                 "celeris-predictor -> celeris-manager: of the workspace it may use only celeris-model, \
-                 celeris-storage, celeris-features, celeris-bandits",
+                 celeris-storage, celeris-features, celeris-bandits, celeris-retrieval",
                 "celeris-tests -> celeris-storage: of the workspace it may use only celeris-model, celeris-datasets, \
                  celeris-api",
                 "xtask -> celeris-model: it may use no other crate of the workspace",

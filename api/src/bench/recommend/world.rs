@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use celeris_features::{ColdItem, Theta};
+use celeris_features::{ColdItem, HugeFloats, Theta};
 use celeris_model::ItemId;
 use celeris_retrieval::Matrix;
 use rand::RngExt;
@@ -41,7 +41,8 @@ const SHAPE: f32 = 2.0;
 /// A table, and weights to search it with.
 pub struct World {
     pub dim: usize,
-    features: Vec<f32>,
+    /// As a version holds them.
+    features: HugeFloats,
     offsets: Vec<f32>,
     pub queries: Vec<Vec<f32>>,
 }
@@ -67,7 +68,7 @@ impl World {
         }
         let offsets = (0..count).map(|_| rng.random_range(2.0..4.0)).collect();
         let queries = (0..queries).map(|_| (0..dim).map(|_| StandardNormal.sample(&mut rng)).collect()).collect();
-        Ok(Self { dim, features, offsets, queries })
+        Ok(Self { dim, features: features.into(), offsets, queries })
     }
 
     /// The items.
@@ -82,7 +83,7 @@ impl World {
     pub fn into_theta(self) -> Result<Theta, Failure> {
         let ids = (0..self.offsets.len()).map(|number| ItemId::new(format!("item-{number:07}")));
         let ids = ids.collect::<Result<_, _>>().map_err(Failure::other)?;
-        Theta::new(ids, self.offsets, self.features, ColdItem::blank(self.dim)).map_err(Failure::other)
+        Theta::new(ids, self.offsets, self.features.to_vec(), ColdItem::blank(self.dim)).map_err(Failure::other)
     }
 
     /// Writes rows and queries for the peer, which knows inner products only: a row has the offset in the place of the
