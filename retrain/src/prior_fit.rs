@@ -31,7 +31,7 @@ const POPULARITY_NARROWING: f64 = 8.0;
 /// # Errors
 /// [`RetrainError::Prior`] where labels were so large that the covariance has overflowed.
 pub(crate) fn fit_prior(learnt: &Learnt, scale: f64, noise_variance: f64) -> Result<Prior, RetrainError> {
-    of_precision(learnt, population_precision(learnt)? * (scale * learnt.noise_variance), noise_variance)
+    of_precision(learnt, &(population_precision(learnt)? * (scale * learnt.noise_variance)), noise_variance)
 }
 
 /// `w0` and `Lambda = scale * S^-1` for a loss that brings its own noise: the precision is absolute, `sigma^2` is 1.
@@ -39,7 +39,7 @@ pub(crate) fn fit_prior(learnt: &Learnt, scale: f64, noise_variance: f64) -> Res
 /// # Errors
 /// As [`fit_prior`].
 pub(crate) fn fit_absolute_prior(learnt: &Learnt, scale: f64) -> Result<Prior, RetrainError> {
-    of_precision(learnt, population_precision(learnt)? * scale, 1.0)
+    of_precision(learnt, &(population_precision(learnt)? * scale), 1.0)
 }
 
 fn population_precision(learnt: &Learnt) -> Result<DMatrix<f64>, RetrainError> {
@@ -47,7 +47,7 @@ fn population_precision(learnt: &Learnt) -> Result<DMatrix<f64>, RetrainError> {
     Ok(bounded_inverse(adjusted(learnt)).ok_or(not_definite)?)
 }
 
-fn of_precision(learnt: &Learnt, precision: DMatrix<f64>, noise_variance: f64) -> Result<Prior, RetrainError> {
+fn of_precision(learnt: &Learnt, precision: &DMatrix<f64>, noise_variance: f64) -> Result<Prior, RetrainError> {
     Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What may be shown is exact: the filter, what is available now, what the request excludes, what the user has seen, and
 //! what earlier pages have shown are one set of rows, and everything is searched or drawn within it. What the policy then
-//! chooses from is in [`candidates`]; from there on a recommendation is a ranking like any other.
+//! chooses from is in `candidates`; from there on a recommendation is a ranking like any other.
 
 mod anonymous;
 pub(crate) mod arrangement;
