@@ -32,8 +32,10 @@ impl Arrangement {
 
 /// The policy as a decision records it.
 pub(crate) fn recorded_policy(policy: &PolicySpec, arrangement: Option<&Arrangement>) -> String {
-    let mut policy = serde_json::to_value(policy).expect("a policy has finite parameters");
-    if let (Value::Object(fields), Some(arrangement)) = (&mut policy, arrangement) {
+    let finite = "a policy has finite parameters";
+    let Some(arrangement) = arrangement else { return serde_json::to_string(policy).expect(finite) };
+    let mut policy = serde_json::to_value(policy).expect(finite);
+    if let Value::Object(fields) = &mut policy {
         let arrangement = serde_json::to_value(arrangement).expect("requests are read from JSON");
         fields.insert(KEY.to_owned(), arrangement);
     }
