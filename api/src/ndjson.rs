@@ -3,10 +3,11 @@
 use axum::body::Body;
 use futures_util::StreamExt;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, Problem};
+use crate::state::Node;
 
 /// A line on its way: its number, and what has become of it so far, or why it was refused.
 pub struct Line<T> {
@@ -23,6 +24,12 @@ pub struct RejectedLine {
     pub line: u64,
     /// What is wrong with it.
     pub error: Problem,
+}
+
+/// A stream's place among what is under way: it outlives the request that opened it, and counts as long as it lives.
+pub fn admit(node: &Node) -> Result<OwnedSemaphorePermit, ApiError> {
+    let permit = node.permits.clone().try_acquire_owned();
+    permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))
 }
 
 /// How the lines of a stream are read.

@@ -153,10 +153,7 @@ async fn observe_stream(
     request: Request,
 ) -> Result<Response, ApiError> {
     node.predictor.check_serves(&model)?;
-    // A stream outlives the request that opened it, and counts as long as it lives.
-    let permit = node.permits.clone().try_acquire_owned();
-    let permit =
-        permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))?;
+    let permit = ndjson::admit(&node)?;
     let batches = (node.limits.observations_in_flight / BATCH_LINES).max(1);
     let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
     let parse = |line: &[u8]| parse::<ObserveBody>(line).and_then(ObserveBody::observation);
