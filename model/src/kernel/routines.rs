@@ -187,27 +187,15 @@ pub(super) unsafe fn dots<S: Simd, const N: usize>(weights: &[f32], rows: &[&[f3
     }
 }
 
-/// Rows that [`score_rows`] takes at once: enough independent sums to hide the latency of an addition.
-const SCORED: usize = 8;
-
-/// `out = offset + weights·row` for every row of a table. Nothing is asked for ahead: what follows in memory the processor
-/// fetches by itself, and prefetching takes the places where it waits for lines (a third slower over a million rows).
+/// `out = offset + weights·row` for every row of a table, a row after the other: memory is then read strictly forward,
+/// which the processor fetches ahead by itself. Over a million rows, eight rows at a time take a third longer, since they
+/// jump back and forth among their lines, and so does prefetching, which takes the places where it waits for lines.
 #[inline(always)]
 pub(super) unsafe fn score_rows<S: Simd>(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) {
-    let dim = weights.len();
-    let row = |row: usize| &features[row * dim..][..dim];
-    let full = out.len() - out.len() % SCORED;
-    for first in (0..full).step_by(SCORED) {
-        let rows: [&[f32]; SCORED] = std::array::from_fn(|index| row(first + index));
+    let rows = features.chunks_exact(weights.len());
+    for ((score, offset), row) in out.iter_mut().zip(offsets).zip(rows) {
         // SAFETY: the caller vouches for the instruction set; all rows are as long as the weights.
-        let responses = unsafe { dots::<S, SCORED>(weights, &rows) };
-        for (index, response) in responses.into_iter().enumerate() {
-            out[first + index] = offsets[first + index] + response;
-        }
-    }
-    for last in full..out.len() {
-        // SAFETY: as above.
-        out[last] = offsets[last] + unsafe { dot::<S>(weights, row(last)) };
+        *score = *offset + unsafe { dot::<S>(weights, row) };
     }
 }
 

@@ -7,8 +7,8 @@ use crate::best::Best;
 use crate::table::{Matrix, Table};
 use crate::{Allowed, Hit, Row};
 
-/// Scores computed before they are looked at: few enough to stay in the nearest cache.
-const BLOCK: usize = 1024;
+/// Scores computed before they are looked at: few enough that the next rows are on their way from memory meanwhile.
+const BLOCK: usize = 128;
 
 /// Rows from which on a scan is shared among threads: below, it takes less than a few milliseconds.
 const SHARED_ROWS: usize = 1 << 17;
