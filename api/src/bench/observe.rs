@@ -52,8 +52,8 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
             connections,
             path: &format!("/v1/models/{MODEL}/observe"),
             bodies: &bodies,
-            rounds: settings.pick(10, 1),
-            round: settings.pick(Duration::from_millis(500), Duration::from_millis(50)),
+            rounds: settings.pick(50, 1),
+            round: settings.pick(Duration::from_millis(100), Duration::from_millis(50)),
         };
         let (ours, baseline) = load.drive(&client, &node, &bare)?;
         report.compare(format!("http/c={connections}"), "req/s", ours.rate, baseline.rate);

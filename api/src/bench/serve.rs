@@ -48,8 +48,8 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
             connections: CONNECTIONS,
             path: &path,
             bodies: &bodies,
-            rounds: settings.pick(12, 1),
-            round: settings.pick(Duration::from_millis(500), Duration::from_millis(50)),
+            rounds: settings.pick(60, 1),
+            round: settings.pick(Duration::from_millis(100), Duration::from_millis(50)),
         };
         let (ours, baseline) = load.drive(&client, &node, &bare)?;
         report.compare(case, "req/s", ours.rate, baseline.rate);
