@@ -1,13 +1,15 @@
 //! What handlers take from a request, with errors that name the field.
 
-use axum::body::Bytes;
+use axum::body::{Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
+use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::ApiError;
+use crate::state::Node;
 
 /// A JSON body, whatever the content type says.
 pub struct Body<T>(pub T);
@@ -40,15 +42,17 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
 /// A body that is not looked into yet.
 pub struct Text(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Text {
+impl FromRequest<Node> for Text {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE {
+    async fn from_request(request: Request, node: &Node) -> Result<Self, ApiError> {
+        let max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
+        let bytes = to_bytes(request.into_body(), max).await.map_err(|error| {
+            let cause = error.into_inner();
+            if cause.is::<LengthLimitError>() {
                 ApiError::too_large("the body exceeds the limit of this node; send less at once, or use NDJSON")
             } else {
-                ApiError::malformed(rejection.body_text())
+                ApiError::malformed(cause)
             }
         })?;
         // A request without a body is one without fields.
@@ -56,11 +60,11 @@ impl<S: Send + Sync> FromRequest<S> for Text {
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<Node> for Body<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let Text(text) = Text::from_request(request, state).await?;
+    async fn from_request(request: Request, node: &Node) -> Result<Self, ApiError> {
+        let Text(text) = Text::from_request(request, node).await?;
         Ok(Self(parse(&text)?))
     }
 }

@@ -1,14 +1,20 @@
 //! The HTTP server: routes, what surrounds every request, and how it ends.
 
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::middleware::{self, Next};
+use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
 use axum::response::{IntoResponse, Response};
+use axum::routing::Route;
 use axum::serve::ListenerExt;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
-use tower_http::catch_panic::CatchPanicLayer;
+use tower::layer::layer_fn;
+use tower::{Service, service_fn};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
@@ -51,49 +57,80 @@ pub fn router(node: Node) -> Router {
         .merge(routes::decisions::router())
         .merge(routes::exploration::router())
         .split_for_parts();
-    let body_max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
-    let limited = api.layer(DefaultBodyLimit::max(body_max)).layer(CatchPanicLayer::custom(
-        |_panic: Box<dyn std::any::Any + Send>| ApiError::internal("a handler panicked").into_response(),
-    ));
     let (health, health_description) = routes::health::router().split_for_parts();
     let mut description = description;
     description.merge(health_description);
+    let attending = node.clone();
+    // One layer for all that surrounds a request, since each costs it allocations.
+    let attended = layer_fn(move |mut route: Route| {
+        let node = attending.clone();
+        service_fn(move |request: Request| attend(node.clone(), About::of(&request), route.call(request)))
+    });
     Router::new()
-        .merge(limited)
+        .merge(api)
         .merge(health)
         .merge(routes::page::router())
         .merge(SwaggerUi::new("/docs").url("/openapi.json", description))
         .fallback(|| async { ApiError::not_found("no such path; GET /openapi.json lists them") })
         .method_not_allowed_fallback(|| async { ApiError::method("GET /openapi.json lists what each path takes") })
-        .layer(middleware::from_fn_with_state(node.clone(), attend))
+        .layer(attended)
         .with_state(node)
 }
 
+/// What is kept of a request until it is answered.
+struct About {
+    method: Method,
+    route: Option<MatchedPath>,
+    /// Whether it counts among those under way, whose number and time are bounded.
+    bounded: bool,
+}
+
+impl About {
+    fn of(request: &Request) -> Self {
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        Self { method: request.method().clone(), route, bounded: request.uri().path().starts_with(API) }
+    }
+}
+
 /// Counts and times every request by its route, and bounds how many of the API's are under way and how long each takes.
-async fn attend(State(node): State<Node>, request: Request, next: Next) -> Response {
+async fn attend(
+    node: Node,
+    about: About,
+    answering: impl Future<Output = Result<Response, Infallible>>,
+) -> Result<Response, Infallible> {
     let started = Instant::now();
-    let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let bounded = request.uri().path().starts_with(API);
-    let response = if bounded { bound(&node, request, next).await } else { next.run(request).await };
+    let About { method, route, bounded } = about;
+    let response = if bounded { bound(&node, answering).await } else { answer(answering).await };
     let elapsed = started.elapsed();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     tracing::debug!(%method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
     times::record(&method, route, response.status(), elapsed);
-    response
+    Ok(response)
 }
 
-async fn bound(node: &Node, request: Request, next: Next) -> Response {
+async fn bound(node: &Node, answering: impl Future<Output = Result<Response, Infallible>>) -> Response {
     let Ok(_permit) = node.permits.try_acquire() else {
         metrics::counter!("celeris_http_rejected_total").increment(1);
         return ApiError::unavailable("too many requests are under way on this node; try again").into_response();
     };
-    match tokio::time::timeout(node.limits.request_timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_elapsed) => {
-            let detail = "the request ran into the node's time limit; what it changed may be done or not";
-            ApiError::timeout(detail).into_response()
-        }
+    let mut answering = pin!(answer(answering));
+    // Most answers are there at the first look, and need no timer.
+    if let Some(response) = answering.as_mut().now_or_never() {
+        return response;
+    }
+    // In a box, since a timer is aligned to lines of the cache, which would make every request's future slow to allocate.
+    let timed = Box::pin(tokio::time::timeout(node.limits.request_timeout, answering));
+    timed.await.unwrap_or_else(|_elapsed| {
+        ApiError::timeout("the request ran into the node's time limit; what it changed may be done or not")
+            .into_response()
+    })
+}
+
+/// A handler that panics is an error of its own request, not the end of a connection.
+async fn answer(answering: impl Future<Output = Result<Response, Infallible>>) -> Response {
+    match AssertUnwindSafe(answering).catch_unwind().await {
+        Ok(Ok(response)) => response,
+        Err(_panic) => ApiError::internal("a handler panicked").into_response(),
     }
 }
 
