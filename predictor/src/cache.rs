@@ -107,9 +107,9 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         self.worth.store(mean, Ordering::Relaxed);
     }
 
-    /// A hit is known to save so much.
-    pub(crate) fn set_worth(&self, gain: Duration) {
-        self.worth.store(u64::try_from(gain.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    /// Hits have saved so much together, beside what each is known to save.
+    pub(crate) fn saved(&self, time: Duration) {
+        self.saved.increment(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn hit(&self) {

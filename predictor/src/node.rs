@@ -17,7 +17,7 @@ use crate::exploration::Exploration;
 use crate::features::FeatureSource;
 use crate::joins::Joins;
 use crate::loss::LossEvent;
-use crate::predictions::{PredictionCache, PredictionCaching, measured_gain};
+use crate::predictions::{PredictionCache, PredictionCaching, PredictionCosts};
 use crate::propensities::Estimator;
 use crate::recommend::seen::SeenCache;
 use crate::replay::Replay;
@@ -155,11 +155,11 @@ impl Predictor {
         Ok(())
     }
 
-    /// A version with what caching its predictions is worth.
+    /// A version with what its predictions cost.
     pub(crate) fn measured(&self, mut version: ServingVersion) -> Arc<ServingVersion> {
-        version.prediction_gain = match self.prediction_caching {
-            PredictionCaching::Measured => measured_gain(&version),
-            PredictionCaching::Always => Some(measured_gain(&version).unwrap_or_default()),
+        version.prediction_costs = match self.prediction_caching {
+            PredictionCaching::Measured => Some(PredictionCosts::measured(&version)),
+            PredictionCaching::Always => Some(PredictionCosts::measured(&version).with_free_look_ups()),
             PredictionCaching::Never => None,
         };
         Arc::new(version)
@@ -167,9 +167,6 @@ impl Predictor {
 
     /// Makes a version that is equipped the active one of its model.
     pub(crate) fn flip(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
-        if let Some(gain) = version.prediction_gain {
-            self.predictions.set_worth(gain);
-        }
         let catalogue = Arc::clone(version.retrieval().catalogue());
         let _changing = self.changing.lock();
         let models = self.models.load();

@@ -144,9 +144,8 @@ impl Predictor {
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
-        if !version.caches_predictions() || subject.footprint == Footprint::Nothing {
-            return estimates(&moment.model, version, resolved.iter());
-        }
+        let caches = version.caches_predictions(picked.len()).filter(|_| subject.footprint == Footprint::Kept);
+        let Some(costs) = caches else { return estimates(&moment.model, version, resolved.iter()) };
         let keys: Vec<PredictionKey> = (0..picked.len())
             .map(|index| PredictionKey {
                 version: version.serial,
@@ -158,7 +157,9 @@ impl Predictor {
             .collect();
         let found: Vec<Option<Estimate>> = keys.iter().map(|key| self.predictions.get(key)).collect();
         let missing = found.iter().zip(resolved).filter(|(found, _)| found.is_none()).map(|(_, resolved)| resolved);
-        let mut computed = estimates(&moment.model, version, missing).into_iter();
+        let computed = estimates(&moment.model, version, missing);
+        self.predictions.saved(costs.saved(picked.len() - computed.len(), computed.len()));
+        let mut computed = computed.into_iter();
         let mut fill = |(found, key): (Option<Estimate>, PredictionKey)| {
             found.or_else(|| {
                 let estimate = computed.next()?;

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
@@ -14,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::beside::Witnessed;
 use crate::catalogue::{Retrieval, StreamCatalogue};
 use crate::exploration::Exploration;
+use crate::predictions::PredictionCosts;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -33,8 +33,8 @@ pub struct ServingVersion {
     pub(crate) newcomer: Arc<UserModel>,
     /// Names this version in cache keys: no other of this process has it.
     pub(crate) serial: u64,
-    /// What finding a prediction saves over computing it; `None` where predictions are not cached.
-    pub(crate) prediction_gain: Option<Duration>,
+    /// By which it is decided whether predictions are cached; `None` where they never are.
+    pub(crate) prediction_costs: Option<PredictionCosts>,
     /// Where it lies, if it lies anywhere: what can be built again for it is kept there.
     pub(crate) dir: Option<PathBuf>,
     /// What is searched of it, from before it serves.
@@ -66,7 +66,7 @@ impl ServingVersion {
             rule,
             newcomer,
             serial,
-            prediction_gain: None,
+            prediction_costs: None,
             dir: None,
             retrieval: OnceLock::new(),
         })
@@ -105,9 +105,9 @@ impl ServingVersion {
         self.retrieval.get().expect("a version is equipped before it serves and before anybody hears of it")
     }
 
-    /// Whether its predictions are cached.
-    pub(crate) fn caches_predictions(&self) -> bool {
-        self.prediction_gain.is_some()
+    /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
+    pub(crate) fn caches_predictions(&self, items: usize) -> Option<&PredictionCosts> {
+        self.prediction_costs.as_ref().filter(|costs| costs.favour_look_ups(items))
     }
 
     /// The length of features and weights.

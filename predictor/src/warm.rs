@@ -132,7 +132,7 @@ impl Predictor {
             self.users.reweigh(&key);
             warmed.users.prepared += 1;
         }
-        if version.caches_predictions() {
+        if version.caches_predictions(1).is_some() {
             for (user, epoch, items) in hot.predictions.iter().rev() {
                 if Instant::now() >= deadline {
                     break;

@@ -41,8 +41,12 @@ const HISTORY: usize = 20;
 /// The exponent of popularity: about that of film ratings.
 const ZIPF_EXPONENT: f64 = 1.0;
 
+/// Users of whom one item each is predicted: together more states than lie next to a core.
+const SINGLE_USERS: usize = 1_000;
+
 pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     look_ups(settings, runtime, report)?;
+    single_look_ups(settings, runtime, report)?;
     budgets(settings, runtime, report)
 }
 
@@ -95,6 +99,31 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
     let Some(path) = settings.figure("topk-latency.svg") else { return Ok(()) };
     let title = "topK latency against items asked for (Velox, Figure 2.4)";
     Figure { title, x: "items", y: "milliseconds a ranking with uncertainty (median)", series }.draw(&path)
+}
+
+/// `lookup/n=1`: predictions of one item each for many users, out of the prediction cache against computed.
+fn single_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
+    let users = settings.pick(SINGLE_USERS, 10);
+    let again = |prediction_caching| -> Result<f64, Failure> {
+        let warm = Warm::open(settings.pick(CATALOGUE, 200), DIM, &options(prediction_caching))?;
+        runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
+        let mut durations = Durations::default();
+        for round in 0..settings.pick(20, 2) {
+            for user in 0..users {
+                let item = warm.items[user % warm.items.len()].clone();
+                let predicted = durations.time(|| runtime.block_on(predict(&warm, user, vec![item])));
+                predicted?;
+            }
+            if round == 0 {
+                // The first round fills the cache.
+                durations = Durations::default();
+            }
+        }
+        Ok(durations.quantile_micros(0.5))
+    };
+    let (hit, computed) = (again(PredictionCaching::Always)?, again(PredictionCaching::Never)?);
+    report.compare(format!("lookup/n=1/d={DIM}"), "ns", hit * 1e3, computed * 1e3);
+    Ok(())
 }
 
 /// What a cache has been asked so far.

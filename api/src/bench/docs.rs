@@ -181,26 +181,28 @@ const HOW: &str = "\
   compiled for the kernel's instruction set. Each figure is the smallest of many samples, the three taken in turn.
 - **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
   ids of 12 characters that are made just before they are asked for, the decision record included; medians and p99 of
-  both sides in turns of twenty rankings. The prediction cache is off. The baseline finds
-  the same rows through a `HashMap<String, usize>` and sums up each score, with uncertainty by one `x^T A^-1 x` an item.
-  The original prototype of this service needed 118 ms for 1,000 items. `linear` compares the cost an item at 10,000 and
-  1,000 items. `default` is a ranking that names no policy, validation pool included; its baseline computes the
-  uncertainty of every item, by `lin_ucb`. `logging` is the same in a
-  node that records decisions and in one that does not, in turns; of 1,000 candidates a hundredth is recorded in full.
-  `decisions` offers 10,000 decisions of 100 candidates a second to the store for six seconds: bytes written, from the
-  second second on, against the default bound, and how many were accepted of those offered. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
-  cache, once computed; where the ratio is below 1 the cache pays. A node measures the same when a version is activated,
-  and caches predictions only there. `zipf` asks by a
-  Zipf law of exponent 1 and gives a cache a share of the bytes that everything would take; the baseline is the hit ratio
-  of a cache that knows the most popular ones beforehand. `cold` is the first prediction for a user of whom nothing is in
-  memory, of five the median: their history resumed from the snapshot, against all of it read and solved.
+  both sides in turns of twenty rankings. The prediction cache is off. The baseline finds the same rows through a
+  `HashMap<String, usize>` and sums up each score, with uncertainty by one `x^T A^-1 x` an item. The original prototype
+  of this service needed 118 ms for 1,000 items. `linear` compares the cost an item at 10,000 and 1,000 items. `default`
+  is a ranking that names no policy, validation pool included; its baseline computes the uncertainty of every item, by
+  `lin_ucb`. `logging` is the same in a node that records decisions and in one that does not, in turns; of 1,000
+  candidates a hundredth is recorded in full. `decisions` offers 10,000 decisions of 100 candidates a second to the
+  store for six seconds: bytes written, from the second second on, against the default bound, and how many were accepted
+  of those offered. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
+  cache, once computed; `lookup/n=1` predicts one item each for 1,000 users, whose states do not all lie next to a core.
+  Where the ratio is below 1 the cache pays. A node measures a look-up, a score and the bringing of a state when a
+  version is activated, and looks up the predictions of those requests for which that is cheaper: in large dimensions
+  all, in small ones those of few items. `zipf` asks by a Zipf law of exponent 1 and gives a cache a share of the bytes
+  that everything would take; the baseline is the hit ratio of a cache that knows the most popular ones beforehand.
+  `cold` is the first prediction for a user of whom nothing is in memory, of five the median: their history resumed from
+  the snapshot, against all of it read and solved.
 - **serve** and **observe**: a node and a bare axum handler, each a process of this binary. The bare handler parses the
   same bodies into the same types and serialises replies of the same types, and does nothing else. The load comes from
-  [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer before
-  it asks again; latencies are kept by hdrhistogram. Node and bare handler take turns in rounds of half a second, so that
-  both see the same machine; the rate is the median round's, the p99 is over all rounds. On few cores the load generator
-  and the server share them, on both sides alike. `ndjson` is a stream over 10,000 warm users that have 32 observations
-  each and, in two streams, get 32 more, with given ids of 32 characters; the solve that is due at 64 is in the figure.
+  [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer
+  before it asks again; latencies are kept by hdrhistogram. Node and bare handler take turns in rounds of a tenth of a
+  second, so that both see the same machine; rate and p99 are over all rounds. On few cores the load generator and the
+  server share them, on both sides alike. `ndjson` is a stream over 10,000 warm users that have 32 observations each
+  and, in two streams, get 32 more, with given ids of 32 characters; the solve that is due at 64 is in the figure.
 - **switch**: a node with 5,000 warm users of 20 observations each at `d = 50`, under 1,200 requests a second at fixed
   times, a third each of predict, topk of 100 items and observe; latencies count from the time at which a request was to
   be sent. Ten switches between two versions and five rollbacks, two seconds apart, then a training on the log. A switch's
