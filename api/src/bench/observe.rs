@@ -1,13 +1,11 @@
 //! `bench observe`: a node under feedback, against a handler that parses and answers the same.
 
-use std::time::Duration;
-
 use celeris_model::ItemId;
 use hyper::body::Bytes;
 use rand::RngExt;
 use serde_json::json;
 
-use crate::bench::load::{Load, client};
+use crate::bench::load::{Load, ROUND, client};
 use crate::bench::ndjson::{Lines, teach};
 use crate::bench::process::{MODEL, Server, prepare};
 use crate::bench::report::Report;
@@ -53,7 +51,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
             path: &format!("/v1/models/{MODEL}/observe"),
             bodies: &bodies,
             rounds: settings.pick(50, 1),
-            round: settings.pick(Duration::from_millis(100), Duration::from_millis(50)),
+            round: settings.pick(ROUND[0], ROUND[1]),
         };
         let (ours, baseline) = load.drive(&client, &node, &bare)?;
         report.compare(format!("http/c={connections}"), "req/s", ours.rate, baseline.rate);

@@ -1,13 +1,11 @@
 //! `bench serve`: a node and a bare handler under the same requests.
 
-use std::time::Duration;
-
 use celeris_model::ItemId;
 use hyper::body::Bytes;
 use rand::RngExt;
 use serde_json::json;
 
-use crate::bench::load::{Load, ask, client, connect};
+use crate::bench::load::{Load, ROUND, ask, client, connect};
 use crate::bench::ndjson;
 use crate::bench::process::{MODEL, Server, prepare};
 use crate::bench::report::Report;
@@ -49,7 +47,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
             path: &path,
             bodies: &bodies,
             rounds: settings.pick(60, 1),
-            round: settings.pick(Duration::from_millis(100), Duration::from_millis(50)),
+            round: settings.pick(ROUND[0], ROUND[1]),
         };
         let (ours, baseline) = load.drive(&client, &node, &bare)?;
         report.compare(case, "req/s", ours.rate, baseline.rate);
