@@ -7,14 +7,14 @@ use celeris_model::{
     Decision, DecisionFacts, Joined, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
     Timestamp, UserEpoch, UserId,
 };
-use celeris_storage::{Append, Appended, Existing, StorageError, Then, Ticket};
+use celeris_storage::{Append, Appended, Event, Existing, StorageError, Then, Ticket};
 
 use crate::beside::Witnessed;
 use crate::error::PredictorError;
 use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, default_reward_id};
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
-use crate::users::{Event, Learner, LockedUser, UserEntry};
+use crate::users::{Learner, LockedUser, UserEntry};
 use crate::version::ServingVersion;
 
 /// What became of an observation.

@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_model::canonical::CHECKPOINT_EVERY;
-use celeris_model::{
-    Example, GramSums, History, ItemId, ModelName, Record, RecordKind, StreamName, Timestamp, UserEpoch, UserId,
-    UserModel, VersionId,
-};
-use celeris_storage::{Snapshot, Storage, Ticket};
+use celeris_model::{Example, GramSums, History, ModelName, StreamName, UserEpoch, UserId, UserModel, VersionId};
+use celeris_storage::{Event, Snapshot, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -26,17 +23,6 @@ pub(crate) use prepared::Preparation;
 pub(crate) struct UserKey {
     pub(crate) stream: StreamName,
     pub(crate) user: UserId,
-}
-
-/// What a state learns from one observation; independent of models and versions.
-#[derive(Debug, Clone)]
-pub(crate) struct Event {
-    pub(crate) item: ItemId,
-    pub(crate) label: f32,
-    pub(crate) weight: f32,
-    pub(crate) timestamp: Timestamp,
-    /// Its place among the user's events, by which it is corrected or forgotten.
-    pub(crate) epoch: UserEpoch,
 }
 
 /// What becomes of earlier events when the user, or whoever speaks for the user, changes the past.
@@ -243,16 +229,10 @@ impl Drop for LockedUser<'_> {
     }
 }
 
-/// What a record of the log teaches. Corrections and retractions count as events only: the log has carried them out on
-/// the records that they are about.
-fn replayed(record: Record, version: &ServingVersion) -> Option<Event> {
-    let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch: epoch, .. } =
-        record
-    else {
-        return None;
-    };
-    let shared = version.theta.intern(&item).cloned();
-    Some(Event { item: shared.unwrap_or(item), label, weight, timestamp, epoch })
+/// The event with the id that the version's table holds, so that memory has it once.
+fn interned(event: Event, version: &ServingVersion) -> Event {
+    let shared = version.theta.intern(&event.item).cloned();
+    Event { item: shared.unwrap_or(event.item), ..event }
 }
 
 fn item_bytes(event: &Event) -> usize {
@@ -263,18 +243,17 @@ impl UserState {
     fn load(sources: &Sources<'_>, version: &ServingVersion) -> Result<Self, PredictorError> {
         let Sources { storage, key, .. } = sources;
         let snapshot = sources.snapshot(version)?;
-        let history = match &snapshot {
-            Some(snapshot) => storage.history_after(&key.stream, &key.user, snapshot.epoch)?,
-            None => storage.history(&key.stream, &key.user)?,
-        };
-        let epoch = match history.last() {
-            Some((_, latest)) => latest.user_epoch,
+        let after = snapshot.as_ref().map_or(UserEpoch(0), |snapshot| snapshot.epoch);
+        let read = storage.events_after(&key.stream, &key.user, after)?;
+        let epoch = match read.last {
+            Some(last) => last,
             // Nobody new where the user was erased: epochs are never used twice.
             None => storage.last_epoch(&key.stream, &key.user)?,
         };
         let before = snapshot.map_or(0, |snapshot| snapshot.sums.observations());
-        let mut events = Vec::with_capacity(history.len());
-        events.extend(history.into_iter().filter_map(|(_, record)| replayed(record, version)));
+        // Not in place, where there may be room for more.
+        let mut events = Vec::with_capacity(read.observations.len());
+        events.extend(read.observations.into_iter().map(|event| interned(event, version)));
         let item_bytes = events.iter().map(item_bytes).sum();
         Ok(Self { epoch, before, events, item_bytes, pending: None, states: Vec::new() })
     }
@@ -295,10 +274,9 @@ impl UserState {
         let mut past = Vec::new();
         if self.before > 0 {
             let first = self.events.first().map(|event| event.epoch);
-            let history = sources.storage.history(&sources.key.stream, &sources.key.user)?;
-            let records = history.into_iter().map(|(_, record)| record);
-            let before = records.take_while(|record| first.is_none_or(|first| record.user_epoch < first));
-            past.extend(before.filter_map(|record| replayed(record, version)));
+            let all = sources.storage.events_after(&sources.key.stream, &sources.key.user, UserEpoch(0))?.observations;
+            let before = all.into_iter().take_while(|event| first.is_none_or(|first| event.epoch < first));
+            past.extend(before.map(|event| interned(event, version)));
             debug_assert_eq!(past.len() as u64, self.before, "snapshots count what the log holds");
         }
         past.extend_from_slice(&self.events);

@@ -1,12 +1,12 @@
 //! Which of a user's observations have moved a score most: the terms that the posterior is a sum of.
 
 use celeris_model::{Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId};
-use celeris_storage::observation_id;
+use celeris_storage::{Event, observation_id};
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
 use crate::scoring::{self, Picked};
-use crate::users::{Event, Moment, ResolvedEvents};
+use crate::users::{Moment, ResolvedEvents};
 
 /// Histories longer than this are not explained: their events, some 64 bytes each, are all looked at at once.
 const OBSERVATIONS_MAX: u64 = 1 << 18;

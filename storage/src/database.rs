@@ -30,6 +30,9 @@ const READAHEAD_BYTES: usize = 2 << 20;
 /// Large blocks, because the log is read in runs and its index should stay small.
 const BLOCK_BYTES: usize = 16 << 10;
 
+/// Of the history, of which a block is read, checked and decompressed in every level for the few entries of one user.
+const HISTORY_BLOCK_BYTES: usize = 4 << 10;
+
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 
 const FILTER_PIECE_BYTES: usize = 16 << 10;
@@ -223,13 +226,14 @@ impl Database {
         self.db.get_pinned_cf(self.handle(column), key).map_err(self.failure("read"))
     }
 
-    /// The values of several keys, in their order.
+    /// The values of several keys, which the caller has sorted.
     pub(crate) fn get_many(
         &self,
         column: Column,
         keys: &[Vec<u8>],
     ) -> Result<Vec<Option<DBPinnableSlice<'_>>>, StorageError> {
-        let found = self.db.batched_multi_get_cf(self.handle(column), keys, false);
+        debug_assert!(keys.is_sorted(), "keys are looked up in their order");
+        let found = self.db.batched_multi_get_cf_opt(self.handle(column), keys, true, &read_options(Access::Lookup));
         found.into_iter().map(|value| value.map_err(self.failure("read"))).collect()
     }
 
@@ -417,7 +421,7 @@ fn database_options(tuning: &Tuning) -> Result<Options, rocksdb::Error> {
 fn column_options(column: Column, tuning: &Tuning) -> Result<Options, rocksdb::Error> {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(tuning.cache);
-    blocks.set_block_size(BLOCK_BYTES);
+    blocks.set_block_size(if column == Column::History { HISTORY_BLOCK_BYTES } else { BLOCK_BYTES });
     // Indexes and filters count against the cache, so that memory stays bounded whatever the log's length.
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);

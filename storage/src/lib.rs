@@ -77,7 +77,7 @@ pub use decisions::{DecisionCounters, DecisionRange, LateCandidates, LatePropens
 pub use erasures::Erasure;
 pub use error::StorageError;
 pub use features::{FrozenFeatures, ItemFeatures};
-pub use history::{LogRange, Lookup, observation_id};
+pub use history::{Event, Events, LogRange, Lookup, observation_id};
 pub use items::{ItemRecord, ItemWrite, SweptItem};
 pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Then, Ticket};
 pub use options::StorageOptions;

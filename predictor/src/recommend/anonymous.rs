@@ -6,11 +6,12 @@
 
 use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::Allowed;
+use celeris_storage::Event;
 
 use super::{PastItem, Recommendation, Recommending, SeenRule};
 use crate::error::PredictorError;
 use crate::node::{Footprint, Predictor, Subject, compute};
-use crate::users::{Event, Moment, ResolvedEvents, UserEntry, UserKey};
+use crate::users::{Moment, ResolvedEvents, UserEntry, UserKey};
 
 /// How much of a past a request may bring along.
 pub const PAST_MAX: usize = 1000;

@@ -11,7 +11,7 @@ use super::queue::{Amendment, Change, ErasureDraft};
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::error::StorageError;
 use crate::hashing::Hashes;
-use crate::history::{self, Lookup};
+use crate::history::{self, Entry, Lookup};
 use crate::{envelope, erasures, keys, record, snapshots};
 
 /// Completes the record of an amendment and collects its changes; `None` for an observation, which has none.
@@ -61,7 +61,13 @@ fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     let key = keys::log(stream, Partition::of(&record.user), sequence);
     let mut value = record::encode(stream, &corrected);
     envelope::seal(&key, &mut value);
-    Ok(Amendment { changes: vec![Change::Put(Column::Log, key, value)], erasure: None, scrub_from: None })
+    let mut entry = Vec::new();
+    history::put_entry(sequence, &history::encode_event(&corrected), &mut entry);
+    let changes = vec![
+        Change::Put(Column::Log, key, value),
+        Change::Put(Column::History, keys::history(stream, &record.user, corrected.user_epoch), entry),
+    ];
+    Ok(Amendment { changes, erasure: None, scrub_from: None })
 }
 
 /// Blanks instead of the observation and of the corrections that repeat its item and labels.
@@ -97,7 +103,8 @@ fn erase(
     let partition = Partition::of(&record.user);
     let prefix = range.from.len();
     database.scan(Column::History, range, Access::Lookup, |key, value| {
-        blanked.push(history::decode_entry(key, prefix, value)?);
+        let Entry { sequence, epoch, .. } = Entry::decode(key, prefix, value)?;
+        blanked.push((sequence, epoch));
         Ok(ControlFlow::Continue(()))
     })?;
     // What was retracted before is blank already and has no history entry, but copies of the log may know of it.

@@ -96,10 +96,12 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &m
         envelope::seal(&key, value);
         batch.put(Column::Log, &key, value);
     }
-    order.sort_by_key(|at| append(*at).1.indexed.history_key.as_deref());
+    order.sort_by_key(|at| append(*at).1.indexed.history.as_ref().map(|entry| &*entry.key));
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
-        if let Some(history_key) = &prepared.indexed.history_key {
-            batch.put(Column::History, history_key, &history::encode_sequence(sequence));
+        if let Some(entry) = &prepared.indexed.history {
+            value.clear();
+            history::put_entry(sequence, &entry.event, value);
+            batch.put(Column::History, &entry.key, value);
         }
     }
     order.retain(|at| append(*at).1.indexed.id.is_some());

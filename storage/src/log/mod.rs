@@ -23,7 +23,7 @@ pub use self::progress::{CommitPosition, Committed, Ticket};
 
 use self::pending::PendingIds;
 pub(crate) use self::progress::Progress;
-use self::queue::{Change, Indexed, Prepared, Queue};
+use self::queue::{Change, HistoryEntry, Indexed, Prepared, Queue};
 use crate::database::{Column, Database};
 use crate::error::StorageError;
 use crate::features::{self, FrozenFeatures};
@@ -162,18 +162,19 @@ impl Log {
         let partition = Partition::of(&record.user);
         if record.kind != RecordKind::Observe {
             // Its own key says where in the user's history it is, before an erasure takes the user out of the record.
-            let history_key = keys::history(&stream, &record.user, record.user_epoch);
+            let key = keys::history(&stream, &record.user, record.user_epoch);
             let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?;
             let indexed = Indexed {
-                history_key: Some(history_key).filter(|_| record.kind != RecordKind::Erase),
+                history: (record.kind != RecordKind::Erase).then(|| HistoryEntry { key, event: Vec::new() }),
                 id: None,
                 frozen: Vec::new(),
                 amendment: amendment.map(Box::new),
             };
             return shared.enqueue(prepare(stream, partition, &record, indexed)?, then).map(Appended::New);
         }
+        let key = keys::history(&stream, &record.user, record.user_epoch);
         let mut indexed = Indexed {
-            history_key: Some(keys::history(&stream, &record.user, record.user_epoch)),
+            history: Some(HistoryEntry { key, event: history::encode_event(&record) }),
             id: None,
             frozen: frozen.iter().map(features::encode_frozen).collect(),
             amendment: None,

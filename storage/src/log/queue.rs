@@ -28,9 +28,10 @@ pub(super) struct Prepared {
 
 impl Prepared {
     fn bytes(&self) -> usize {
-        let Indexed { history_key, id, frozen, amendment } = &self.indexed;
+        let Indexed { history, id, frozen, amendment } = &self.indexed;
         let frozen: usize = frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let index = history_key.as_ref().map_or(0, Vec::len) + id.map_or(0, |id| id.bytes().len());
+        let history = history.as_ref().map_or(0, |entry| entry.key.len() + entry.event.len());
+        let index = history + id.map_or(0, |id| id.bytes().len());
         self.value.len() + index + frozen + amendment.as_ref().map_or(0, |amendment| amendment.bytes())
     }
 }
@@ -38,11 +39,18 @@ impl Prepared {
 /// What is written beside a record.
 pub(super) struct Indexed {
     /// `None` for an erasure, which leaves no history.
-    pub(super) history_key: Option<Vec<u8>>,
+    pub(super) history: Option<HistoryEntry>,
     pub(super) id: Option<IdHash>,
     /// Complete entries of `frozen`.
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) amendment: Option<Box<Amendment>>,
+}
+
+/// An entry of a user's history that needs only the sequence.
+pub(super) struct HistoryEntry {
+    pub(super) key: Vec<u8>,
+    /// See [`crate::history::encode_event`].
+    pub(super) event: Vec<u8>,
 }
 
 /// What changes of earlier records.

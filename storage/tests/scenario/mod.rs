@@ -9,7 +9,9 @@ use celeris_model::{
     ItemId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
     UserEpoch, UserId, VersionId,
 };
-use celeris_storage::{Append, Appended, Existing, LogRange, Lookup, Storage, StorageOptions, Then, Ticket};
+use celeris_storage::{
+    Append, Appended, Event, Events, Existing, LogRange, Lookup, Storage, StorageOptions, Then, Ticket,
+};
 
 pub fn stream(name: &str) -> StreamName {
     StreamName::new(name).unwrap()
@@ -113,6 +115,14 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
             .collect();
         assert_eq!(storage.last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
         assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} is not what the log says");
+        for after in [UserEpoch(0), expected[expected.len() / 2].1.user_epoch] {
+            let later = expected.iter().map(|(_, record)| record).filter(|record| record.user_epoch > after);
+            let events = Events {
+                last: later.clone().map(|record| record.user_epoch).max(),
+                observations: later.cloned().filter_map(Event::of).collect(),
+            };
+            assert_eq!(storage.events_after(stream, &user, after).unwrap(), events, "the events of {user}");
+        }
     }
     let mut places = log.iter().map(|(partition, sequence, _)| (*partition, *sequence)).peekable();
     for partition in Partition::all() {
