@@ -1,6 +1,7 @@
 //! Answers of the routes that carry the load.
 
-use axum::http::header;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -16,7 +17,11 @@ impl<T: Serialize> IntoResponse for Answer<T> {
     fn into_response(self) -> Response {
         let mut text = Vec::with_capacity(BYTES);
         match serde_json::to_writer(&mut text, &self.0) {
-            Ok(()) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+            Ok(()) => {
+                let mut response = Response::new(Body::from(text));
+                response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                response
+            }
             Err(error) => ApiError::internal(error).into_response(),
         }
     }

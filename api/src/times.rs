@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
+use foldhash::fast::RandomState;
 use metrics::Histogram;
 
 /// A route's histograms. There are few of them, so a search from the front is the quickest.
@@ -13,7 +14,7 @@ type OfRoute = Vec<(Method, StatusCode, Histogram)>;
 thread_local! {
     /// The histograms that this thread has recorded to. Finding one by its labels hashes and copies them all, at every
     /// request; here it is found by the route alone.
-    static HISTOGRAMS: RefCell<HashMap<String, OfRoute>> = RefCell::default();
+    static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
 /// Records one request. Routes are patterns, of which there are few.

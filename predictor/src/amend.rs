@@ -86,7 +86,7 @@ impl Predictor {
             if label.is_some_and(|label| label.to_bits() == original.label.to_bits()) {
                 let subject = self.subject(model, &user)?;
                 let moment = compute(false, || self.moment(&subject))?;
-                self.settle(&subject, &moment).await?;
+                self.settle(&subject, moment.pending.as_ref()).await?;
                 return Ok(Amended { user, user_epoch: moment.epoch, sequence, duplicate: true });
             }
             let attempt = compute(false, || self.try_amend(model, sequence, &original, label))?;

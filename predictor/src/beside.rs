@@ -76,7 +76,7 @@ impl Predictor {
         witnessed: &Witnessed,
     ) -> Result<Option<f32>, PredictorError> {
         let key = UserKey { stream: self.model(&version.model)?.stream.clone(), user: witnessed.user.clone() };
-        let entry = self.users.unasked().get_or_insert_with(key.clone(), UserEntry::new);
+        let entry = self.users.unasked().get_or_insert_with(&key, UserEntry::new);
         let features = self.features.unasked();
         let sources = Sources { features: &features, ..self.sources(&key) };
         let mut user = entry.lock(&sources, version)?;

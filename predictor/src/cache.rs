@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashlink::LinkedHashMap;
+use hashlink::linked_hash_map::RawEntryMut;
 use metrics::{Counter, Gauge, counter, gauge};
 use parking_lot::Mutex;
 
@@ -38,6 +39,19 @@ struct Entry<V> {
 struct Shard<K, V> {
     entries: LinkedHashMap<K, Entry<V>, RandomState>,
     bytes: usize,
+}
+
+impl<K: Hash + Eq, V: Clone> Shard<K, V> {
+    /// The value under `key`, whose hash chose the shard, and which becomes the most recently used.
+    fn find(&mut self, hash: u64, key: &K) -> Option<V> {
+        match self.entries.raw_entry_mut().from_key_hashed_nocheck(hash, key) {
+            RawEntryMut::Occupied(mut entry) => {
+                entry.to_back();
+                Some(entry.get().value.clone())
+            }
+            RawEntryMut::Vacant(_) => None,
+        }
+    }
 }
 
 /// The cache. Entries are cheap to clone (`Arc`s or small values).
@@ -177,15 +191,18 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     }
 
     fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
+        self.shard_of(self.hasher.hash_one(key))
+    }
+
+    fn shard_of(&self, hash: u64) -> &Mutex<Shard<K, V>> {
         // The upper bits, since the map inside uses the lower ones.
-        let index = (self.hasher.hash_one(key) >> 32) as usize % SHARDS;
-        &self.shards[index]
+        &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     /// The value under `key`, which becomes the most recently used.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
-        let mut shard = self.shard(key).lock();
-        let found = shard.entries.to_back(key).map(|entry| entry.value.clone());
+        let hash = self.hasher.hash_one(key);
+        let found = self.shard_of(hash).lock().find(hash, key);
         if found.is_some() {
             self.hit();
         } else {
@@ -194,16 +211,29 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         found
     }
 
+    /// The values under all keys, in their order; `None` where one is missing, for whoever asks then to get what there
+    /// is, which counts.
+    pub(crate) fn get_all(&self, keys: impl ExactSizeIterator<Item = K>) -> Option<Vec<V>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            let hash = self.hasher.hash_one(&key);
+            found.push(self.shard_of(hash).lock().find(hash, &key)?);
+        }
+        self.hits.increment(found.len() as u64);
+        Some(found)
+    }
+
     /// The value under `key`, or the one that `make` makes, put there.
-    pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
-        let mut shard = self.shard(&key).lock();
-        if let Some(entry) = shard.entries.to_back(&key) {
+    pub(crate) fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
+        let hash = self.hasher.hash_one(key);
+        let mut shard = self.shard_of(hash).lock();
+        if let Some(found) = shard.find(hash, key) {
             self.hit();
-            return entry.value.clone();
+            return found;
         }
         self.misses.increment(1);
         let value = make();
-        self.put(&mut shard, key, value.clone());
+        self.put(&mut shard, key.clone(), value.clone());
         value
     }
 

@@ -7,7 +7,6 @@
 //! at once.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -16,6 +15,7 @@ use celeris_features::{ColdItem, ItemFeatures};
 use celeris_model::{FeatureOrigin, ItemId, ModelName, StreamName, VersionId};
 use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
 use parking_lot::{Mutex, MutexGuard};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cache::{BoundedCache, Held};
 use crate::error::PredictorError;
@@ -330,7 +330,5 @@ impl Changing<'_> {
 }
 
 fn stripe(item: &ItemId) -> usize {
-    let mut hasher = DefaultHasher::new();
-    item.hash(&mut hasher);
-    hasher.finish() as usize % STRIPES
+    xxh3_64(item.as_str().as_bytes()) as usize % STRIPES
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use celeris_model::{ModelName, StreamName, UserEpoch, UserId};
-use celeris_storage::Storage;
+use celeris_storage::{Storage, Ticket};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -274,7 +274,7 @@ impl Predictor {
     pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<Subject, PredictorError> {
         let model = self.model(model)?;
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
-        let entry = self.users.get_or_insert_with(key.clone(), UserEntry::new);
+        let entry = self.users.get_or_insert_with(&key, UserEntry::new);
         Ok(Subject { version: model.active.load_full(), model, entry, key, footprint: Footprint::Kept })
     }
 
@@ -339,8 +339,8 @@ impl Predictor {
     }
 
     /// Waits until what `pending` stands for is durable. If it never will be, the user's memory is discarded.
-    pub(crate) async fn settle(&self, subject: &Subject, moment: &Moment) -> Result<(), PredictorError> {
-        let Some(ticket) = &moment.pending else { return Ok(()) };
+    pub(crate) async fn settle(&self, subject: &Subject, pending: Option<&Ticket>) -> Result<(), PredictorError> {
+        let Some(ticket) = pending else { return Ok(()) };
         if let Err(error) = ticket.durable().await {
             subject.entry.discard();
             return Err(error.into());

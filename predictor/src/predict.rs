@@ -6,6 +6,7 @@ use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
 use crate::scoring::Picked;
 use crate::selection::{SelectedBy, without_context};
+use crate::users::Glance;
 
 /// Which items to score for which user.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,8 +82,16 @@ impl Predictor {
     pub(crate) async fn predict_by_model(&self, request: &PredictRequest) -> Result<Predictions, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
-        let picked = Picked::all(&subject.version, &request.items);
-        let dim = subject.version.dim();
+        let version = &subject.version;
+        let (id, loss) = (version.id, version.learning.loss());
+        let answer =
+            |epoch, cold, scores| Predictions { version: id, loss, user_epoch: epoch, cold, scores, selected: None };
+        if let Some((Glance { epoch, cold, pending }, scores)) = self.recalled(&subject, &request.items) {
+            self.settle(&subject, pending.as_ref()).await?;
+            return Ok(answer(epoch, cold, scores));
+        }
+        let picked = Picked::all(version, &request.items);
+        let dim = version.dim();
         let (moment, scores) = compute(self.is_quick(&subject, &picked, picked.len() * dim * dim), || {
             let moment = self.moment(&subject)?;
             let resolved = self.resolve_all(&subject, &picked)?;
@@ -94,10 +103,7 @@ impl Predictor {
             };
             Ok::<_, PredictorError>((moment, estimates.into_iter().enumerate().map(scored).collect()))
         })?;
-        self.settle(&subject, &moment).await?;
-        let cold = moment.model.observations() == 0;
-        let version = &subject.version;
-        let loss = version.learning.loss();
-        Ok(Predictions { version: version.id, loss, user_epoch: moment.epoch, cold, scores, selected: None })
+        self.settle(&subject, moment.pending.as_ref()).await?;
+        Ok(answer(moment.epoch, moment.model.observations() == 0, scores))
     }
 }

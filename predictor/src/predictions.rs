@@ -33,14 +33,22 @@ pub(crate) struct PredictionKey {
     pub(crate) revision: u64,
 }
 
-impl Held for Estimate {
+/// All that a reply says of an item, so that it need not be looked up elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CachedPrediction {
+    pub(crate) estimate: Estimate,
+    /// Whether anything is known of the item.
+    pub(crate) known: bool,
+}
+
+impl Held for CachedPrediction {
     fn bytes(&self) -> usize {
         size_of::<Self>()
     }
 }
 
 /// The prediction cache.
-pub(crate) type PredictionCache = BoundedCache<PredictionKey, Estimate>;
+pub(crate) type PredictionCache = BoundedCache<PredictionKey, CachedPrediction>;
 
 /// Keys among which look-ups are timed: more than the fastest cache of a processor holds.
 const MEASURED_KEYS: usize = 4096;
@@ -103,7 +111,7 @@ fn measured_look_up() -> Duration {
     let keys: Vec<PredictionKey> = (0..MEASURED_KEYS).map(key).collect();
     let estimate = Estimate { score: 0.0, std_error: 1.0, label_std: 1.0 };
     for key in &keys {
-        cache.insert(key.clone(), estimate);
+        cache.insert(key.clone(), CachedPrediction { estimate, known: true });
     }
     let mut batches = keys.chunks_exact(MEASURED_BATCH).cycle();
     let look_ups = fastest(|| {

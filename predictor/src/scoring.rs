@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 
-use celeris_model::{Estimate, FeatureOrigin, ItemId, UserModel};
+use celeris_model::{Estimate, FeatureOrigin, ItemId, UserEpoch, UserModel};
 use foldhash::fast::RandomState;
 
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::{Footprint, Predictor, Subject};
-use crate::predictions::PredictionKey;
-use crate::users::Moment;
+use crate::predict::Scored;
+use crate::predictions::{CachedPrediction, PredictionCosts, PredictionKey};
+use crate::users::{Glance, Moment};
 use crate::version::ServingVersion;
 
 /// How many multiplications a request may take on an async thread: a millisecond of portable code.
@@ -135,6 +136,34 @@ impl Predictor {
         Ok(resolved)
     }
 
+    /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
+    fn look_up_costs<'s>(&self, subject: &'s Subject, items: usize) -> Option<&'s PredictionCosts> {
+        subject.version.caches_predictions(items).filter(|_| subject.footprint == Footprint::Kept)
+    }
+
+    fn prediction_key(&self, subject: &Subject, epoch: UserEpoch, item: &ItemId) -> PredictionKey {
+        PredictionKey {
+            version: subject.version.serial,
+            user: subject.key.user.clone(),
+            epoch,
+            item: item.clone(),
+            revision: self.features.revision(item),
+        }
+    }
+
+    /// What was computed before, where that is all that is asked for: an answer that touches neither the user's state nor
+    /// the table.
+    pub(crate) fn recalled(&self, subject: &Subject, items: &[ItemId]) -> Option<(Glance, Vec<Scored>)> {
+        let costs = self.look_up_costs(subject, items.len())?;
+        let glance = subject.entry.glance()?;
+        let keys = items.iter().map(|item| self.prediction_key(subject, glance.epoch, item));
+        let found = self.predictions.get_all(keys)?;
+        self.predictions.saved(costs.saved(found.len(), 0));
+        let scored =
+            |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
+        Some((glance, items.iter().zip(found).map(scored).collect()))
+    }
+
     /// The estimates of all picked items, from the prediction cache where that is cheaper.
     pub(crate) fn estimate_all(
         &self,
@@ -144,30 +173,26 @@ impl Predictor {
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
-        let caches = version.caches_predictions(picked.len()).filter(|_| subject.footprint == Footprint::Kept);
-        let Some(costs) = caches else { return estimates(&moment.model, version, resolved.iter()) };
-        let keys: Vec<PredictionKey> = (0..picked.len())
-            .map(|index| PredictionKey {
-                version: version.serial,
-                user: subject.key.user.clone(),
-                epoch: moment.epoch,
-                item: picked.item(index).clone(),
-                revision: self.features.revision(picked.item(index)),
-            })
-            .collect();
-        let found: Vec<Option<Estimate>> = keys.iter().map(|key| self.predictions.get(key)).collect();
-        let missing = found.iter().zip(resolved).filter(|(found, _)| found.is_none()).map(|(_, resolved)| resolved);
-        let computed = estimates(&moment.model, version, missing);
-        self.predictions.saved(costs.saved(picked.len() - computed.len(), computed.len()));
-        let mut computed = computed.into_iter();
-        let mut fill = |(found, key): (Option<Estimate>, PredictionKey)| {
-            found.or_else(|| {
-                let estimate = computed.next()?;
-                self.predictions.insert(key, estimate);
-                Some(estimate)
-            })
+        let Some(costs) = self.look_up_costs(subject, picked.len()) else {
+            return estimates(&moment.model, version, resolved.iter());
         };
-        found.into_iter().zip(keys).filter_map(&mut fill).collect()
+        let mut answer = Vec::with_capacity(picked.len());
+        let mut missing = Vec::new();
+        for (index, item) in picked.items().enumerate() {
+            let key = self.prediction_key(subject, moment.epoch, item);
+            let found = self.predictions.get(&key);
+            answer.push(found.map(|prediction| prediction.estimate));
+            if found.is_none() {
+                missing.push((index, key));
+            }
+        }
+        self.predictions.saved(costs.saved(picked.len() - missing.len(), missing.len()));
+        let computed = estimates(&moment.model, version, missing.iter().map(|(index, _)| &resolved[*index]));
+        for ((index, key), estimate) in missing.into_iter().zip(computed) {
+            answer[index] = Some(estimate);
+            self.predictions.insert(key, CachedPrediction { estimate, known: resolved[index].known() });
+        }
+        answer.into_iter().flatten().collect()
     }
 }
 

@@ -263,7 +263,7 @@ impl Predictor {
             let ranking = draw.draw(&scene.candidates(&subject))?;
             Ok::<_, PredictorError>(Drawn::new(&subject, &picked, scene, &ranking))
         })?;
-        self.settle(&subject, &drawn.moment).await?;
+        self.settle(&subject, drawn.moment.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
         let asked = Asked { subject: &subject, picked: &picked, draw, selection, arrangement: None };
         Ok(self.decide(&asked, drawn))

@@ -30,7 +30,7 @@ impl Predictor {
     pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
         let subject = self.subject(model, user)?;
         let moment = compute(false, || self.moment(&subject))?;
-        self.settle(&subject, &moment).await?;
+        self.settle(&subject, moment.pending.as_ref()).await?;
         let mut history = compute(false, || self.storage.history(&subject.model.stream, user))?;
         // Events that arrived since then are not part of this view.
         history.retain(|(_, record)| record.user_epoch <= moment.epoch);

@@ -90,6 +90,15 @@ pub(crate) struct Moment {
     pub(crate) pending: Option<Ticket>,
 }
 
+/// How far a user has come, without their state: enough for an answer that was computed before.
+pub(crate) struct Glance {
+    pub(crate) epoch: UserEpoch,
+    /// Whether the user has said nothing.
+    pub(crate) cold: bool,
+    /// What a reply built on this must wait for.
+    pub(crate) pending: Option<Ticket>,
+}
+
 /// Where a user's past is read.
 pub(crate) struct Sources<'a> {
     pub(crate) storage: &'a Storage,
@@ -172,6 +181,14 @@ impl UserEntry {
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
         guard.as_ref().is_some_and(|state| state.observations() == 0 || state.held(version).is_some())
+    }
+
+    /// How far the user has come, where that is known without waiting.
+    pub(crate) fn glance(&self) -> Option<Glance> {
+        let guard = self.state.try_lock()?;
+        let state = guard.as_ref()?;
+        let pending = state.pending.as_ref().filter(|ticket| !ticket.is_durable()).cloned();
+        Some(Glance { epoch: state.epoch, cold: state.observations() == 0, pending })
     }
 
     /// Whether it is known, without waiting, that the user has said something.

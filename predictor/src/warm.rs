@@ -17,7 +17,7 @@ use celeris_model::{ItemId, ModelName, StreamName, UserEpoch, UserId, VersionId}
 use crate::error::PredictorError;
 use crate::features::FeatureSource;
 use crate::node::Predictor;
-use crate::predictions::PredictionKey;
+use crate::predictions::{CachedPrediction, PredictionKey};
 use crate::scoring;
 use crate::users::{Preparation, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServingVersion};
@@ -194,10 +194,10 @@ impl Predictor {
             resolved.push(features.resolve(version, stream, item)?);
         }
         let estimates = scoring::estimates(&model, version, resolved.iter());
-        for ((item, revision), estimate) in items.iter().zip(revisions).zip(estimates) {
+        for (((item, revision), resolved), estimate) in items.iter().zip(revisions).zip(&resolved).zip(estimates) {
             let key =
                 PredictionKey { version: version.serial, user: user.clone(), epoch, item: item.clone(), revision };
-            self.predictions.insert(key, estimate);
+            self.predictions.insert(key, CachedPrediction { estimate, known: resolved.known() });
         }
         Ok(items.len())
     }

@@ -85,7 +85,7 @@ impl Predictor {
             let told = self.told_apart(&subject, &moment, past, request)?;
             Ok::<_, PredictorError>((moment, told))
         })?;
-        self.settle(&subject, &moment).await?;
+        self.settle(&subject, moment.pending.as_ref()).await?;
         // Only now is it certain that the log knows them all.
         why.because = compute(false, || self.named(&subject, terms))?;
         Ok(why)

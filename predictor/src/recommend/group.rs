@@ -78,7 +78,7 @@ impl Predictor {
                 subject.version = first.subject.version.clone();
             }
             let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
-            self.settle(&subject, &moment).await?;
+            self.settle(&subject, moment.pending.as_ref()).await?;
             members.push(Member { subject, moment });
         }
         compute(false, || {

@@ -141,7 +141,7 @@ impl Predictor {
         self.reach(&subject, recommending.request.min_epoch).await?;
         let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
         // What has been seen is read from the log, which tells of what is durable only; the reply waits for it anyway.
-        self.settle(&subject, &moment).await?;
+        self.settle(&subject, moment.pending.as_ref()).await?;
         compute(false, || {
             let mut allowed = self.showable(&subject, &recommending);
             if let Some(rule) = &recommending.request.exclude_seen {

@@ -149,7 +149,7 @@ impl Predictor {
         let together = self.together(selection, weights, &all).await?;
         let quick = subject.entry.is_warm(&subject.version);
         let (drawn, confidence) = compute(quick, || self.draw_together(&subject, &together, draw))?;
-        self.settle(&subject, &drawn.moment).await?;
+        self.settle(&subject, drawn.moment.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
         let asked = Asked { subject: &subject, picked: &picked, draw, selection, arrangement: None };
         let mut ranking = self.decide(&asked, drawn);

@@ -58,7 +58,7 @@ impl UserViews {
     pub(crate) fn of(&self, selection: &Selection, user: &UserId) -> (UserViewKey, Arc<UserView>) {
         let key = UserViewKey { selection: selection.serial, user: user.clone() };
         let empty = || UserView { held: Mutex::new(None), bytes: AtomicUsize::new(size_of::<UserView>()) };
-        let view = self.cache.get_or_insert_with(key.clone(), || Arc::new(empty()));
+        let view = self.cache.get_or_insert_with(&key, || Arc::new(empty()));
         (key, view)
     }
 
