@@ -363,6 +363,17 @@ mod tests {
         assert!(Arc::ptr_eq(&cache.get(&0).unwrap(), &in_use));
     }
 
+    #[test]
+    fn all_keys_are_found_or_none() {
+        let cache: BoundedCache<u32, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
+        for key in 0..10 {
+            cache.insert(key, Arc::new(vec![key as u8]));
+        }
+        let found = cache.get_all([7, 3, 7].into_iter()).unwrap();
+        assert_eq!(found.iter().map(|value| value[0]).collect::<Vec<_>>(), [7, 3, 7]);
+        assert_eq!(cache.get_all([7, 10, 3].into_iter()), None);
+    }
+
     #[derive(Clone)]
     struct Growing(Arc<AtomicUsize>);
 

@@ -14,8 +14,8 @@ pub struct StorageOptions {
     /// Bytes of records that share one write and sync at most (one record is always taken).
     pub commit_bytes_max: usize,
     /// Records that a sync gathers where whoever appends them has more to append. Synced one by one as the disk allows, a
-    /// fast stream would take some 40 at a time; a sync costs the same for 500, and sorted runs of those are inserted for
-    /// less.
+    /// fast stream would take some 40 at a time; a sync costs the same for 2,000, and the longer a sorted run is, the
+    /// nearer each of its keys goes to the one before.
     pub gather_records: usize,
     /// How long it gathers them at most.
     pub gather_wait: Duration,
@@ -49,8 +49,8 @@ impl Default for StorageOptions {
             queue_bytes_max: 64 << 20,
             commit_records_max: 4096,
             commit_bytes_max: 1 << 20,
-            gather_records: 512,
-            gather_wait: Duration::from_millis(2),
+            gather_records: 2048,
+            gather_wait: Duration::from_millis(8),
             decision_queue_max: 8192,
             decision_bytes_per_second: 16 << 20,
             decision_retention: Duration::from_secs(30 * 24 * 3600),
