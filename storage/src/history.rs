@@ -1,24 +1,19 @@
 //! Reading the log: by user, by observation id, and in sequence order. Reads see durable records only.
-//!
-//! A user's records lie far apart in the log, among those of everybody else. The entries of the history lie together: each
-//! leads to a record, and repeats of an observation what states learn from it, so that building one reads nothing else.
 
 use std::ops::ControlFlow;
 
-use celeris_model::{
-    ItemId, ObservationId, Partition, Record, RecordKind, Sequence, StreamName, Timestamp, UserEpoch, UserId,
-};
+use celeris_model::{ObservationId, Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::envelope::corrupt;
 use crate::erasures;
 use crate::error::StorageError;
+use crate::events::{Entry, Event, Events, epoch_of};
 use crate::hashing::{Hashes, IdHash};
 use crate::keys::{self, KeyReader};
 use crate::record;
 use crate::store::Storage;
 use crate::watermark::Watermark;
-use crate::wire::{Reader, Writer};
 
 /// Begins the ids that the server makes; see [`server_id`].
 pub(crate) const SERVER_ID_SIGN: char = '~';
@@ -37,43 +32,6 @@ pub struct LogRange {
     pub after: Sequence,
     /// The last sequence.
     pub up_to: Sequence,
-}
-
-/// What a user's state learns from one observation; independent of models and versions.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    /// What was observed.
-    pub item: ItemId,
-    /// The label, or that of the last correction.
-    pub label: f32,
-    /// The observation's weight.
-    pub weight: f32,
-    /// When it happened.
-    pub timestamp: Timestamp,
-    /// Its place among the user's events, by which it is corrected or forgotten.
-    pub epoch: UserEpoch,
-}
-
-impl Event {
-    /// What an observation teaches; `None` for other records. Corrections and retractions teach nothing themselves: the
-    /// log has carried them out on the records that they are about.
-    #[must_use]
-    pub fn of(record: Record) -> Option<Self> {
-        let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch, .. } = record
-        else {
-            return None;
-        };
-        Some(Self { item, label, weight, timestamp, epoch: user_epoch })
-    }
-}
-
-/// A user's events, as far as states learn from them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Events {
-    /// The observations that are not forgotten, in the order of their epochs.
-    pub observations: Vec<Event>,
-    /// The epoch of the last event of any kind that was read; `None` where there was none.
-    pub last: Option<UserEpoch>,
 }
 
 /// What an observation id leads to.
@@ -284,83 +242,6 @@ pub(crate) fn last_epoch(
     }
 }
 
-fn epoch_of(key: &[u8], prefix: usize) -> Result<UserEpoch, StorageError> {
-    let epoch = KeyReader::new(&key[prefix..]).number();
-    epoch.map(UserEpoch).ok_or_else(|| corrupt(Column::History, key, "its key ends in no epoch"))
-}
-
-/// An entry of a user's history.
-pub(crate) struct Entry {
-    pub(crate) sequence: Sequence,
-    pub(crate) epoch: UserEpoch,
-    /// `None` where only the log tells: of an amendment, and in what older stores hold.
-    event: Option<Event>,
-}
-
-impl Entry {
-    /// Takes an entry apart; `prefix` is the length of the key before the epoch.
-    pub(crate) fn decode(key: &[u8], prefix: usize, value: &[u8]) -> Result<Self, StorageError> {
-        let epoch = epoch_of(key, prefix)?;
-        let mut body = Reader(value);
-        let unreadable = || corrupt(Column::History, key, "its value is not that of an entry");
-        let sequence = body.varint().map(Sequence).ok_or_else(unreadable)?;
-        let event = if body.0.is_empty() { None } else { Some(decode_event(body, epoch).ok_or_else(unreadable)?) };
-        Ok(Self { sequence, epoch, event })
-    }
-}
-
-/// What the value of an entry repeats of an observation; nothing of other records. Every observation pays for it twice, in
-/// the write-ahead log and in a sorted file, so it is short:
-///
-/// | part      | form                                                                                         |
-/// |-----------|----------------------------------------------------------------------------------------------|
-/// | label     | varint: its bits backwards, since round numbers end in zeros, and a bit for whether there is … |
-/// | weight    | … a weight other than 1: varint, its bits backwards                                          |
-/// | timestamp | signed milliseconds                                                                          |
-/// | item      | the rest                                                                                     |
-pub(crate) fn encode_event(record: &Record) -> Vec<u8> {
-    let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, .. } = record else {
-        return Vec::new();
-    };
-    let is_weighted = *weight != 1.0;
-    let mut value = Writer(Vec::with_capacity(EVENT_BYTES + item.as_str().len()));
-    value.varint(backwards(*label) << 1 | u64::from(is_weighted));
-    if is_weighted {
-        value.varint(backwards(*weight));
-    }
-    value.signed(timestamp.0);
-    value.0.extend_from_slice(item.as_str().as_bytes());
-    value.0
-}
-
-/// An event without its item takes no more than three varints.
-const EVENT_BYTES: usize = 5 + 5 + 10;
-
-fn backwards(number: f32) -> u64 {
-    u64::from(number.to_bits().reverse_bits())
-}
-
-fn forwards(bits: u64) -> Option<f32> {
-    Some(f32::from_bits(u32::try_from(bits).ok()?.reverse_bits()))
-}
-
-fn decode_event(mut body: Reader, epoch: UserEpoch) -> Option<Event> {
-    let first = body.varint()?;
-    let label = forwards(first >> 1)?;
-    let weight = if first & 1 == 0 { 1.0 } else { forwards(body.varint()?)? };
-    let timestamp = Timestamp(body.signed()?);
-    let item = ItemId::new(std::str::from_utf8(body.0).ok()?).ok()?;
-    Some(Event { item, label, weight, timestamp, epoch })
-}
-
-/// Puts the value of an entry behind what is in `value`; `event` is what [`encode_event`] has made.
-pub(crate) fn put_entry(sequence: Sequence, event: &[u8], value: &mut Vec<u8>) {
-    let mut writer = Writer(std::mem::take(value));
-    writer.varint(sequence.0);
-    *value = writer.0;
-    value.extend_from_slice(event);
-}
-
 /// Looks an id up that begins with [`SERVER_ID_SIGN`].
 pub(crate) fn find_by_place(
     database: &Database,
@@ -444,8 +325,6 @@ fn decode_place(key: &[u8], value: &[u8]) -> Result<(Partition, Sequence), Stora
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
-    use crate::log::{Append, Appended, Then};
-    use crate::options::StorageOptions;
 
     #[test]
     fn server_ids_have_one_spelling() {
@@ -458,79 +337,9 @@ mod tests {
         }
     }
 
-    fn film() -> StreamName {
-        StreamName::new("films").unwrap()
-    }
-
-    fn observation(epoch: u64, weight: f32) -> Record {
-        Record {
-            kind: RecordKind::Observe,
-            user: UserId::new("alice").unwrap(),
-            user_epoch: UserEpoch(epoch),
-            item: Some(ItemId::new("m1").unwrap()),
-            label: 4.5,
-            weight,
-            feedback: None,
-            timestamp: Timestamp(1_700_000_000_000),
-            observation_id: None,
-            decision: None,
-            predictions: Vec::new(),
-            first_label: None,
-            targets: Vec::new(),
-        }
-    }
-
     #[test]
     fn index_values_are_what_existing_stores_hold() {
         let partition = Partition::from_index(33).unwrap();
         assert_eq!(encode_place(partition, Sequence(300)), [33, 0xac, 0x02]);
-        let amendment = Record { kind: RecordKind::Retract, ..observation(7, 1.0) };
-        let cases = [
-            (observation(7, 1.0), "ac02842480a0abfef9626d31"),
-            (observation(7, 2.5), "ac028524820880a0abfef9626d31"),
-            (amendment, "ac02"),
-        ];
-        for (record, expected) in cases {
-            let key = keys::history(&film(), &record.user, record.user_epoch);
-            let mut value = Vec::new();
-            put_entry(Sequence(300), &encode_event(&record), &mut value);
-            assert_eq!(keys::hex(&value), expected);
-            let entry = Entry::decode(&key, key.len() - 2, &value).unwrap();
-            assert_eq!((entry.sequence, entry.epoch), (Sequence(300), UserEpoch(7)));
-            assert_eq!(entry.event, Event::of(record));
-            // Cut within the sequence, within the label, and before the item; an amendment ends with the sequence.
-            for length in [0, 1, 3, expected.len() / 2 - 2].into_iter().filter(|length| *length < value.len()) {
-                let decoded = Entry::decode(&key, key.len() - 2, &value[..length]);
-                assert!(decoded.is_err(), "{length} bytes of {expected}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn entries_that_hold_a_place_alone_lead_to_what_the_log_says() {
-        let dir = tempfile::tempdir().unwrap();
-        let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
-        for epoch in 1..=5 {
-            let append = Append {
-                stream: film(),
-                record: observation(epoch, epoch as f32),
-                frozen: Vec::new(),
-                then: Then::Waits,
-            };
-            let Appended::New(ticket) = storage.append(append).unwrap() else { panic!("it has no id") };
-            ticket.durable().await.unwrap();
-        }
-        let alice = observation(1, 1.0).user;
-        let expected = storage.events_after(&film(), &alice, UserEpoch(0)).unwrap();
-        assert_eq!(expected.observations.len(), 5);
-        // As stores were before entries repeated their observations, and went on since.
-        let mut batch = storage.database().batch();
-        for epoch in [1, 2, 4] {
-            let mut value = Vec::new();
-            put_entry(Sequence(epoch), &[], &mut value);
-            batch.put(Column::History, &keys::history(&film(), &alice, UserEpoch(epoch)), &value);
-        }
-        storage.commit(batch).unwrap();
-        assert_eq!(storage.events_after(&film(), &alice, UserEpoch(0)).unwrap(), expected);
     }
 }

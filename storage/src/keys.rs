@@ -10,7 +10,7 @@
 //! | column family     | key                                        | value                                     |
 //! |-------------------|--------------------------------------------|-------------------------------------------|
 //! | `log`             | stream, partition, sequence                | sealed [record](crate::record)            |
-//! | `history`         | stream, partition, user, user epoch        | sequence as a varint                      |
+//! | `history`         | stream, partition, user, user epoch        | sequence as a varint, [what was learnt]   |
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
 //! |                   |                                            | or sealed revision alone: it was deleted  |
@@ -29,6 +29,7 @@
 //! The last three lie in a database of their own. "Sealed" is explained in [`crate::envelope`].
 //!
 //! [hash]: crate::hashing
+//! [what was learnt]: crate::events
 
 use celeris_model::{DecisionId, ItemId, ModelName, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
 

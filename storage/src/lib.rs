@@ -43,7 +43,7 @@
 //! # Where to look
 //!
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
-//! earlier records; `history.rs` reads the log; `erasures.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten;
+//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten;
 //! `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and
 //! `verify.rs` are what stands between a damaged disk and a running node.
 
@@ -54,6 +54,7 @@ mod directory;
 mod envelope;
 mod erasures;
 mod error;
+mod events;
 mod features;
 mod hashing;
 mod history;
@@ -76,8 +77,9 @@ pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, LateCandidates, LatePropensity};
 pub use erasures::Erasure;
 pub use error::StorageError;
+pub use events::{Event, Events};
 pub use features::{FrozenFeatures, ItemFeatures};
-pub use history::{Event, Events, LogRange, Lookup, observation_id};
+pub use history::{LogRange, Lookup, observation_id};
 pub use items::{ItemRecord, ItemWrite, SweptItem};
 pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Then, Ticket};
 pub use options::StorageOptions;

@@ -10,8 +10,9 @@ use celeris_model::{ObservationId, Partition, Record, RecordKind, Sequence, Stre
 use super::queue::{Amendment, Change, ErasureDraft};
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::error::StorageError;
+use crate::events::{self, Entry};
 use crate::hashing::Hashes;
-use crate::history::{self, Entry, Lookup};
+use crate::history::{self, Lookup};
 use crate::{envelope, erasures, keys, record, snapshots};
 
 /// Completes the record of an amendment and collects its changes; `None` for an observation, which has none.
@@ -62,7 +63,7 @@ fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     let mut value = record::encode(stream, &corrected);
     envelope::seal(&key, &mut value);
     let mut entry = Vec::new();
-    history::put_entry(sequence, &history::encode_event(&corrected), &mut entry);
+    events::put_entry(sequence, &events::encode_event(&corrected), &mut entry);
     let changes = vec![
         Change::Put(Column::Log, key, value),
         Change::Put(Column::History, keys::history(stream, &record.user, corrected.user_epoch), entry),

@@ -11,7 +11,7 @@ use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
 use crate::scrub::{self, Cause, Unscrubbed};
 use crate::watermark::Watermark;
-use crate::{envelope, history, keys};
+use crate::{envelope, events, history, keys};
 
 /// Commits group after group until the queue is closed and empty. After a failure it only drains.
 pub(super) fn run(shared: &Shared) {
@@ -100,7 +100,7 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &m
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
         if let Some(entry) = &prepared.indexed.history {
             value.clear();
-            history::put_entry(sequence, &entry.event, value);
+            events::put_entry(sequence, &entry.event, value);
             batch.put(Column::History, &entry.key, value);
         }
     }

@@ -26,6 +26,7 @@ pub(crate) use self::progress::Progress;
 use self::queue::{Change, HistoryEntry, Indexed, Prepared, Queue};
 use crate::database::{Column, Database};
 use crate::error::StorageError;
+use crate::events;
 use crate::features::{self, FrozenFeatures};
 use crate::hashing::Hashes;
 use crate::history::{self, Lookup};
@@ -174,7 +175,7 @@ impl Log {
         }
         let key = keys::history(&stream, &record.user, record.user_epoch);
         let mut indexed = Indexed {
-            history: Some(HistoryEntry { key, event: history::encode_event(&record) }),
+            history: Some(HistoryEntry { key, event: events::encode_event(&record) }),
             id: None,
             frozen: frozen.iter().map(features::encode_frozen).collect(),
             amendment: None,

@@ -49,7 +49,7 @@ pub(super) struct Indexed {
 /// An entry of a user's history that needs only the sequence.
 pub(super) struct HistoryEntry {
     pub(super) key: Vec<u8>,
-    /// See [`crate::history::encode_event`].
+    /// See [`crate::events::encode_event`].
     pub(super) event: Vec<u8>,
 }
 
