@@ -126,9 +126,9 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         self.saved.increment(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn hit(&self) {
-        self.hits.increment(1);
-        self.saved.increment(self.worth.load(Ordering::Relaxed));
+    fn hit(&self, count: u64) {
+        self.hits.increment(count);
+        self.saved.increment(count * self.worth.load(Ordering::Relaxed));
     }
 
     /// The same cache for whoever prepares it: what is looked up here counts as neither hit nor miss, since no request
@@ -204,7 +204,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         let hash = self.hasher.hash_one(key);
         let found = self.shard_of(hash).lock().find(hash, key);
         if found.is_some() {
-            self.hit();
+            self.hit(1);
         } else {
             self.misses.increment(1);
         }
@@ -219,7 +219,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
             let hash = self.hasher.hash_one(&key);
             found.push(self.shard_of(hash).lock().find(hash, &key)?);
         }
-        self.hits.increment(found.len() as u64);
+        self.hit(found.len() as u64);
         Some(found)
     }
 
@@ -228,7 +228,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard_of(hash).lock();
         if let Some(found) = shard.find(hash, key) {
-            self.hit();
+            self.hit(1);
             return found;
         }
         self.misses.increment(1);

@@ -49,23 +49,34 @@ pub struct Events {
 }
 
 /// An entry of a user's history.
-pub(crate) struct Entry {
+pub(crate) struct Entry<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) epoch: UserEpoch,
-    /// `None` where only the log tells: of an amendment, and in what older stores hold.
-    pub(crate) event: Option<Event>,
+    key: &'a [u8],
+    /// What [`encode_event`] has made. Most readers want the record's place only.
+    event: &'a [u8],
 }
 
-impl Entry {
+impl<'a> Entry<'a> {
     /// Takes an entry apart; `prefix` is the length of the key before the epoch.
-    pub(crate) fn decode(key: &[u8], prefix: usize, value: &[u8]) -> Result<Self, StorageError> {
+    pub(crate) fn decode(key: &'a [u8], prefix: usize, value: &'a [u8]) -> Result<Self, StorageError> {
         let epoch = epoch_of(key, prefix)?;
         let mut body = Reader(value);
-        let unreadable = || corrupt(Column::History, key, "its value is not that of an entry");
-        let sequence = body.varint().map(Sequence).ok_or_else(unreadable)?;
-        let event = if body.0.is_empty() { None } else { Some(decode_event(body, epoch).ok_or_else(unreadable)?) };
-        Ok(Self { sequence, epoch, event })
+        let sequence = body.varint().map(Sequence).ok_or_else(|| unreadable(key))?;
+        Ok(Self { sequence, epoch, key, event: body.0 })
     }
+
+    /// The event that it repeats; `None` where only the log tells: of an amendment, and in what older stores hold.
+    pub(crate) fn event(&self) -> Result<Option<Event>, StorageError> {
+        if self.event.is_empty() {
+            return Ok(None);
+        }
+        decode_event(Reader(self.event), self.epoch).map(Some).ok_or_else(|| unreadable(self.key))
+    }
+}
+
+fn unreadable(key: &[u8]) -> StorageError {
+    corrupt(Column::History, key, "its value is not that of an entry")
 }
 
 /// What the value of an entry repeats of an observation; nothing of other records. Every observation pays for it twice, in
@@ -174,10 +185,10 @@ mod tests {
             assert_eq!(keys::hex(&value), expected);
             let entry = Entry::decode(&key, key.len() - 2, &value).unwrap();
             assert_eq!((entry.sequence, entry.epoch), (Sequence(300), UserEpoch(7)));
-            assert_eq!(entry.event, Event::of(record));
+            assert_eq!(entry.event().unwrap(), Event::of(record));
             // Cut within the sequence, within the label, and before the item; an amendment ends with the sequence.
             for length in [0, 1, 3, expected.len() / 2 - 2].into_iter().filter(|length| *length < value.len()) {
-                let decoded = Entry::decode(&key, key.len() - 2, &value[..length]);
+                let decoded = Entry::decode(&key, key.len() - 2, &value[..length]).and_then(|entry| entry.event());
                 assert!(decoded.is_err(), "{length} bytes of {expected}");
             }
         }

@@ -90,7 +90,7 @@ impl Storage {
         self.database().scan(Column::History, range, Access::Lookup, |key, value| {
             let entry = Entry::decode(key, prefix, value)?;
             events.last = Some(entry.epoch);
-            match entry.event {
+            match entry.event()? {
                 Some(event) => events.observations.push(event),
                 None => unsaid.push(entry.sequence),
             }

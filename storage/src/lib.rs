@@ -43,8 +43,8 @@
 //! # Where to look
 //!
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
-//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten;
-//! `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and
+//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`, `hashing.rs`
+//! and `scrub.rs` are how a user is forgotten; `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and
 //! `verify.rs` are what stands between a damaged disk and a running node.
 
 mod catalog;
