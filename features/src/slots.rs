@@ -58,8 +58,12 @@ impl Slots {
     ///
     /// A look-up waits for memory four times over: for the table, the id's place, the id, and the row. Each pass here
     /// waits once, for all items together, and asks for what the next one needs.
-    pub(crate) fn get_all(&self, wanted: &[ItemId], items: &[ItemId]) -> Vec<Option<u32>> {
-        let hashes: Vec<u64> = wanted.iter().map(|item| self.hasher.hash_one(item)).collect();
+    pub(crate) fn get_all<'w>(
+        &self,
+        wanted: impl Iterator<Item = &'w ItemId> + Clone,
+        items: &[ItemId],
+    ) -> Vec<Option<u32>> {
+        let hashes: Vec<u64> = wanted.clone().map(|item| self.hasher.hash_one(item)).collect();
         let mut slots: Vec<Option<u32>> = hashes
             .iter()
             .map(|hash| {

@@ -134,8 +134,8 @@ impl Theta {
 
     /// Which rows many items have; faster than one by one where the table is larger than the processor's caches.
     #[must_use]
-    pub fn slots(&self, wanted: &[ItemId]) -> Vec<Option<u32>> {
-        let slots = self.slots.get_all(wanted, &self.items);
+    pub fn slots<'w>(&self, wanted: impl IntoIterator<Item = &'w ItemId, IntoIter: Clone>) -> Vec<Option<u32>> {
+        let slots = self.slots.get_all(wanted.into_iter(), &self.items);
         for slot in slots.iter().flatten() {
             kernel::prefetch(self.row(*slot as usize).features);
         }

@@ -11,7 +11,7 @@
 use crate::error::ModelError;
 use crate::kernel;
 use crate::learning::{HalfLife, Learning, Loss};
-use crate::linear::{dot, norm_inf};
+use crate::linear::norm_inf;
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::{Example, History};
@@ -38,6 +38,9 @@ pub fn last_checkpoint(observations: u64) -> u64 {
         observations.checked_ilog2().map_or(0, |exponent| 1 << exponent)
     }
 }
+
+/// Examples that enter the sums at a time: as many as stay in the nearest cache.
+const ROWS_AT_A_TIME: usize = 32;
 
 /// What can only come of sums that have overflowed.
 const NOT_DEFINITE: ModelError = ModelError::NotPositiveDefinite { what: "the user's Gram matrix" };
@@ -211,9 +214,13 @@ impl GramSums {
         if !kernel::invert(&mut gram_inverse, dim) {
             return Err(NOT_DEFINITE);
         }
-        let correction = |row: &[f64]| row.iter().zip(&self.moment).map(|(entry, moment)| entry * moment).sum::<f64>();
-        let weights =
-            prior.mean().iter().zip(gram_inverse.chunks_exact(dim)).map(|(w0, row)| w0 + correction(row)).collect();
+        let mut weights = prior.mean().to_vec();
+        // A sum of rows, which symmetry allows and which vectorises without reordering sums.
+        for (row, moment) in gram_inverse.chunks_exact(dim).zip(&self.moment) {
+            for (weight, entry) in weights.iter_mut().zip(row) {
+                *weight += entry * moment;
+            }
+        }
         let inverse_norm = norm_inf(&gram_inverse, dim);
         Ok(Solution { weights, gram_inverse, gram_norm, inverse_norm })
     }
@@ -253,8 +260,8 @@ impl<H: History + ?Sized> Block<'_, H> {
         if weight <= 0.0 {
             return None;
         }
-        let shift = dot(delta, example.features);
-        let local = lesson.local(dot(self.learning.prior().mean(), example.features) + shift);
+        let shift = kernel::dot_double(delta, example.features);
+        let local = lesson.local(kernel::dot_double(self.learning.prior().mean(), example.features) + shift);
         let curvature = weight * local.curvature;
         Some(Expansion { curvature, pull: weight * local.slope + curvature * shift, value: weight * local.value })
     }
@@ -263,26 +270,28 @@ impl<H: History + ?Sized> Block<'_, H> {
     /// log-likelihood there.
     fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
         let dim = self.learning.dim();
+        let stride = kernel::outer_stride(dim);
         let mut value = 0.0;
-        let mut rows = Vec::with_capacity(kernel::OUTER_ROWS * dim);
-        let mut curvatures = Vec::with_capacity(kernel::OUTER_ROWS);
+        let mut rows = Vec::with_capacity(ROWS_AT_A_TIME * stride);
+        let mut curvatures = Vec::with_capacity(ROWS_AT_A_TIME);
         for index in self.start..self.end {
             let example = self.history.example(index);
             debug_assert_eq!(example.features.len(), dim);
             let Some(Expansion { curvature, pull, value: here }) = self.expansion(&example, delta) else { continue };
-            if curvatures.len() == kernel::OUTER_ROWS {
-                kernel::add_outer(&mut sums.gram, &rows, &curvatures);
+            if curvatures.len() == ROWS_AT_A_TIME {
+                kernel::add_outers(&mut sums.gram, &rows, &curvatures, dim);
                 rows.clear();
                 curvatures.clear();
             }
             rows.extend(example.features.iter().map(|x| f64::from(*x)));
-            for (sum, x) in sums.moment.iter_mut().zip(&rows[curvatures.len() * dim..]) {
+            for (sum, x) in sums.moment.iter_mut().zip(&rows[curvatures.len() * stride..]) {
                 *sum += pull * x;
             }
             curvatures.push(curvature);
+            rows.resize(curvatures.len() * stride, 0.0);
             value += here;
         }
-        kernel::add_outer(&mut sums.gram, &rows, &curvatures);
+        kernel::add_outers(&mut sums.gram, &rows, &curvatures, dim);
         value
     }
 }

@@ -137,9 +137,12 @@ impl<'a> ResolvedEvents<'a> {
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
-        let stream = &sources.key.stream;
-        let resolved: Result<_, _> =
-            events.iter().map(|event| sources.features.resolve(version, stream, &event.item)).collect();
+        let resolve = |(event, slot): (&Event, Option<u32>)| match slot {
+            Some(slot) => Ok(Resolved::Trained(version.theta.row(slot as usize))),
+            None => sources.features.resolve(version, &sources.key.stream, &event.item),
+        };
+        let slots = version.theta.slots(events.iter().map(|event| &event.item));
+        let resolved: Result<_, _> = events.iter().zip(slots).map(resolve).collect();
         Ok(Self { first, events, resolved: resolved? })
     }
 }

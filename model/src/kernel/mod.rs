@@ -15,6 +15,7 @@
 pub mod codes;
 mod routines;
 mod simd;
+mod solving;
 #[cfg(test)]
 mod tests;
 mod training;
@@ -121,9 +122,10 @@ impl InstructionSet {
         score_rows);
     per_instruction_set!(quadratic(matrix: &[f32], rows: &[&[f32]; 1], dim: usize) -> [f32; 1], quadratics, 1);
     per_instruction_set!(quadratics(matrix: &[f32], rows: &[&[f32]; ROWS], dim: usize) -> [f32; ROWS], quadratics, 8);
-    per_instruction_set!(invert(matrix: &mut [f64], scratch: &mut [f64]) -> bool, invert);
-    per_instruction_set!(add_outer(triangle: &mut [f64], rows: &[&[f64]; 1], scales: &[f64; 1]) -> (), add_outer, 1);
-    per_instruction_set!(add_outers(triangle: &mut [f64], rows: &[&[f64]; 4], scales: &[f64; 4]) -> (), add_outer, 4);
+    per_instruction_set!(dot_double(left: &[f64], right: &[f32]) -> f64, solving dot);
+    per_instruction_set!(invert(matrix: &mut [f64], dim: usize) -> bool, solving invert);
+    per_instruction_set!(add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) -> (),
+        solving add_outers);
     per_instruction_set!(pass(entries: &mut [f32], value: f32) -> (), pass);
     per_instruction_set!(gram(rows: &[f32], sums: &mut [f32], stride: usize) -> (), training gram);
     per_instruction_set!(add_weighted(rows: &[f32], vector: &[f32], constants: &[f32], slopes: &[f32], out: &mut [f32])
@@ -259,6 +261,12 @@ pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
     InstructionSet::chosen().quadratics(matrix, rows, dim)
 }
 
+/// `left·right` in double precision.
+pub(crate) fn dot_double(left: &[f64], right: &[f32]) -> f64 {
+    assert!(left.len() == right.len(), "vectors of equal length");
+    InstructionSet::chosen().dot_double(left, right)
+}
+
 /// Replaces a symmetric positive definite row-major matrix of `dim x dim` by its inverse, exactly symmetric again; `false`
 /// where it is not positive definite, and then of no use.
 ///
@@ -267,25 +275,18 @@ pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
 #[must_use]
 pub fn invert(matrix: &mut [f64], dim: usize) -> bool {
     assert!(matrix.len() == dim * dim, "a square matrix");
-    InstructionSet::chosen().invert(matrix, &mut vec![0.0; dim])
+    InstructionSet::chosen().invert(matrix, dim)
 }
 
-/// How many rows [`add_outer`] adds at a time: the triangle is read and written once for them.
-pub(crate) const OUTER_ROWS: usize = 4;
+/// The padded length of a row of [`add_outers`].
+pub(crate) fn outer_stride(dim: usize) -> usize {
+    dim.next_multiple_of(solving::TILE_COLUMNS)
+}
 
-/// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row. `rows` is row-major, with as many
-/// rows as there are scales.
-pub(crate) fn add_outer(triangle: &mut [f64], rows: &[f64], scales: &[f64]) {
-    let Some(dim) = rows.len().checked_div(scales.len()) else { return };
-    assert!(rows.len() == dim * scales.len(), "whole rows");
+/// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row, a row after the other. `rows` is
+/// row-major, each of `dim` entries and padded to [`outer_stride`].
+pub(crate) fn add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
+    assert!(rows.len() == outer_stride(dim) * scales.len(), "padded rows");
     assert!(triangle.len() == dim * (dim + 1) / 2, "a triangle with its diagonal");
-    let set = InstructionSet::chosen();
-    let (fours, rest) = scales.as_chunks::<OUTER_ROWS>();
-    let row = |index: usize| &rows[index * dim..][..dim];
-    for (block, scales) in fours.iter().enumerate() {
-        set.add_outers(triangle, &std::array::from_fn(|index| row(block * OUTER_ROWS + index)), scales);
-    }
-    for (index, scale) in rest.iter().enumerate() {
-        set.add_outer(triangle, &[row(fours.len() * OUTER_ROWS + index)], &[*scale]);
-    }
+    InstructionSet::chosen().add_outers(triangle, rows, scales, dim);
 }

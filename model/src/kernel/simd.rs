@@ -9,6 +9,8 @@ pub(super) trait Simd {
     type Vector: Copy;
     /// Values in a register.
     const LANES: usize;
+    /// Whether there is an instruction that multiplies and adds, rounding once.
+    const FUSES: bool;
 
     /// `value` in every lane.
     unsafe fn splat(value: f32) -> Self::Vector;
@@ -36,6 +38,7 @@ pub(super) struct Portable;
 impl Simd for Portable {
     type Vector = [f32; 4];
     const LANES: usize = 4;
+    const FUSES: bool = false;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> [f32; 4] {
@@ -116,6 +119,7 @@ mod x86 {
     impl Simd for Avx2 {
         type Vector = __m256;
         const LANES: usize = 8;
+        const FUSES: bool = true;
 
         #[inline(always)]
         unsafe fn splat(value: f32) -> __m256 {
@@ -186,6 +190,7 @@ mod x86 {
     impl Simd for Avx512 {
         type Vector = __m512;
         const LANES: usize = 16;
+        const FUSES: bool = true;
 
         #[inline(always)]
         unsafe fn splat(value: f32) -> __m512 {
