@@ -1,14 +1,11 @@
 //! Feedback: one observation, or a stream of them as NDJSON.
 
-use std::time::Duration;
-
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use celeris_model::{DecisionId, ItemId, Joined, ModelName, Observation, ObservationId, Timestamp, UserId};
+use celeris_model::{DecisionId, ItemId, Joined, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::{Observed, PendingObservation};
-use celeris_storage::Then;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
@@ -21,10 +18,9 @@ use crate::extract::{Body, InModel, parse, timestamp};
 use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::state::Node;
 
-/// How long a stream pauses where the log's queue is full, before it offers the same observation again.
-const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
+mod lanes;
 
-/// Lines of a stream that go through it together: about 200 microseconds of work on one thread.
+/// Lines of a stream that go through it together: some hundred microseconds of work.
 const BATCH_LINES: usize = 64;
 
 /// Batches of parsed lines that may wait to be begun.
@@ -154,64 +150,25 @@ async fn observe_stream(
 ) -> Result<Response, ApiError> {
     node.predictor.check_serves(&model)?;
     let permit = ndjson::admit(&node)?;
-    let batches = (node.limits.observations_in_flight / BATCH_LINES).max(1);
     let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
     let parse = |line: &[u8]| parse::<ObserveBody>(line).and_then(ObserveBody::observation);
-    // Reading is a task too, since either alone would keep a core busy before the log is.
     let reading = Reading { parse, line_bytes_max, batch_lines: BATCH_LINES };
-    let to_begin = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
-    let (begun, receiver) = mpsc::channel(batches);
+    let parsed = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
+    let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
     tokio::spawn(async move {
-        begin_all(&node, &model, to_begin, begun).await;
+        lanes::begin_all(&node, &model, parsed, begun).await;
         drop(permit);
     });
     let answers = futures_util::stream::unfold((answering, receiver), |(node, mut receiver)| async {
-        let batch = receiver.recv().await?;
-        let answers = answer(&node, batch).await;
-        Some((Ok::<_, std::convert::Infallible>(answers), (node, receiver)))
+        let batch = receiver.recv().await?.begun().await;
+        let answers = match batch {
+            Ok(batch) => Ok(answer(&node, batch).await),
+            Err(broken_off) => Err(broken_off),
+        };
+        Some((answers, (node, receiver)))
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
-}
-
-/// Begins the observations in their order. What was begun before the answers are abandoned is in the log all the same.
-async fn begin_all(
-    node: &Node,
-    model: &ModelName,
-    mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
-    begun: mpsc::Sender<Vec<Line<PendingObservation>>>,
-) {
-    while let Some(lines) = parsed.recv().await {
-        let mut batch = Vec::with_capacity(lines.len());
-        let mut lines = lines.into_iter();
-        while let Some(Line { line, outcome }) = lines.next() {
-            let goes_on = lines.len() > 0 || (!parsed.is_empty() && begun.capacity() > 1);
-            let then = if goes_on { Then::AppendsMore } else { Then::Waits };
-            let outcome = match outcome {
-                Ok(observation) => begin(node, model, observation, then).await,
-                Err(error) => Err(error),
-            };
-            batch.push(Line { line, outcome });
-        }
-        if begun.send(batch).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn begin(
-    node: &Node,
-    model: &ModelName,
-    observation: Observation,
-    then: Then,
-) -> Result<PendingObservation, ApiError> {
-    node.predictor.make_way(model, &observation).await?;
-    loop {
-        match node.predictor.begin_observe(model, &observation, then) {
-            Err(error) if error.is_overload() => tokio::time::sleep(OVERLOAD_PAUSE).await,
-            begun => return Ok(begun?),
-        }
-    }
 }
 
 /// The answers to a batch, a line each, once all of it is durable or refused.
