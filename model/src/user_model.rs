@@ -17,6 +17,9 @@ use crate::sampler::Sampler;
 /// through full blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/ridge_oracle.rs`).
 pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
 
+/// Entries of a state that are worth fetching ahead: as many as half of the nearest cache holds.
+const PREFETCHED_MAX: usize = 4096;
+
 /// One labelled example as the learner sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Example<'a> {
@@ -210,6 +213,13 @@ impl UserModel {
     #[must_use]
     pub fn sums(&self) -> Option<&GramSums> {
         self.sums.as_deref()
+    }
+
+    /// Asks for the state to be brought near, for [`UserModel::absorb`] soon. Changes nothing else.
+    pub fn prefetch(&self) {
+        if let Posterior::Single(state) = &self.posterior {
+            kernel::prefetch(&state.gram_inverse[..state.gram_inverse.len().min(PREFETCHED_MAX)]);
+        }
     }
 
     fn gram_norm_with(&self, learning: &Learning, example: &Example) -> f64 {

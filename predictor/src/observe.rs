@@ -146,7 +146,10 @@ impl Predictor {
         let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
-            let response = state.model(version, &sources)?.response(features.features());
+            let model = state.model(version, &sources)?;
+            // The log comes first, and meanwhile the state comes near.
+            model.prefetch();
+            let response = model.response(features.features());
             let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }

@@ -80,7 +80,7 @@ struct Scratch {
 /// than keys in the order of their arrival. Amendments come last: they replace what may stand before them in the group.
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
-        Work::Append { sequence, prepared } => (*sequence, &**prepared),
+        Work::Append { sequence, prepared } => (*sequence, prepared),
         Work::DeleteStream(_) | Work::Change(_) => unreachable!("a run of appends"),
     };
     order.clear();
@@ -92,30 +92,30 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &m
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
         let key = keys::log(&prepared.stream, prepared.partition, sequence);
         value.clear();
-        value.extend_from_slice(&prepared.value);
+        value.extend_from_slice(prepared.encoded.value());
         envelope::seal(&key, value);
         batch.put(Column::Log, &key, value);
     }
-    order.sort_by_key(|at| append(*at).1.indexed.history.as_ref().map(|entry| &*entry.key));
+    order.sort_by_key(|at| append(*at).1.encoded.history().map(|entry| entry.key));
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
-        if let Some(entry) = &prepared.indexed.history {
+        if let Some(entry) = prepared.encoded.history() {
             value.clear();
-            events::put_entry(sequence, &entry.event, value);
-            batch.put(Column::History, &entry.key, value);
+            events::put_entry(sequence, entry.event, value);
+            batch.put(Column::History, entry.key, value);
         }
     }
-    order.retain(|at| append(*at).1.indexed.id.is_some());
-    order.sort_by_key(|at| (append(*at).1.stream.as_str(), append(*at).1.indexed.id));
+    order.retain(|at| append(*at).1.id.is_some());
+    order.sort_by_key(|at| (append(*at).1.stream.as_str(), append(*at).1.id));
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
-        let Some(id) = prepared.indexed.id else { continue };
+        let Some(id) = prepared.id else { continue };
         let key = keys::observation_id(&prepared.stream, id);
         batch.put(Column::ObservationIds, &key, &history::encode_place(prepared.partition, sequence));
     }
     for (sequence, prepared) in (0..appends.len()).map(append) {
-        for (key, value) in &prepared.indexed.frozen {
+        for (key, value) in &prepared.frozen {
             batch.put(Column::Frozen, key, value);
         }
-        if let Some(amendment) = &prepared.indexed.amendment {
+        if let Some(amendment) = &prepared.amendment {
             put_amendment(batch, sequence, prepared, amendment);
         }
     }
@@ -179,10 +179,10 @@ fn publish(shared: &Shared, group: &Group, bytes: usize) {
     shared.progress.advance(group.position);
     for work in &group.work {
         let Work::Append { sequence, prepared } = work else { continue };
-        if let Some(id) = prepared.indexed.id {
+        if let Some(id) = prepared.id {
             shared.pending.committed(id);
         }
-        let Some(amendment) = &prepared.indexed.amendment else { continue };
+        let Some(amendment) = &prepared.amendment else { continue };
         if let Some(note) = unscrubbed(*sequence, prepared, amendment) {
             shared.scrubber.add(note);
         }

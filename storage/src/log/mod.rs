@@ -23,7 +23,7 @@ pub use self::progress::{CommitPosition, Committed, Ticket};
 
 use self::pending::PendingIds;
 pub(crate) use self::progress::Progress;
-use self::queue::{Change, HistoryEntry, Indexed, Prepared, Queue};
+use self::queue::{Change, Encoded, HistoryEntry, Prepared, Queue};
 use crate::database::{Column, Database};
 use crate::error::StorageError;
 use crate::events;
@@ -161,27 +161,23 @@ impl Log {
         shared.space.check()?;
         let Append { stream, mut record, frozen, then } = append;
         let partition = Partition::of(&record.user);
-        if record.kind != RecordKind::Observe {
-            // Its own key says where in the user's history it is, before an erasure takes the user out of the record.
-            let key = keys::history(&stream, &record.user, record.user_epoch);
-            let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?;
-            let indexed = Indexed {
-                history: (record.kind != RecordKind::Erase).then(|| HistoryEntry { key, event: Vec::new() }),
-                id: None,
-                frozen: Vec::new(),
-                amendment: amendment.map(Box::new),
-            };
-            return shared.enqueue(prepare(stream, partition, &record, indexed)?, then).map(Appended::New);
-        }
         let key = keys::history(&stream, &record.user, record.user_epoch);
-        let mut indexed = Indexed {
-            history: Some(HistoryEntry { key, event: events::encode_event(&record) }),
-            id: None,
-            frozen: frozen.iter().map(features::encode_frozen).collect(),
-            amendment: None,
+        if record.kind != RecordKind::Observe {
+            // The key was made before an erasure takes the user out of the record.
+            let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?.map(Box::new);
+            let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
+            let encoded = encode(&stream, &record, history)?;
+            let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), amendment };
+            return shared.enqueue(prepared, None, then).map(Appended::New);
+        }
+        let prepared = |id| -> Result<Prepared, StorageError> {
+            let history = HistoryEntry { key: &key, event: &events::encode_event(&record) };
+            let encoded = encode(&stream, &record, Some(history))?;
+            let frozen = frozen.iter().map(features::encode_frozen).collect();
+            Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, amendment: None })
         };
         let Some(id) = &record.observation_id else {
-            return shared.enqueue(prepare(stream, partition, &record, indexed)?, then).map(Appended::New);
+            return shared.enqueue(prepared(None)?, None, then).map(Appended::New);
         };
         if id.as_str().starts_with(history::SERVER_ID_SIGN) {
             return match history::find_by_place(&shared.database, &stream, id)? {
@@ -191,8 +187,8 @@ impl Log {
         }
         let hash = shared.hashes.id(&stream, id);
         let mut shard = shared.pending.lock(hash);
-        if let Some((value, position, committed)) = shard.get(&hash) {
-            let record = record::decode_unsealed(&stream, value).ok_or_else(|| StorageError::Database {
+        if let Some((encoded, position, committed)) = shard.get(&hash) {
+            let record = record::decode_unsealed(&stream, encoded.value()).ok_or_else(|| StorageError::Database {
                 action: "read",
                 reason: "a queued record is damaged".into(),
             })?;
@@ -204,11 +200,10 @@ impl Log {
             Lookup::Unknown => {}
             known => return shared.existing(known, id),
         }
-        indexed.id = Some(hash);
-        let prepared = prepare(stream, partition, &record, indexed)?;
-        let value = Arc::clone(&prepared.value);
-        let ticket = shared.enqueue(prepared, then)?;
-        shard.insert(hash, (value, ticket.position(), ticket.committed().clone()));
+        let prepared = prepared(Some(hash))?;
+        let encoded = prepared.encoded.clone();
+        let ticket = shared.enqueue(prepared, Some(id.clone()), then)?;
+        shard.insert(hash, (encoded, ticket.position(), ticket.committed().clone()));
         Ok(Appended::New(ticket))
     }
 
@@ -271,8 +266,7 @@ impl Log {
 }
 
 impl Shared {
-    fn enqueue(&self, prepared: Box<Prepared>, then: Then) -> Result<Ticket, StorageError> {
-        let id = prepared.id.clone();
+    fn enqueue(&self, prepared: Prepared, id: Option<ObservationId>, then: Then) -> Result<Ticket, StorageError> {
         let (position, partition, sequence) = self.queue.push(prepared, then)?;
         Ok(self.progress.ticket(position, Committed::new(partition, sequence, id)))
     }
@@ -288,17 +282,11 @@ impl Shared {
 }
 
 /// Encodes all that does not depend on the sequence, so that the committer has little left to do.
-fn prepare(
-    stream: StreamName,
-    partition: Partition,
-    record: &Record,
-    indexed: Indexed,
-) -> Result<Box<Prepared>, StorageError> {
-    let value = record::encode(&stream, record);
+fn encode(stream: &StreamName, record: &Record, history: Option<HistoryEntry<'_>>) -> Result<Encoded, StorageError> {
+    let value = record::encode(stream, record);
     // An erasure lists everything of its user: that it must not be refused for.
     if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
         return Err(StorageError::RecordTooLarge { bytes: value.len() });
     }
-    let id = record.observation_id.clone().filter(|_| record.kind == RecordKind::Observe);
-    Ok(Box::new(Prepared { stream, partition, id, value: value.into(), indexed }))
+    Ok(Encoded::new(value, history))
 }

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::progress::{CommitPosition, Committed};
+use super::queue::Encoded;
 use crate::hashing::IdHash;
 
 /// Enough that two of a few dozen concurrent appends seldom meet.
 const SHARDS: usize = 64;
 
-/// By id: the encoded record, unsealed, and where it will be. Bounded by the queue.
-pub(super) type Shard = HashMap<IdHash, (Arc<[u8]>, CommitPosition, Committed), BuildHasherDefault<Hashed>>;
+/// By id: the record, and where it will be. Bounded by the queue.
+pub(super) type Shard = HashMap<IdHash, (Encoded, CommitPosition, Committed), BuildHasherDefault<Hashed>>;
 
 /// Takes a hash for what it is: spread already, by a key that no client knows.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
+use celeris_model::{Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
 use super::Then;
@@ -19,38 +19,60 @@ use crate::watermark::Watermark;
 pub(super) struct Prepared {
     pub(super) stream: StreamName,
     pub(super) partition: Partition,
-    /// The client's id, if it gave one.
-    pub(super) id: Option<ObservationId>,
-    /// The encoded record, to be sealed.
-    pub(super) value: Arc<[u8]>,
-    pub(super) indexed: Indexed,
-}
-
-impl Prepared {
-    fn bytes(&self) -> usize {
-        let Indexed { history, id, frozen, amendment } = &self.indexed;
-        let frozen: usize = frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let history = history.as_ref().map_or(0, |entry| entry.key.len() + entry.event.len());
-        let index = history + id.map_or(0, |id| id.bytes().len());
-        self.value.len() + index + frozen + amendment.as_ref().map_or(0, |amendment| amendment.bytes())
-    }
-}
-
-/// What is written beside a record.
-pub(super) struct Indexed {
-    /// `None` for an erasure, which leaves no history.
-    pub(super) history: Option<HistoryEntry>,
+    pub(super) encoded: Encoded,
+    /// The hash of the id that a client gave it.
     pub(super) id: Option<IdHash>,
     /// Complete entries of `frozen`.
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) amendment: Option<Box<Amendment>>,
 }
 
+impl Prepared {
+    fn bytes(&self) -> usize {
+        let frozen: usize = self.frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let id = self.id.map_or(0, |id| id.bytes().len());
+        self.encoded.bytes.len() + id + frozen + self.amendment.as_ref().map_or(0, |amendment| amendment.bytes())
+    }
+}
+
+/// A record and its entry of the user's history, but for the sequence: in one piece of memory, since one thread makes it
+/// and another one gives it back.
+#[derive(Clone)]
+pub(super) struct Encoded {
+    bytes: Arc<[u8]>,
+    /// Where the record ends.
+    value: usize,
+    /// Where the key of the entry ends.
+    key: usize,
+}
+
+impl Encoded {
+    pub(super) fn new(mut value: Vec<u8>, history: Option<HistoryEntry<'_>>) -> Self {
+        let record = value.len();
+        let HistoryEntry { key, event } = history.unwrap_or(HistoryEntry { key: &[], event: &[] });
+        value.extend_from_slice(key);
+        value.extend_from_slice(event);
+        Self { bytes: value.into(), value: record, key: record + key.len() }
+    }
+
+    /// The encoded record, to be sealed.
+    pub(super) fn value(&self) -> &[u8] {
+        &self.bytes[..self.value]
+    }
+
+    /// `None` for an erasure, which leaves no history.
+    pub(super) fn history(&self) -> Option<HistoryEntry<'_>> {
+        let entry = HistoryEntry { key: &self.bytes[self.value..self.key], event: &self.bytes[self.key..] };
+        (!entry.key.is_empty()).then_some(entry)
+    }
+}
+
 /// An entry of a user's history that needs only the sequence.
-pub(super) struct HistoryEntry {
-    pub(super) key: Vec<u8>,
+#[derive(Clone, Copy)]
+pub(super) struct HistoryEntry<'a> {
+    pub(super) key: &'a [u8],
     /// See [`crate::events::encode_event`].
-    pub(super) event: Vec<u8>,
+    pub(super) event: &'a [u8],
 }
 
 /// What changes of earlier records.
@@ -92,10 +114,14 @@ pub(super) struct ErasureDraft {
 }
 
 /// One thing for the committer to do.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are appends, and the committer reads them one after the other"
+)]
 pub(super) enum Work {
     Append {
         sequence: Sequence,
-        prepared: Box<Prepared>,
+        prepared: Prepared,
     },
     DeleteStream(StreamName),
     /// What only has to keep its place between appends.
@@ -171,7 +197,7 @@ impl Queue {
     /// Takes the next place in line.
     pub(super) fn push(
         &self,
-        prepared: Box<Prepared>,
+        prepared: Prepared,
         then: Then,
     ) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
         let bytes = prepared.bytes();
