@@ -34,7 +34,7 @@ use self::stream::StreamSealer;
 use crate::error::ManagerError;
 
 /// How much nicer than the rest of the node the sealer is: requests go first.
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 15;
 
 /// How often the log is asked how far it is, at most; it answers from memory.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

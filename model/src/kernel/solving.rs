@@ -26,24 +26,41 @@ fn fused<S: Simd>(a: f64, b: f64, sum: f64) -> f64 {
 /// `left·right`
 #[inline(always)]
 pub(super) unsafe fn dot<S: Simd>(left: &[f64], right: &[f32]) -> f64 {
-    let mut lanes = [0.0; TILE_COLUMNS];
-    let ((lefts, left), (rights, right)) = (left.as_chunks::<TILE_COLUMNS>(), right.as_chunks::<TILE_COLUMNS>());
+    let mut lanes = [0.0; LINE];
+    let ((lefts, left), (rights, right)) = (left.as_chunks::<LINE>(), right.as_chunks::<LINE>());
     for (left, right) in lefts.iter().zip(rights) {
-        for lane in 0..TILE_COLUMNS {
+        for lane in 0..LINE {
             lanes[lane] = fused::<S>(left[lane], f64::from(right[lane]), lanes[lane]);
         }
     }
-    for ((lane, left), right) in lanes.iter_mut().zip(left).zip(right) {
-        *lane = fused::<S>(*left, f64::from(*right), *lane);
+    let mut rest = 0.0;
+    for (left, right) in left.iter().zip(right) {
+        rest = fused::<S>(*left, f64::from(*right), rest);
     }
-    let mut count = TILE_COLUMNS;
-    while count > 1 {
-        count /= 2;
-        for lane in 0..count {
-            lanes[lane] += lanes[lane + count];
+    let [a, b, c, d, e, f, g, h] = lanes;
+    rest + ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// The greatest sum of magnitudes of a row of a symmetric matrix, by its columns.
+#[inline(always)]
+pub(super) unsafe fn norm_inf<S: Simd>(matrix: &[f64], sums: &mut [f64]) -> f64 {
+    sums.fill(0.0);
+    for row in matrix.chunks_exact(sums.len()) {
+        for (sum, entry) in sums.iter_mut().zip(row) {
+            *sum += entry.abs();
         }
     }
-    lanes[0]
+    sums.iter().copied().fold(0.0, f64::max)
+}
+
+/// `out += matrix * vector` for a symmetric matrix, as a sum of its rows.
+#[inline(always)]
+pub(super) unsafe fn add_product<S: Simd>(matrix: &[f64], vector: &[f64], out: &mut [f64]) {
+    for (row, scale) in matrix.chunks_exact(out.len()).zip(vector) {
+        for (sum, entry) in out.iter_mut().zip(row) {
+            *sum = fused::<S>(*scale, *entry, *sum);
+        }
+    }
 }
 
 /// A line of one row, where the processor reads it at once.
