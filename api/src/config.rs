@@ -74,7 +74,7 @@ impl Default for Limits {
             items_per_request: 10_000,
             requests: 1024,
             request_timeout: Duration::from_secs(30),
-            observations_in_flight: 4096,
+            observations_in_flight: 8192,
             models: 100,
         }
     }

@@ -11,6 +11,7 @@
 use crate::error::ModelError;
 use crate::kernel;
 use crate::learning::{HalfLife, Learning, Likelihood, Loss};
+use crate::linear::norm_inf;
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::{Example, History};
@@ -208,14 +209,19 @@ impl GramSums {
     pub(crate) fn solve(&self, prior: &Prior) -> Result<Solution, ModelError> {
         let dim = prior.dim();
         let a = self.precision(prior);
-        let gram_norm = kernel::norm_inf(&a, dim);
+        let gram_norm = norm_inf(&a, dim);
         let mut gram_inverse = a;
         if !kernel::invert(&mut gram_inverse, dim) {
             return Err(NOT_DEFINITE);
         }
         let mut weights = prior.mean().to_vec();
-        kernel::add_product(&gram_inverse, &self.moment, &mut weights);
-        let inverse_norm = kernel::norm_inf(&gram_inverse, dim);
+        // A sum of rows, which symmetry allows and which vectorises without reordering sums.
+        for (row, moment) in gram_inverse.chunks_exact(dim).zip(&self.moment) {
+            for (weight, entry) in weights.iter_mut().zip(row) {
+                *weight += entry * moment;
+            }
+        }
+        let inverse_norm = norm_inf(&gram_inverse, dim);
         Ok(Solution { weights, gram_inverse, gram_norm, inverse_norm })
     }
 }

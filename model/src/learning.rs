@@ -160,7 +160,7 @@ impl Learning {
     }
 
     /// A hash of all that turns the same examples into the same bits: prior, loss, half-life, and the kernel's
-    /// instruction set.
+    /// revision and instruction set.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -174,6 +174,7 @@ impl Learning {
             Loss::Implicit => b"implicit",
         });
         hasher.update(kernel::name().as_bytes());
+        hasher.update(&[kernel::REVISION]);
         hasher.digest()
     }
 

@@ -117,3 +117,16 @@ pub fn cholesky(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     debug_assert_eq!(matrix.len(), dim * dim);
     Cholesky::new(DMatrix::from_row_slice(dim, dim, matrix))
 }
+
+/// The largest absolute row sum of a symmetric row-major matrix: an upper bound of its largest eigenvalue's magnitude.
+#[must_use]
+pub fn norm_inf(matrix: &[f64], dim: usize) -> f64 {
+    // Column sums, which are the same and vectorise without reordering them.
+    let mut sums = vec![0.0; dim];
+    for row in matrix.chunks_exact(dim) {
+        for (sum, entry) in sums.iter_mut().zip(row) {
+            *sum += entry.abs();
+        }
+    }
+    sums.into_iter().fold(0.0, f64::max)
+}

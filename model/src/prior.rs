@@ -1,8 +1,7 @@
 //! What is known of a user before their first observation.
 
 use crate::error::ModelError;
-use crate::kernel;
-use crate::linear::cholesky;
+use crate::linear::{cholesky, norm_inf};
 
 /// Relative difference that still counts as symmetric: rounding of a matrix that was written and read in `f64`.
 const ASYMMETRY_MAX: f64 = 1e-9;
@@ -47,7 +46,7 @@ impl Prior {
             return Err(ModelError::OutOfRange { what: "noise variance", range: "above 0", value: noise_variance });
         }
         let not_definite = ModelError::NotPositiveDefinite { what: "prior precision" };
-        let scale = kernel::norm_inf(&precision, dim);
+        let scale = norm_inf(&precision, dim);
         let symmetric = (0..dim)
             .all(|i| (0..i).all(|j| (precision[i * dim + j] - precision[j * dim + i]).abs() <= ASYMMETRY_MAX * scale));
         if !symmetric {

@@ -331,7 +331,11 @@ mod tests {
     const BUDGET: usize = SHARDS * 2_000;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            rng_seed: proptest::test_runner::RngSeed::Fixed(7),
+            ..ProptestConfig::default()
+        })]
 
         /// Whatever is asked of it, the cache answers only with what was put last, and stays within its budget.
         #[test]

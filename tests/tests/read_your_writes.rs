@@ -1,13 +1,13 @@
 //! What a client reads reflects what it wrote; who writes at once is ordered; what is unknown is said to be.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 use std::thread;
 
 use celeris_tests::scene::{DIM, any_item, any_label, create_model, features};
 use celeris_tests::{Client, ModelClient, Node, Reply, eventually};
-use rand::SeedableRng as _;
+use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
@@ -130,6 +130,52 @@ fn an_observation_id_is_taken_once_however_many_send_it() {
     let refused = replies.iter().filter(|reply| reply.status == 409).count();
     assert_eq!((taken, refused), (1, CROWD - 1));
     assert_eq!(films.user("v", 10)["history"].as_array().unwrap().len(), 1);
+}
+
+/// Users of a stream share the processors, and each of them is still learnt from in order.
+#[test]
+fn a_stream_is_answered_line_by_line_and_each_user_is_learnt_from_in_order() {
+    let (_dir, _node, films) = node(19);
+    let mut random = ChaCha8Rng::seed_from_u64(20);
+    let mut lines = String::new();
+    // Of each line the user and the epoch, or nothing where it is no observation.
+    let mut expected = Vec::new();
+    let mut labels: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    for line in 0..4000 {
+        if random.random_bool(0.02) {
+            lines += "{\"user\": \"u\", \"surprise\": 1}\n";
+            expected.push(None);
+            continue;
+        }
+        let user = format!("user-{}", random.random_range(0..23));
+        let (item, label) = (any_item(&mut random), any_label(&mut random));
+        let id = format!("id-{line}");
+        lines += &json!({"user": user, "item": item, "label": label, "observation_id": id}).to_string();
+        lines += "\n";
+        let labels = labels.entry(user).or_default();
+        labels.push(label);
+        expected.push(Some((id, labels.len())));
+    }
+    let answers: Vec<Value> = films.observe_lines(&lines).unwrap().map(Result::unwrap).collect();
+    assert_eq!(answers.len(), expected.len());
+    for (number, (answer, expected)) in (1..).zip(answers.iter().zip(&expected)) {
+        match expected {
+            Some((id, epoch)) => {
+                assert_eq!((&answer["observation_id"], &answer["user_epoch"]), (&json!(id), &json!(epoch)), "{answer}");
+                assert_eq!(answer["duplicate"], false);
+            }
+            None => {
+                assert_eq!((&answer["line"], &answer["error"]["status"]), (&json!(number), &json!(422)), "{answer}");
+            }
+        }
+    }
+    for (user, labels) in labels {
+        let history = films.user(&user, labels.len())["history"].clone();
+        let mut learnt: Vec<f64> =
+            history.as_array().unwrap().iter().map(|event| event["label"].as_f64().unwrap()).collect();
+        learnt.reverse();
+        assert_eq!(learnt, labels.iter().map(|label| f64::from(*label)).collect::<Vec<_>>(), "{user}");
+    }
 }
 
 #[test]

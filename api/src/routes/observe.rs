@@ -138,7 +138,9 @@ async fn observe(
 
 /// Learns from a stream of observations, one JSON object a line; answers a line for each, in order, once it is durable.
 ///
-/// A line that is not taken is answered with its number and the problem, and the stream goes on.
+/// A line that is not taken is answered with its number and the problem, and the stream goes on. The observations of one
+/// user are learnt from in the order of their lines, those of different users at the same time: of two users' lines with one
+/// `observation_id`, either may be the one that is refused.
 #[utoipa::path(post, path = "/v1/models/{model}/observations", tag = "serving",
     request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ObserveReply, content_type = "application/x-ndjson"),

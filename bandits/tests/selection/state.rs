@@ -58,7 +58,12 @@ fn rebuilt(layout: Layout, log: &[(usize, Logged)], seed: u64) -> State {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(7),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_rebuilt_state_equals_the_live_one_in_any_order(log in log(), fades in any::<bool>(), seed in any::<u64>()) {

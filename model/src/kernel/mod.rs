@@ -23,6 +23,9 @@ mod training;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
+/// Raised where equal inputs give other bits than before, so that sums which were kept are not gone on from.
+pub(crate) const REVISION: u8 = 1;
+
 /// How many rows [`dots`] and [`quadratics`] take at once: enough independent sums to keep a vector unit busy.
 pub(crate) const ROWS: usize = 8;
 
@@ -123,8 +126,6 @@ impl InstructionSet {
     per_instruction_set!(quadratic(matrix: &[f32], rows: &[&[f32]; 1], dim: usize) -> [f32; 1], quadratics, 1);
     per_instruction_set!(quadratics(matrix: &[f32], rows: &[&[f32]; ROWS], dim: usize) -> [f32; ROWS], quadratics, 8);
     per_instruction_set!(dot_double(left: &[f64], right: &[f32]) -> f64, solving dot);
-    per_instruction_set!(norm_inf(matrix: &[f64], sums: &mut [f64]) -> f64, solving norm_inf);
-    per_instruction_set!(add_product(matrix: &[f64], vector: &[f64], out: &mut [f64]) -> (), solving add_product);
     per_instruction_set!(invert(matrix: &mut [f64], dim: usize) -> bool, solving invert);
     per_instruction_set!(add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) -> (),
         solving add_outers);
@@ -267,19 +268,6 @@ pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
 pub(crate) fn dot_double(left: &[f64], right: &[f32]) -> f64 {
     assert!(left.len() == right.len(), "vectors of equal length");
     InstructionSet::chosen().dot_double(left, right)
-}
-
-/// The largest absolute row sum of a symmetric row-major matrix of `dim x dim`: an upper bound of its largest eigenvalue's
-/// magnitude.
-pub(crate) fn norm_inf(matrix: &[f64], dim: usize) -> f64 {
-    assert!(matrix.len() == dim * dim, "a square matrix");
-    InstructionSet::chosen().norm_inf(matrix, &mut vec![0.0; dim])
-}
-
-/// `out += matrix * vector` for a symmetric row-major matrix.
-pub(crate) fn add_product(matrix: &[f64], vector: &[f64], out: &mut [f64]) {
-    assert!(matrix.len() == out.len() * out.len() && vector.len() == out.len(), "shapes of one user's state");
-    InstructionSet::chosen().add_product(matrix, vector, out);
 }
 
 /// Replaces a symmetric positive definite row-major matrix of `dim x dim` by its inverse, exactly symmetric again; `false`

@@ -41,28 +41,6 @@ pub(super) unsafe fn dot<S: Simd>(left: &[f64], right: &[f32]) -> f64 {
     rest + ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The greatest sum of magnitudes of a row of a symmetric matrix, by its columns.
-#[inline(always)]
-pub(super) unsafe fn norm_inf<S: Simd>(matrix: &[f64], sums: &mut [f64]) -> f64 {
-    sums.fill(0.0);
-    for row in matrix.chunks_exact(sums.len()) {
-        for (sum, entry) in sums.iter_mut().zip(row) {
-            *sum += entry.abs();
-        }
-    }
-    sums.iter().copied().fold(0.0, f64::max)
-}
-
-/// `out += matrix * vector` for a symmetric matrix, as a sum of its rows.
-#[inline(always)]
-pub(super) unsafe fn add_product<S: Simd>(matrix: &[f64], vector: &[f64], out: &mut [f64]) {
-    for (row, scale) in matrix.chunks_exact(out.len()).zip(vector) {
-        for (sum, entry) in out.iter_mut().zip(row) {
-            *sum = fused::<S>(*scale, *entry, *sum);
-        }
-    }
-}
-
 /// A line of one row, where the processor reads it at once.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -153,8 +131,8 @@ fn sweep_panel<S: Simd>(panel: &mut Panel, scaled: &mut Panel, first: usize) -> 
             let swept = rows[step].0.map(|entry| entry * root);
             scaled[step] = Line(swept);
             for (row, scale) in rows.iter_mut().zip(scales) {
-                for lane in 0..LINE {
-                    row.0[lane] = fused::<S>(-scale, swept[lane], row.0[lane]);
+                for (entry, swept) in row.0.iter_mut().zip(&swept) {
+                    *entry = fused::<S>(-scale, *swept, *entry);
                 }
             }
             rows[step] = Line(swept.map(|entry| entry * root));
@@ -178,8 +156,8 @@ fn subtract<S: Simd>(rows: &mut [Line], scaled: &Panel, first: usize) {
         for (row, scales) in scales.iter().enumerate() {
             let mut entries = rows[row * lines + line];
             for (scale, scaled) in scales.iter().zip(&scaled) {
-                for lane in 0..LINE {
-                    entries.0[lane] = fused::<S>(*scale, scaled.0[lane], entries.0[lane]);
+                for (entry, scaled) in entries.0.iter_mut().zip(&scaled.0) {
+                    *entry = fused::<S>(*scale, *scaled, *entry);
                 }
             }
             rows[row * lines + line] = entries;

@@ -51,10 +51,11 @@ impl World {
         Build { table, matrix: self.matrix(), queries: &self.queries, path, threads: 2, stop: &stop }.run()
     }
 
-    /// A graph that is kept though a table as small as this is searched faster without one.
+    /// A graph that is kept though a table as small as this is searched faster without one. One thread makes it, so that it
+    /// is the same in every run.
     fn kept(&self, table: &Table, path: &Path) -> GraphIndex {
         let stop = AtomicBool::new(false);
-        let build = Build { table, matrix: self.matrix(), queries: &self.queries, path, threads: 2, stop: &stop };
+        let build = Build { table, matrix: self.matrix(), queries: &self.queries, path, threads: 1, stop: &stop };
         build.run_unjudged().unwrap()
     }
 

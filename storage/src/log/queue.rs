@@ -114,10 +114,6 @@ pub(super) struct ErasureDraft {
 }
 
 /// One thing for the committer to do.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are appends, and the committer reads them one after the other"
-)]
 pub(super) enum Work {
     Append {
         sequence: Sequence,

@@ -37,8 +37,8 @@ struct Hand {
 pub struct Dealt {
     /// The lane of each line.
     lanes: Vec<usize>,
-    /// What each lane makes of its hand.
-    hands: Vec<oneshot::Receiver<Vec<Line<PendingObservation>>>>,
+    /// What each lane makes of its hand; `None` where it has none.
+    hands: Vec<Option<oneshot::Receiver<Vec<Line<PendingObservation>>>>>,
 }
 
 impl Dealt {
@@ -49,7 +49,11 @@ impl Dealt {
     pub async fn begun(self) -> Result<Vec<Line<PendingObservation>>, RecvError> {
         let mut hands = Vec::with_capacity(self.hands.len());
         for hand in self.hands {
-            hands.push(hand.await?.into_iter());
+            let begun = match hand {
+                Some(hand) => hand.await?,
+                None => Vec::new(),
+            };
+            hands.push(begun.into_iter());
         }
         Ok(self.lanes.iter().filter_map(|lane| hands[*lane].next()).collect())
     }
@@ -87,7 +91,7 @@ pub async fn begin_all(
 /// Deals a batch; `None` where a lane has broken off.
 async fn deal(lanes: &[mpsc::Sender<Hand>], lines: Vec<Line<Observation>>, then: Then) -> Option<Dealt> {
     let mut dealt = Dealt { lanes: Vec::with_capacity(lines.len()), hands: Vec::with_capacity(lanes.len()) };
-    let mut hands: Vec<Vec<Line<Observation>>> = lanes.iter().map(|_| Vec::with_capacity(lines.len())).collect();
+    let mut hands: Vec<Vec<Line<Observation>>> = lanes.iter().map(|_| Vec::new()).collect();
     for line in lines {
         // A line that was refused has no user, and any lane will do.
         let partition = line.outcome.as_ref().map_or(0, |observation| Partition::of(&observation.user).index());
@@ -96,8 +100,12 @@ async fn deal(lanes: &[mpsc::Sender<Hand>], lines: Vec<Line<Observation>>, then:
         hands[lane].push(line);
     }
     for (lane, lines) in lanes.iter().zip(hands) {
+        if lines.is_empty() {
+            dealt.hands.push(None);
+            continue;
+        }
         let (begun, receiver) = oneshot::channel();
-        dealt.hands.push(receiver);
+        dealt.hands.push(Some(receiver));
         lane.send(Hand { lines, then, begun }).await.ok()?;
     }
     Some(dealt)
