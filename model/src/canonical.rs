@@ -39,7 +39,7 @@ pub fn last_checkpoint(observations: u64) -> u64 {
     }
 }
 
-/// Examples that enter the sums at a time: as many as stay in the nearest cache.
+/// Examples that enter the sums at a time: of the usual dimensions, as many as stay in the nearest cache.
 const ROWS_AT_A_TIME: usize = 32;
 
 /// What can only come of sums that have overflowed.

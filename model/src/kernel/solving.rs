@@ -12,8 +12,10 @@ const LINE: usize = 8;
 /// them.
 const PIVOTS: usize = 4;
 
-/// One tile of [`add_outers`]: enough independent sums to hide the latency of an addition, few enough for registers.
+/// Rows of one tile of [`add_outers`]: enough independent sums to hide the latency of an addition, few enough for
+/// registers.
 const TILE_ROWS: usize = 4;
+/// Columns of such a tile.
 pub(super) const TILE_COLUMNS: usize = 2 * LINE;
 
 /// `sum + a * b`, rounded once where the instruction set can.
@@ -50,7 +52,7 @@ struct Line([f64; LINE]);
 type Panel = Vec<[Line; PIVOTS]>;
 
 /// Replaces a symmetric positive definite `dim x dim` matrix by its inverse, exactly symmetric again; `false` where a
-/// pivot shows that it is none, and the matrix is then unchanged.
+/// pivot shows that it is none. The caller vouches for its shape.
 ///
 /// Gauss-Jordan elimination as `dim` rank-one steps (the sweep operator of Beaton 1964): for a positive definite matrix it
 /// needs no pivoting and is as accurate as Cholesky's factor (Higham, "Accuracy and Stability of Numerical Algorithms",
@@ -199,9 +201,8 @@ pub(super) unsafe fn add_outers<S: Simd>(triangle: &mut [f64], rows: &[f64], sca
                 sums[..held.len()].copy_from_slice(held);
             }
             for (row, scale) in rows.chunks_exact(stride).zip(scales) {
-                let (Some(left), Some(right)) = (row[first..].first_chunk(), row[column..].first_chunk()) else {
-                    return;
-                };
+                let (left, right) = (row[first..].first_chunk(), row[column..].first_chunk());
+                let (left, right) = left.zip(right).expect("rows are padded to whole tiles");
                 add_tile::<S>(&mut sums, left, right, *scale);
             }
             for (row, sums) in (first..last).zip(&sums) {

@@ -1,7 +1,7 @@
 //! How far the log is durable, and the tickets that wait for it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use celeris_model::{ObservationId, Partition, Sequence};
 use tokio::sync::watch;
@@ -58,17 +58,23 @@ pub(crate) struct Progress {
     state: watch::Sender<State>,
     /// The durable position once more, since every observation asks for it several times and seldom has to wait.
     durable: AtomicU64,
+    /// Whether there is a failure, for the same reason.
+    is_poisoned: AtomicBool,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::default()), durable: AtomicU64::new(CommitPosition::START.0) }
+        Self {
+            state: watch::Sender::new(State::default()),
+            durable: AtomicU64::new(CommitPosition::START.0),
+            is_poisoned: AtomicBool::new(false),
+        }
     }
 }
 
 impl Progress {
     pub(crate) fn health(&self) -> Result<(), StorageError> {
-        self.state.borrow().health()
+        if self.is_poisoned.load(Ordering::Acquire) { self.state.borrow().health() } else { Ok(()) }
     }
 
     pub(crate) fn is_durable(&self, position: CommitPosition) -> bool {
@@ -104,6 +110,7 @@ impl Progress {
                 Arc::from(cause)
             });
         });
+        self.is_poisoned.store(true, Ordering::Release);
     }
 }
 
