@@ -8,6 +8,7 @@ mod error;
 mod evaluate;
 mod extract;
 mod huge_pages;
+mod lanes;
 mod ndjson;
 mod node;
 mod routes;

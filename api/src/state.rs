@@ -10,6 +10,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use crate::config::Limits;
+use crate::lanes::Lanes;
 
 /// A node: its rooms, wired. Every request clones it more than once, so that it is one pointer.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub struct Rooms {
     pub manager: Arc<Manager>,
     /// The copy of the log as Parquet, where it is enabled.
     pub sealer: Option<Arc<Sealer>>,
+    /// The threads that learn from streams.
+    pub lanes: Lanes,
     /// The bounds of requests.
     pub limits: Limits,
     /// One permit for every request that may be under way.

@@ -4,8 +4,9 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use celeris_model::{DecisionId, ItemId, Joined, Observation, ObservationId, Timestamp, UserId};
+use celeris_model::{DecisionId, ItemId, Joined, ModelName, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::{Observed, PendingObservation};
+use celeris_storage::Then;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
@@ -15,10 +16,9 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse, timestamp};
+use crate::lanes::Dealt;
 use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::state::Node;
-
-mod lanes;
 
 /// Lines of a stream that go through it together: some hundred microseconds of work.
 const BATCH_LINES: usize = 64;
@@ -159,7 +159,7 @@ async fn observe_stream(
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
     tokio::spawn(async move {
-        lanes::begin_all(&node, &model, parsed, begun).await;
+        begin_all(&node, &model, parsed, begun).await;
         drop(permit);
     });
     let answers = futures_util::stream::unfold((answering, receiver), |(node, mut receiver)| async {
@@ -171,6 +171,23 @@ async fn observe_stream(
         Some((answers, (node, receiver)))
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
+}
+
+/// Hands the batches of a stream to the lanes, and on to whoever answers.
+async fn begin_all(
+    node: &Node,
+    model: &ModelName,
+    mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
+    begun: mpsc::Sender<Dealt>,
+) {
+    while let Some(lines) = parsed.recv().await {
+        let goes_on = !parsed.is_empty() && begun.capacity() > 1;
+        let then = if goes_on { Then::AppendsMore } else { Then::Waits };
+        let dealt = node.lanes.deal(node, model, lines, then).await;
+        if begun.send(dealt).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// The answers to a batch, a line each, once all of it is durable or refused.

@@ -1,0 +1,151 @@
+//! The lanes of a node: threads that learn from streams of observations, one for each processor, since one would bound
+//! every stream. The observations of a user keep to one lane, and so to their order.
+//!
+//! They are threads and no tasks because a user who is not in memory is read from the disk and solved. And memory that a
+//! few threads allocate lies closer together than that of as many as happen to block: a node of 20,000 users took a
+//! quarter more with tasks (`celeris bench size`).
+
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use celeris_model::{ModelName, Observation, Partition};
+use celeris_predictor::PendingObservation;
+use celeris_storage::Then;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::ApiError;
+use crate::ndjson::Line;
+use crate::state::Node;
+
+/// How long a lane pauses where the log's queue is full, before it offers the same observation again.
+const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
+
+/// With more lanes a batch would leave too few lines for each.
+const LANES_MAX: usize = 16;
+
+/// Hands that may wait in a lane, of all streams.
+const HANDS_MAX: usize = 8;
+
+/// One lane's part of a batch, in the order of the lines.
+struct Hand {
+    node: Node,
+    model: ModelName,
+    lines: Vec<Line<Observation>>,
+    /// What comes after the last of them.
+    then: Then,
+    begun: oneshot::Sender<Vec<Line<PendingObservation>>>,
+}
+
+/// The threads of a node, which end with it.
+pub struct Lanes(Vec<mpsc::Sender<Hand>>);
+
+/// A batch that the lanes have.
+pub struct Dealt {
+    /// The lane of each line.
+    lanes: Vec<usize>,
+    /// What each lane makes of its hand; `None` where it has none.
+    hands: Vec<Option<oneshot::Receiver<Vec<Line<PendingObservation>>>>>,
+}
+
+impl Dealt {
+    /// The batch in the order of its lines, once every lane has begun its part.
+    ///
+    /// # Errors
+    /// Where a lane has broken off.
+    pub async fn begun(self) -> Result<Vec<Line<PendingObservation>>, RecvError> {
+        let mut hands = Vec::with_capacity(self.hands.len());
+        for hand in self.hands {
+            let begun = match hand {
+                Some(hand) => hand.await?,
+                None => Vec::new(),
+            };
+            hands.push(begun.into_iter());
+        }
+        Ok(self.lanes.iter().filter_map(|lane| hands[*lane].next()).collect())
+    }
+}
+
+impl Lanes {
+    /// Starts the threads; to be called on the node's runtime.
+    ///
+    /// # Errors
+    /// Where the system has no thread to give.
+    pub fn start() -> std::io::Result<Self> {
+        let count = available_parallelism().map_or(1, NonZeroUsize::get).min(LANES_MAX);
+        let lanes = (0..count).map(|number| {
+            let (sender, hands) = mpsc::channel(HANDS_MAX);
+            let runtime = Handle::current();
+            let thread = std::thread::Builder::new().name(format!("celeris-lane-{number}"));
+            thread.spawn(move || run(&runtime, hands))?;
+            Ok(sender)
+        });
+        lanes.collect::<std::io::Result<_>>().map(Self)
+    }
+
+    /// Deals a batch of a stream, once there is room. `then` is what comes after its last line.
+    pub async fn deal(&self, node: &Node, model: &ModelName, lines: Vec<Line<Observation>>, then: Then) -> Dealt {
+        let mut dealt = Dealt { lanes: Vec::with_capacity(lines.len()), hands: Vec::with_capacity(self.0.len()) };
+        let mut hands: Vec<Vec<Line<Observation>>> = self.0.iter().map(|_| Vec::new()).collect();
+        for line in lines {
+            // A line that was refused has no user, and any lane will do.
+            let partition = line.outcome.as_ref().map_or(0, |observation| Partition::of(&observation.user).index());
+            let lane = usize::from(partition) % hands.len();
+            dealt.lanes.push(lane);
+            hands[lane].push(line);
+        }
+        for (lane, lines) in self.0.iter().zip(hands) {
+            if lines.is_empty() {
+                dealt.hands.push(None);
+                continue;
+            }
+            let (begun, receiver) = oneshot::channel();
+            dealt.hands.push(Some(receiver));
+            let hand = Hand { node: node.clone(), model: model.clone(), lines, then, begun };
+            // A lane that is gone drops the hand, and whoever waits for it is told.
+            let _ = lane.send(hand).await;
+        }
+        dealt
+    }
+}
+
+fn run(runtime: &Handle, mut hands: mpsc::Receiver<Hand>) {
+    while let Some(hand) = hands.blocking_recv() {
+        // As in a task: a panic breaks off this stream, not those that come after it.
+        let _ = catch_unwind(AssertUnwindSafe(|| play(runtime, hand)));
+    }
+}
+
+/// Begins the observations of a hand. What was begun before its stream is abandoned is in the log all the same.
+fn play(runtime: &Handle, Hand { node, model, lines, then, begun }: Hand) {
+    let mut batch = Vec::with_capacity(lines.len());
+    let mut lines = lines.into_iter();
+    while let Some(Line { line, outcome }) = lines.next() {
+        let then = if lines.len() > 0 { Then::AppendsMore } else { then };
+        let outcome = outcome.and_then(|observation| begin(runtime, &node, &model, &observation, then));
+        batch.push(Line { line, outcome });
+    }
+    // Nobody may be there to take it.
+    let _ = begun.send(batch);
+}
+
+fn begin(
+    runtime: &Handle,
+    node: &Node,
+    model: &ModelName,
+    observation: &Observation,
+    then: Then,
+) -> Result<PendingObservation, ApiError> {
+    if observation.decision.is_some() {
+        runtime.block_on(node.predictor.make_way(model, observation))?;
+    }
+    loop {
+        match node.predictor.begin_observe(model, observation, then) {
+            Err(error) if error.is_overload() => std::thread::sleep(OVERLOAD_PAUSE),
+            begun => return Ok(begun?),
+        }
+    }
+}
