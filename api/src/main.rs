@@ -8,7 +8,7 @@ mod error;
 mod evaluate;
 mod extract;
 mod huge_pages;
-mod lanes;
+mod learning_threads;
 mod ndjson;
 mod node;
 mod routes;

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::cli::Failure;
 use crate::config::Config;
-use crate::lanes::Lanes;
+use crate::learning_threads::LearningThreads;
 use crate::state::{Node, Rooms};
 
 /// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
@@ -83,13 +83,13 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     tokio::spawn(keep_up(metrics.clone()));
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
-    let lanes = Lanes::start().map_err(Failure::other)?;
+    let learning_threads = LearningThreads::start().map_err(Failure::other)?;
     Ok(Node::new(Rooms {
         storage,
         predictor,
         manager,
         sealer,
-        lanes,
+        learning_threads,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         metrics,

@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use crate::config::Limits;
-use crate::lanes::Lanes;
+use crate::learning_threads::LearningThreads;
 
 /// A node: its rooms, wired. Every request clones it more than once, so that it is one pointer.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub struct Rooms {
     /// The copy of the log as Parquet, where it is enabled.
     pub sealer: Option<Arc<Sealer>>,
     /// The threads that learn from streams.
-    pub lanes: Lanes,
+    pub learning_threads: LearningThreads,
     /// The bounds of requests.
     pub limits: Limits,
     /// One permit for every request that may be under way.

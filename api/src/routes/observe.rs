@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse, timestamp};
-use crate::lanes::Dealt;
+use crate::learning_threads::Dealt;
 use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::state::Node;
 
@@ -173,7 +173,7 @@ async fn observe_stream(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }
 
-/// Hands the batches of a stream to the lanes, and on to whoever answers.
+/// Hands the batches of a stream to the threads that learn, and on to whoever answers.
 async fn begin_all(
     node: &Node,
     model: &ModelName,
@@ -183,7 +183,7 @@ async fn begin_all(
     while let Some(lines) = parsed.recv().await {
         let goes_on = !parsed.is_empty() && begun.capacity() > 1;
         let then = if goes_on { Then::AppendsMore } else { Then::Waits };
-        let dealt = node.lanes.deal(node, model, lines, then).await;
+        let dealt = node.learning_threads.deal(node, model, lines, then).await;
         if begun.send(dealt).await.is_err() {
             return;
         }

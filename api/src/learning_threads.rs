@@ -1,5 +1,5 @@
-//! The lanes of a node: threads that learn from streams of observations, one for each processor, since one would bound
-//! every stream. The observations of a user keep to one lane, and so to their order.
+//! The threads that learn from streams of observations, one for each processor, since one would bound every stream. The
+//! observations of a user keep to one thread, and so to their order.
 //!
 //! They are threads and no tasks because a user who is not in memory is read from the disk and solved. And memory that a
 //! few threads allocate lies closer together than that of as many as happen to block: a node of 20,000 users took a
@@ -21,16 +21,16 @@ use crate::error::ApiError;
 use crate::ndjson::Line;
 use crate::state::Node;
 
-/// How long a lane pauses where the log's queue is full, before it offers the same observation again.
+/// How long a thread pauses where the log's queue is full, before it offers the same observation again.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
 
-/// With more lanes a batch would leave too few lines for each.
-const LANES_MAX: usize = 16;
+/// With more threads a batch would leave too few lines for each.
+const THREADS_MAX: usize = 16;
 
-/// Hands that may wait in a lane, of all streams.
+/// Hands that may wait for a thread, of all streams.
 const HANDS_MAX: usize = 8;
 
-/// One lane's part of a batch, in the order of the lines.
+/// One thread's part of a batch, in the order of the lines.
 struct Hand {
     node: Node,
     model: ModelName,
@@ -41,21 +41,21 @@ struct Hand {
 }
 
 /// The threads of a node, which end with it.
-pub struct Lanes(Vec<mpsc::Sender<Hand>>);
+pub struct LearningThreads(Vec<mpsc::Sender<Hand>>);
 
-/// A batch that the lanes have.
+/// A batch that the threads have.
 pub struct Dealt {
-    /// The lane of each line.
-    lanes: Vec<usize>,
-    /// What each lane makes of its hand; `None` where it has none.
+    /// The thread of each line.
+    threads: Vec<usize>,
+    /// What each thread makes of its hand; `None` where it has none.
     hands: Vec<Option<oneshot::Receiver<Vec<Line<PendingObservation>>>>>,
 }
 
 impl Dealt {
-    /// The batch in the order of its lines, once every lane has begun its part.
+    /// The batch in the order of its lines, once every thread has begun its part.
     ///
     /// # Errors
-    /// Where a lane has broken off.
+    /// Where a thread has broken off.
     pub async fn begun(self) -> Result<Vec<Line<PendingObservation>>, RecvError> {
         let mut hands = Vec::with_capacity(self.hands.len());
         for hand in self.hands {
@@ -65,39 +65,39 @@ impl Dealt {
             };
             hands.push(begun.into_iter());
         }
-        Ok(self.lanes.iter().filter_map(|lane| hands[*lane].next()).collect())
+        Ok(self.threads.iter().filter_map(|thread| hands[*thread].next()).collect())
     }
 }
 
-impl Lanes {
+impl LearningThreads {
     /// Starts the threads; to be called on the node's runtime.
     ///
     /// # Errors
     /// Where the system has no thread to give.
     pub fn start() -> std::io::Result<Self> {
-        let count = available_parallelism().map_or(1, NonZeroUsize::get).min(LANES_MAX);
-        let lanes = (0..count).map(|number| {
+        let count = available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
+        let threads = (0..count).map(|number| {
             let (sender, hands) = mpsc::channel(HANDS_MAX);
             let runtime = Handle::current();
-            let thread = std::thread::Builder::new().name(format!("celeris-lane-{number}"));
+            let thread = std::thread::Builder::new().name(format!("celeris-learn-{number}"));
             thread.spawn(move || run(&runtime, hands))?;
             Ok(sender)
         });
-        lanes.collect::<std::io::Result<_>>().map(Self)
+        threads.collect::<std::io::Result<_>>().map(Self)
     }
 
     /// Deals a batch of a stream, once there is room. `then` is what comes after its last line.
     pub async fn deal(&self, node: &Node, model: &ModelName, lines: Vec<Line<Observation>>, then: Then) -> Dealt {
-        let mut dealt = Dealt { lanes: Vec::with_capacity(lines.len()), hands: Vec::with_capacity(self.0.len()) };
+        let mut dealt = Dealt { threads: Vec::with_capacity(lines.len()), hands: Vec::with_capacity(self.0.len()) };
         let mut hands: Vec<Vec<Line<Observation>>> = self.0.iter().map(|_| Vec::new()).collect();
         for line in lines {
-            // A line that was refused has no user, and any lane will do.
+            // A line that was refused has no user, and any thread will do.
             let partition = line.outcome.as_ref().map_or(0, |observation| Partition::of(&observation.user).index());
-            let lane = usize::from(partition) % hands.len();
-            dealt.lanes.push(lane);
-            hands[lane].push(line);
+            let thread = usize::from(partition) % hands.len();
+            dealt.threads.push(thread);
+            hands[thread].push(line);
         }
-        for (lane, lines) in self.0.iter().zip(hands) {
+        for (thread, lines) in self.0.iter().zip(hands) {
             if lines.is_empty() {
                 dealt.hands.push(None);
                 continue;
@@ -105,8 +105,8 @@ impl Lanes {
             let (begun, receiver) = oneshot::channel();
             dealt.hands.push(Some(receiver));
             let hand = Hand { node: node.clone(), model: model.clone(), lines, then, begun };
-            // A lane that is gone drops the hand, and whoever waits for it is told.
-            let _ = lane.send(hand).await;
+            // A thread that is gone drops the hand, and whoever waits for it is told.
+            let _ = thread.send(hand).await;
         }
         dealt
     }
