@@ -274,7 +274,7 @@ impl<H: History + ?Sized> Block<'_, H> {
     /// log-likelihood there.
     fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
         let dim = self.learning.dim();
-        let stride = kernel::outer_stride(dim);
+        let stride = kernel::padded(dim);
         let mut value = 0.0;
         let mut rows = Vec::with_capacity(ROWS_AT_A_TIME * stride);
         let mut curvatures = Vec::with_capacity(ROWS_AT_A_TIME);

@@ -170,8 +170,8 @@ pub fn pass(entries: &mut [f32]) {
     InstructionSet::chosen().pass(entries, black_box(0.0));
 }
 
-/// What the padded length of a row is a multiple of, for [`gram`] and [`add_weighted`]: whole registers of every
-/// instruction set.
+/// What the padded length of a row is a multiple of, for [`gram`], [`add_weighted`] and sums of outer products: whole
+/// registers of every instruction set.
 pub const ROW_MULTIPLE: usize = 16;
 
 /// The smallest padded length that `dim` values fit in.
@@ -281,15 +281,10 @@ pub fn invert(matrix: &mut [f64], dim: usize) -> bool {
     InstructionSet::chosen().invert(matrix, dim)
 }
 
-/// The padded length of a row of [`add_outers`].
-pub(crate) fn outer_stride(dim: usize) -> usize {
-    dim.next_multiple_of(solving::TILE_COLUMNS)
-}
-
 /// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row, a row after the other. `rows` is
-/// row-major, each of `dim` entries and padded to [`outer_stride`].
+/// row-major, each of `dim` entries and [`padded`].
 pub(crate) fn add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
-    assert!(rows.len() == outer_stride(dim) * scales.len(), "padded rows");
+    assert!(rows.len() == padded(dim) * scales.len(), "padded rows");
     assert!(triangle.len() == dim * (dim + 1) / 2, "a triangle with its diagonal");
     InstructionSet::chosen().add_outers(triangle, rows, scales, dim);
 }

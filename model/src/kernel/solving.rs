@@ -4,6 +4,7 @@
 //! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in `mod.rs`.
 
 use super::simd::Simd;
+use super::{ROW_MULTIPLE, padded};
 
 /// Columns that are taken at a time: a cache line, and the widest register.
 const LINE: usize = 8;
@@ -16,7 +17,7 @@ const PIVOTS: usize = 4;
 /// registers.
 const TILE_ROWS: usize = 4;
 /// Columns of such a tile.
-pub(super) const TILE_COLUMNS: usize = 2 * LINE;
+const TILE_COLUMNS: usize = ROW_MULTIPLE;
 
 /// `sum + a * b`, rounded once where the instruction set can.
 #[inline(always)]
@@ -191,7 +192,7 @@ fn write_panel(work: &mut [Line], panel: &Panel, first: usize) {
 /// row-major, each padded to whole tiles.
 #[inline(always)]
 pub(super) unsafe fn add_outers<S: Simd>(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
-    let stride = dim.next_multiple_of(TILE_COLUMNS);
+    let stride = padded(dim);
     for first in (0..dim).step_by(TILE_ROWS) {
         let last = dim.min(first + TILE_ROWS);
         for column in (0..last).step_by(TILE_COLUMNS) {

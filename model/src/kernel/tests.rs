@@ -118,7 +118,7 @@ fn every_instruction_set_inverts_and_sums_the_same_way() {
     for set in InstructionSet::available() {
         let mut rng = ChaCha8Rng::seed_from_u64(4);
         for dim in dims().filter(|dim| *dim <= 200) {
-            let (count, stride) = (dim + 3, super::outer_stride(dim));
+            let (count, stride) = (dim + 3, super::padded(dim));
             let mut rows = vec![0.0; count * stride];
             for row in rows.chunks_exact_mut(stride) {
                 row[..dim].fill_with(|| rng.random_range(-1.0..1.0));
