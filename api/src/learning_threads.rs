@@ -139,6 +139,7 @@ fn begin(
     observation: &Observation,
     then: Then,
 ) -> Result<PendingObservation, ApiError> {
+    // Entering the runtime is not free, and most observations name no decision.
     if observation.decision.is_some() {
         runtime.block_on(node.predictor.make_way(model, observation))?;
     }

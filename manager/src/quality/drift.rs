@@ -275,11 +275,10 @@ mod tests {
                 prop_assert_eq!(test.add(squared_error(&mut random, unit)), None);
             }
             // The mean of squared errors rises from u^2 to factor^2 u^2, whose deviation was sqrt(2) u^2. Cutting takes a
-            // part of the rise, and the running mean follows: twice the time that these do not cost. The walk itself is
-            // random: as long again for the unlucky.
+            // part of the rise, and the running mean follows: twice the time that these do not cost, and a little.
             let rise = (factor.powi(2) - 1.0) / 2.0_f64.sqrt();
             let delay = settings.threshold / (rise - settings.tolerance);
-            let within = (4.0 * delay) as u64 + 100;
+            let within = (2.0 * delay) as u64 + 100;
             let found = (1..=within).find_map(|_| test.add(squared_error(&mut random, factor * unit)));
             let found = found.ok_or_else(|| TestCaseError::fail(format!("not within {within}")))?;
             prop_assert!(found.mean_after > found.mean_before);
