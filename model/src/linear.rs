@@ -84,22 +84,6 @@ pub fn dot<T: Real>(left: &[T], right: &[f32]) -> T {
     sum
 }
 
-/// `out = matrix * vector` for a symmetric row-major `dim x dim` matrix.
-///
-/// Runs down the rows and adds multiples of them, which symmetry allows and which vectorises without reordering sums.
-pub fn symmetric_times<T: Real>(matrix: &[T], vector: &[f32], out: &mut [T]) {
-    let dim = vector.len();
-    debug_assert_eq!(matrix.len(), dim * dim);
-    debug_assert_eq!(out.len(), dim);
-    out.fill(T::ZERO);
-    for (row, scale) in matrix.chunks_exact(dim).zip(vector) {
-        let scale = T::from_f32(*scale);
-        for (sum, entry) in out.iter_mut().zip(row) {
-            *sum += *entry * scale;
-        }
-    }
-}
-
 /// `row^T matrix row` for a symmetric row-major `dim x dim` matrix.
 #[must_use]
 pub fn quadratic<T: Real>(matrix: &[T], row: &[f32]) -> T {

@@ -9,23 +9,35 @@ use std::thread::LocalKey;
 
 use crate::kernel;
 use crate::learning::Lesson;
-use crate::linear::{Real, dot, symmetric_times};
+use crate::linear::{Real, dot};
 
-/// Weights and inverse Gram matrix in one precision.
+/// Weights and inverse Gram matrix in one precision: `A^-1 = earlier - reduction reduction^T`.
+///
+/// What a step takes from the matrix is left to the next one, which has to read all of it anyway and then writes it too: a
+/// step reads and writes the matrix once, where doing both in turn would read it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
     /// Length `dim`.
     pub(crate) weights: Vec<T>,
-    /// Row-major `dim x dim`, symmetric positive definite.
-    pub(crate) gram_inverse: Vec<T>,
+    /// `A^-1` before the last step: row-major `dim x dim`, symmetric positive definite.
+    pub(crate) earlier: Vec<T>,
+    /// What the last step takes from it: length `dim`.
+    pub(crate) reduction: Vec<T>,
 }
 
 /// The loops of a step in one precision.
 pub(crate) trait Steps: Real + 'static {
-    /// `out = matrix * features`; returns `features·out` and `weights·features`.
-    fn multiply(matrix: &[Self], weights: &[Self], features: &[f32], out: &mut [Self]) -> [Self; 2];
-    /// `weights += step * direction` and `matrix -= gain * direction direction^T`; overwrites the direction.
-    fn advance(matrix: &mut [Self], weights: &mut [Self], direction: &mut [Self], step: Self, gain: Self);
+    /// `matrix -= reduction reduction^T`, and `out = matrix * features` of what it is then; returns `features·out` and
+    /// `weights·features`.
+    fn reduce_and_multiply(
+        matrix: &mut [Self],
+        reduction: &[Self],
+        weights: &[Self],
+        features: &[f32],
+        out: &mut [Self],
+    ) -> [Self; 2];
+    /// `weights += step * direction` and `reduction = root * direction`.
+    fn advance(weights: &mut [Self], reduction: &mut [Self], direction: &[Self], step: Self, root: Self);
     /// The thread's buffer.
     fn scratch() -> &'static LocalKey<Cell<Vec<Self>>>;
 
@@ -42,12 +54,18 @@ pub(crate) trait Steps: Real + 'static {
 }
 
 impl Steps for f32 {
-    fn multiply(matrix: &[f32], weights: &[f32], features: &[f32], out: &mut [f32]) -> [f32; 2] {
-        kernel::multiply(matrix, weights, features, out)
+    fn reduce_and_multiply(
+        matrix: &mut [f32],
+        reduction: &[f32],
+        weights: &[f32],
+        features: &[f32],
+        out: &mut [f32],
+    ) -> [f32; 2] {
+        kernel::reduce_and_multiply(matrix, reduction, weights, features, out)
     }
 
-    fn advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [f32], step: f32, gain: f32) {
-        kernel::advance(matrix, weights, direction, step, gain);
+    fn advance(weights: &mut [f32], reduction: &mut [f32], direction: &[f32], step: f32, root: f32) {
+        kernel::advance(weights, reduction, direction, step, root);
     }
 
     fn scratch() -> &'static LocalKey<Cell<Vec<f32>>> {
@@ -59,22 +77,28 @@ impl Steps for f32 {
 }
 
 impl Steps for f64 {
-    fn multiply(matrix: &[f64], weights: &[f64], features: &[f32], out: &mut [f64]) -> [f64; 2] {
-        symmetric_times(matrix, features, out);
+    fn reduce_and_multiply(
+        matrix: &mut [f64],
+        reduction: &[f64],
+        weights: &[f64],
+        features: &[f32],
+        out: &mut [f64],
+    ) -> [f64; 2] {
+        out.fill(0.0);
+        let rows = matrix.chunks_exact_mut(features.len());
+        for ((row, scale), factor) in rows.zip(reduction).zip(features) {
+            for ((entry, other), sum) in row.iter_mut().zip(reduction).zip(out.iter_mut()) {
+                *entry -= *scale * *other;
+                *sum += f64::from(*factor) * *entry;
+            }
+        }
         [dot(out, features), dot(weights, features)]
     }
 
-    fn advance(matrix: &mut [f64], weights: &mut [f64], direction: &mut [f64], step: f64, gain: f64) {
-        let root = gain.sqrt();
-        for (w, entry) in weights.iter_mut().zip(direction.iter_mut()) {
-            *w += step * *entry;
-            *entry *= root;
-        }
-        // An entry is one product of two scaled values, which keeps the matrix exactly symmetric.
-        for (row, scale) in matrix.chunks_exact_mut(direction.len()).zip(direction.iter()) {
-            for (entry, other) in row.iter_mut().zip(direction.iter()) {
-                *entry -= *scale * *other;
-            }
+    fn advance(weights: &mut [f64], reduction: &mut [f64], direction: &[f64], step: f64, root: f64) {
+        for ((weight, reduced), entry) in weights.iter_mut().zip(reduction).zip(direction) {
+            *weight += step * *entry;
+            *reduced = root * *entry;
         }
     }
 
@@ -90,8 +114,19 @@ impl<T: Steps> State<T> {
     pub(crate) fn round(weights: &[f64], gram_inverse: &[f64]) -> Self {
         Self {
             weights: weights.iter().map(|entry| T::from_f64(*entry)).collect(),
-            gram_inverse: gram_inverse.iter().map(|entry| T::from_f64(*entry)).collect(),
+            earlier: gram_inverse.iter().map(|entry| T::from_f64(*entry)).collect(),
+            reduction: vec![T::ZERO; weights.len()],
         }
+    }
+
+    /// `A^-1`, row-major `dim x dim`, exactly symmetric.
+    pub(crate) fn gram_inverse(&self) -> Vec<f64> {
+        let reduction: Vec<f64> = self.reduction.iter().map(|entry| entry.to_f64()).collect();
+        let rows = self.earlier.chunks_exact(reduction.len()).zip(&reduction);
+        rows.flat_map(|(row, scale)| {
+            row.iter().zip(&reduction).map(move |(entry, other)| entry.to_f64() - scale * other)
+        })
+        .collect()
     }
 
     /// Absorbs one example: with `v = A^-1 x` and the slope and curvature of its log-likelihood at the most probable
@@ -101,15 +136,15 @@ impl<T: Steps> State<T> {
     /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the familiar gain. Under logistic
     /// loss the step ends at the very mode of the Gaussian before it times the example's likelihood.
     pub(crate) fn absorb(&mut self, features: &[f32], lesson: &Lesson) {
-        T::with_scratch(self.weights.len(), |v| {
-            let [spread, response] = T::multiply(&self.gram_inverse, &self.weights, features, v);
+        let Self { weights, earlier, reduction } = self;
+        T::with_scratch(weights.len(), |v| {
+            let [spread, response] = T::reduce_and_multiply(earlier, reduction, weights, features, v);
             // Rounding may not turn the spread, which is a variance, below zero.
             let spread = spread.to_f64().max(0.0);
             let local = lesson.mode(response.to_f64(), spread);
             let curvature = lesson.weight * local.curvature;
-            let step = T::from_f64(lesson.weight * local.slope);
-            let gain = T::from_f64(curvature / (1.0 + curvature * spread));
-            T::advance(&mut self.gram_inverse, &mut self.weights, v, step, gain);
+            let root = (curvature / (1.0 + curvature * spread)).sqrt();
+            T::advance(weights, reduction, v, T::from_f64(lesson.weight * local.slope), T::from_f64(root));
         });
     }
 }

@@ -162,19 +162,19 @@ impl UserModel {
     /// `DimMismatch` or `NonFinite`; the state is unchanged on error.
     pub fn absorb<H: History + ?Sized>(&mut self, learning: &Learning, history: &H) -> Result<(), ModelError> {
         let example = history.example(self.observations);
-        check(learning, &example)?;
+        let square_max = check(learning, &example)?;
         let next = self.observations + 1;
         if learning.half_life().is_some() || is_checkpoint(next) {
             *self = Self::solved(learning, self.sums_through(learning, history, next)?)?;
             return Ok(());
         }
-        let gram_norm = self.gram_norm_with(learning, &example);
+        let lesson = learning.lesson(&example);
+        let gram_norm = self.gram_norm + lesson.curvature_max() * square_max;
         if self.outgrows_single_precision(gram_norm) {
             // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
             let solution = self.sums_through(learning, history, self.observations)?.solve(learning.prior())?;
             self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
         }
-        let lesson = learning.lesson(&example);
         if lesson.weight > 0.0 {
             match &mut self.posterior {
                 Posterior::Single(state) => state.absorb(example.features, &lesson),
@@ -189,9 +189,11 @@ impl UserModel {
     /// Whether absorbing `example` next solves the state afresh, in O(dim^3).
     #[must_use]
     pub fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
+        let gram_norm =
+            || self.gram_norm + learning.lesson(example).curvature_max() * squared_length_max(example.features);
         learning.half_life().is_some()
             || is_checkpoint(self.observations + 1)
-            || self.outgrows_single_precision(self.gram_norm_with(learning, example))
+            || self.outgrows_single_precision(gram_norm())
     }
 
     /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: of that example
@@ -218,12 +220,8 @@ impl UserModel {
     /// Asks for the state to be brought near, for [`UserModel::absorb`] soon. Changes nothing else.
     pub fn prefetch(&self) {
         if let Posterior::Single(state) = &self.posterior {
-            kernel::prefetch(&state.gram_inverse[..state.gram_inverse.len().min(PREFETCHED_MAX)]);
+            kernel::prefetch(&state.earlier[..state.earlier.len().min(PREFETCHED_MAX)]);
         }
-    }
-
-    fn gram_norm_with(&self, learning: &Learning, example: &Example) -> f64 {
-        self.gram_norm + learning.lesson(example).curvature_max() * squared_length_max(example.features)
     }
 
     fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
@@ -287,8 +285,8 @@ impl UserModel {
     #[must_use]
     pub fn gram_inverse(&self) -> Vec<f64> {
         match &self.posterior {
-            Posterior::Single(state) => state.gram_inverse.iter().map(|entry| f64::from(*entry)).collect(),
-            Posterior::Double(state) => state.gram_inverse.clone(),
+            Posterior::Single(state) => state.gram_inverse(),
+            Posterior::Double(state) => state.gram_inverse(),
         }
     }
 
@@ -298,7 +296,7 @@ impl UserModel {
         let dim = self.dim();
         let entry = if self.is_double() { size_of::<f64>() } else { size_of::<f32>() };
         let sums = self.sums.as_ref().map_or(0, |sums| sums.bytes());
-        size_of::<Self>() + entry * dim * (dim + 1) + sums
+        size_of::<Self>() + entry * dim * (dim + 2) + sums
     }
 
     /// `w·f`, without the item's offset.
@@ -352,9 +350,11 @@ impl UserModel {
         match &self.posterior {
             Posterior::Single(state) => by_block(rows, |offsets, block, count| {
                 let responses = kernel::dots(&state.weights, block);
-                let variances = kernel::quadratics(&state.gram_inverse, block);
+                let earlier = kernel::quadratics(&state.earlier, block);
+                let reduced = kernel::dots(&state.reduction, block);
+                let variances = earlier.into_iter().zip(reduced).map(|(earlier, reduced)| variance(earlier, reduced));
                 for ((offset, response), variance) in offsets.iter().zip(responses).zip(variances).take(count) {
-                    out.push(learning.estimate(*offset, f64::from(response), f64::from(variance)));
+                    out.push(learning.estimate(*offset, f64::from(response), variance));
                 }
             }),
             Posterior::Double(_) => {
@@ -382,9 +382,12 @@ impl UserModel {
         match &self.posterior {
             Posterior::Single(state) => (
                 f64::from(kernel::dot(&state.weights, features)),
-                f64::from(kernel::quadratic(&state.gram_inverse, features)),
+                variance(kernel::quadratic(&state.earlier, features), kernel::dot(&state.reduction, features)),
             ),
-            Posterior::Double(state) => (dot(&state.weights, features), quadratic(&state.gram_inverse, features)),
+            Posterior::Double(state) => (
+                dot(&state.weights, features),
+                quadratic(&state.earlier, features) - dot(&state.reduction, features).powi(2),
+            ),
         }
     }
 
@@ -418,6 +421,11 @@ fn by_block<'a>(
     }
 }
 
+/// `f^T A^-1 f` of `f^T earlier f` and `reduction·f`.
+fn variance(earlier: f32, reduced: f32) -> f64 {
+    f64::from(earlier) - f64::from(reduced) * f64::from(reduced)
+}
+
 fn score(offset: f32, response: f64) -> f32 {
     round(f64::from(offset) + response)
 }
@@ -436,7 +444,8 @@ fn squared_length_max(features: &[f32]) -> f64 {
     }
 }
 
-fn check(learning: &Learning, example: &Example) -> Result<(), ModelError> {
+/// Whether the example can be learnt from; the answer is [`squared_length_max`] of its features.
+fn check(learning: &Learning, example: &Example) -> Result<f64, ModelError> {
     if example.features.len() != learning.dim() {
         return Err(ModelError::DimMismatch {
             what: "features",
@@ -444,13 +453,13 @@ fn check(learning: &Learning, example: &Example) -> Result<(), ModelError> {
             received: example.features.len(),
         });
     }
-    // A finite square tells at once that all are.
-    let square = kernel::dot(example.features, example.features);
-    if !square.is_finite() && !example.features.iter().all(|x| x.is_finite()) {
+    // Finite features have a finite square in double precision, and only they.
+    let square_max = squared_length_max(example.features);
+    if !square_max.is_finite() {
         return Err(ModelError::NonFinite { what: "features" });
     }
     if !(example.label.is_finite() && example.offset.is_finite() && example.weight.is_finite()) {
         return Err(ModelError::NonFinite { what: "label, offset or weight" });
     }
-    Ok(())
+    Ok(square_max)
 }

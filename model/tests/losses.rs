@@ -312,11 +312,12 @@ fn probabilities_are_moderated_by_their_uncertainty() {
 
 #[test]
 fn states_say_how_many_bytes_they_hold() {
-    let entries = DIM * (DIM + 1);
+    // A matrix, weights, and what the last step takes from the matrix.
+    let entries = DIM * DIM + 2 * DIM;
     let plain = live(&Learning::from(prior()), &taught(10, Loss::Squared, 4096), 4095).bytes();
     assert_eq!(plain, size_of::<UserModel>() + entries * 4);
     // The triangle of the sums, their moment, and what holds the two.
-    let sums = 8 * (entries / 2 + DIM);
+    let sums = 8 * (DIM * (DIM + 1) / 2 + DIM);
     for (learning, count) in [
         (Learning::from(prior()), 4096),
         (Learning::new(prior(), Loss::Squared, hours(1.0)), 1),

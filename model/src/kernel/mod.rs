@@ -24,7 +24,7 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 
 /// Raised where equal inputs give other bits than before, so that sums which were kept are not gone on from.
-pub(crate) const REVISION: u8 = 1;
+pub(crate) const REVISION: u8 = 2;
 
 /// How many rows [`dots`] and [`quadratics`] take at once: enough independent sums to keep a vector unit busy.
 pub(crate) const ROWS: usize = 8;
@@ -117,7 +117,9 @@ macro_rules! per_instruction_set {
 impl InstructionSet {
     per_instruction_set!(multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2],
         multiply);
-    per_instruction_set!(advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [f32], step: f32, gain: f32)
+    per_instruction_set!(reduce_and_multiply(matrix: &mut [f32], reduction: &[f32], weights: &[f32], vector: &[f32],
+        out: &mut [f32]) -> [f32; 2], reduce_and_multiply);
+    per_instruction_set!(advance(weights: &mut [f32], reduction: &mut [f32], direction: &[f32], step: f32, root: f32)
         -> (), advance);
     per_instruction_set!(dot(left: &[f32], right: &[f32]) -> f32, dot);
     per_instruction_set!(dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS], dots, 8);
@@ -217,12 +219,25 @@ pub fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]
     InstructionSet::chosen().for_rows(dim).multiply(matrix, weights, vector, out)
 }
 
-/// `weights += step * direction` and `matrix -= gain * direction direction^T`, for `gain >= 0`. The direction serves as
-/// scratch and is overwritten; the matrix stays exactly symmetric.
-pub(crate) fn advance(matrix: &mut [f32], weights: &mut [f32], direction: &mut [f32], step: f32, gain: f32) {
-    let dim = direction.len();
-    assert!(matrix.len() == dim * dim && weights.len() == dim, "shapes of one user's state");
-    InstructionSet::chosen().for_rows(dim).advance(matrix, weights, direction, step, gain);
+/// `matrix -= reduction reduction^T`, which keeps it exactly symmetric, and [`multiply`] by what it is then: the matrix is
+/// read and written once.
+pub(crate) fn reduce_and_multiply(
+    matrix: &mut [f32],
+    reduction: &[f32],
+    weights: &[f32],
+    vector: &[f32],
+    out: &mut [f32],
+) -> [f32; 2] {
+    let dim = vector.len();
+    let shapes = [reduction.len(), weights.len(), out.len()];
+    assert!(matrix.len() == dim * dim && shapes == [dim; 3], "shapes of one user's state");
+    InstructionSet::chosen().for_rows(dim).reduce_and_multiply(matrix, reduction, weights, vector, out)
+}
+
+/// `weights += step * direction` and `reduction = root * direction`.
+pub(crate) fn advance(weights: &mut [f32], reduction: &mut [f32], direction: &[f32], step: f32, root: f32) {
+    assert!([weights.len(), reduction.len()] == [direction.len(); 2], "vectors of equal length");
+    InstructionSet::chosen().advance(weights, reduction, direction, step, root);
 }
 
 /// `left·right`, with the bits of a score by a user's state.

@@ -95,62 +95,92 @@ unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
     }
 }
 
-/// `weights += step * direction` and `matrix -= gain * direction direction^T`; leaves `direction` scaled.
+/// `matrix -= reduction reduction^T`, and [`multiply`] by what it is then, in one go through its rows.
 ///
-/// The direction is scaled by `sqrt(gain)` first, so that an entry is one product of two of its values: the matrix stays
+/// What goes from an entry is one product of two values, the same for the entry across the diagonal: the matrix stays
 /// exactly symmetric.
 #[inline(always)]
-pub(super) unsafe fn advance<S: Simd>(
+pub(super) unsafe fn reduce_and_multiply<S: Simd>(
     matrix: &mut [f32],
-    weights: &mut [f32],
-    direction: &mut [f32],
-    step: f32,
-    gain: f32,
-) {
-    let dim = direction.len();
-    let root = gain.sqrt();
-    for (weight, entry) in weights.iter_mut().zip(direction.iter_mut()) {
-        *weight += step * *entry;
-        *entry *= root;
-    }
-    let scaled: &[f32] = direction;
+    reduction: &[f32],
+    weights: &[f32],
+    vector: &[f32],
+    out: &mut [f32],
+) -> [f32; 2] {
+    let dim = vector.len();
     // SAFETY: blocks lie within `dim` columns; the narrow path reads and writes `dim` values.
     unsafe {
         if dim < S::LANES {
-            let all = S::load_first(scaled.as_ptr(), dim);
-            for (row, scale) in matrix.chunks_exact_mut(dim).zip(scaled) {
+            let all = S::load_first(reduction.as_ptr(), dim);
+            let mut sum = S::splat(0.0);
+            for ((row, scale), factor) in matrix.chunks_exact_mut(dim).zip(reduction).zip(vector) {
                 let entries = S::mul_sub(S::splat(*scale), all, S::load_first(row.as_ptr(), dim));
                 S::store_first(row.as_mut_ptr(), dim, entries);
+                sum = S::mul_add(S::splat(*factor), entries, sum);
             }
+            S::store_first(out.as_mut_ptr(), dim, sum);
         } else {
-            for_column_blocks!(dim, advance_block(matrix, scaled));
+            for_column_blocks!(dim, reduce_and_multiply_block(matrix, reduction, vector, out));
         }
+        [dot::<S>(vector, out), dot::<S>(weights, vector)]
     }
 }
 
 #[inline(always)]
-unsafe fn advance_block<S: Simd, const N: usize, const PART: bool>(matrix: &mut [f32], scaled: &[f32], column: usize) {
-    let dim = scaled.len();
+unsafe fn reduce_and_multiply_block<S: Simd, const N: usize, const PART: bool>(
+    matrix: &mut [f32],
+    reduction: &[f32],
+    vector: &[f32],
+    out: &mut [f32],
+    column: usize,
+) {
+    let dim = vector.len();
     let last = dim - S::LANES;
     // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within one row.
     unsafe {
         let others: [S::Vector; N] =
-            std::array::from_fn(|block| S::load(scaled.as_ptr().add(column + block * S::LANES)));
-        let part = S::load(scaled.as_ptr().add(last));
+            std::array::from_fn(|block| S::load(reduction.as_ptr().add(column + block * S::LANES)));
+        let other_part = S::load(reduction.as_ptr().add(last));
+        let mut sums = [S::splat(0.0); N];
+        let mut part = S::splat(0.0);
         let mut row = matrix.as_mut_ptr();
-        for scale in scaled {
-            let scale = S::splat(*scale);
+        for (scale, factor) in reduction.iter().zip(vector) {
+            let (scale, factor) = (S::splat(*scale), S::splat(*factor));
             // Read before the columns it overlaps are written; both then write equal values there.
-            let tail = if PART { S::mul_sub(scale, part, S::load(row.add(last))) } else { part };
-            for (block, other) in others.iter().enumerate() {
+            let tail = if PART { S::mul_sub(scale, other_part, S::load(row.add(last))) } else { other_part };
+            for (block, (other, sum)) in others.iter().zip(&mut sums).enumerate() {
                 let at = row.add(column + block * S::LANES);
-                S::store(at, S::mul_sub(scale, *other, S::load(at)));
+                let entries = S::mul_sub(scale, *other, S::load(at));
+                S::store(at, entries);
+                *sum = S::mul_add(factor, entries, *sum);
             }
             if PART {
                 S::store(row.add(last), tail);
+                part = S::mul_add(factor, tail, part);
             }
             row = row.wrapping_add(dim);
         }
+        for (block, sum) in sums.into_iter().enumerate() {
+            S::store(out.as_mut_ptr().add(column + block * S::LANES), sum);
+        }
+        if PART {
+            S::store(out.as_mut_ptr().add(last), part);
+        }
+    }
+}
+
+/// `weights += step * direction` and `reduction = root * direction`.
+#[inline(always)]
+pub(super) unsafe fn advance<S: Simd>(
+    weights: &mut [f32],
+    reduction: &mut [f32],
+    direction: &[f32],
+    step: f32,
+    root: f32,
+) {
+    for ((weight, reduced), entry) in weights.iter_mut().zip(reduction).zip(direction) {
+        *weight += step * *entry;
+        *reduced = root * *entry;
     }
 }
 

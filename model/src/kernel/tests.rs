@@ -49,28 +49,47 @@ fn every_instruction_set_computes_the_same_products() {
             }
             let quadratic: f64 = exact.iter().zip(&row).map(|(a, b)| a * f64::from(*b)).sum();
             close(spread, quadratic, (dim * dim) as f32);
-            close(set.quadratic(&matrix, &[&row], dim)[0], quadratic, (dim * dim) as f32);
             close(response, in_f64(&weights, &row)[0], dim as f32);
+            close(set.quadratic(&matrix, &[&row], dim)[0], quadratic, (dim * dim) as f32);
             close(set.dot(&weights, &row), in_f64(&weights, &row)[0], dim as f32);
         }
     }
 }
 
 #[test]
-fn every_instruction_set_advances_a_state_the_same_way() {
+fn every_instruction_set_reduces_a_matrix_and_multiplies_by_it() {
     for set in InstructionSet::available() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);
         for dim in dims() {
-            let (before, direction) = (symmetric(&mut rng, dim), uniform(&mut rng, dim));
-            let (mut matrix, mut weights, mut scratch) = (before.clone(), vec![1.0; dim], direction.clone());
-            set.advance(&mut matrix, &mut weights, &mut scratch, 0.5, 0.3);
+            let (before, reduction) = (symmetric(&mut rng, dim), uniform(&mut rng, dim));
+            let (weights, row) = (uniform(&mut rng, dim), uniform(&mut rng, dim));
+            let (mut matrix, mut product) = (before.clone(), vec![f32::NAN; dim]);
+            let [spread, response] = set.reduce_and_multiply(&mut matrix, &reduction, &weights, &row, &mut product);
             for i in 0..dim {
-                assert!((weights[i] - (1.0 + 0.5 * direction[i])).abs() <= 2.0 * f32::EPSILON, "{set:?} at {dim}");
                 for j in 0..dim {
-                    let exact = before[i * dim + j] - 0.3 * direction[i] * direction[j];
+                    let exact = before[i * dim + j] - reduction[i] * reduction[j];
                     assert!((matrix[i * dim + j] - exact).abs() <= 4.0 * f32::EPSILON, "{set:?} at {dim}");
                     assert_eq!(matrix[i * dim + j].to_bits(), matrix[j * dim + i].to_bits(), "{set:?} at {dim}");
                 }
+            }
+            let mut expected = vec![f32::NAN; dim];
+            let dots = set.multiply(&matrix, &weights, &row, &mut expected);
+            assert_eq!(([spread, response], product), (dots, expected), "{set:?} at {dim}");
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_advances_weights_the_same_way() {
+    for set in InstructionSet::available() {
+        let mut rng = ChaCha8Rng::seed_from_u64(6);
+        for dim in dims() {
+            let direction = uniform(&mut rng, dim);
+            let (mut weights, mut reduction) = (vec![1.0; dim], vec![f32::NAN; dim]);
+            set.advance(&mut weights, &mut reduction, &direction, 0.5, 0.3);
+            for i in 0..dim {
+                assert!((weights[i] - (1.0 + 0.5 * direction[i])).abs() <= 2.0 * f32::EPSILON, "{set:?} at {dim}");
+                assert!((reduction[i] - 0.3 * direction[i]).abs() <= f32::EPSILON, "{set:?} at {dim}");
             }
         }
     }
