@@ -178,7 +178,9 @@ const HOW: &str = "\
 - **update**: a user with 50 observations absorbs the next, by `UserModel::absorb`, at counts where no solve is due.
   `resolve` forms `Lambda + X^T X` of 50 observations with nalgebra, factorises it by Cholesky and solves, in `f32` or
   `f64`, whichever is faster. `pass` reads and writes every entry of the same matrix with one addition in between,
-  compiled for the kernel's instruction set. Each figure is the smallest of many samples, the three taken in turn.
+  compiled for the kernel's instruction set. A step takes off the matrix what the step before has left, and leaves its own
+  share to the next; a reader who comes in between adds one product of two vectors. Each figure is the smallest of many
+  samples, the three taken in turn.
 - **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
   ids of 12 characters that are made just before they are asked for, the decision record included; medians and p99 of
   both sides in turns of twenty rankings. The prediction cache is off. The baseline finds the same rows through a

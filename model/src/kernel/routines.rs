@@ -49,16 +49,19 @@ pub(super) unsafe fn multiply<S: Simd>(matrix: &[f32], weights: &[f32], vector: 
     let dim = vector.len();
     // SAFETY: blocks lie within `dim` columns; the narrow path reads and writes `dim` values.
     unsafe {
+        let response = dot::<S>(weights, vector);
+        let mut spread = S::splat(0.0);
         if dim < S::LANES {
             let mut sum = S::splat(0.0);
             for (row, scale) in matrix.chunks_exact(dim).zip(vector) {
                 sum = S::mul_add(S::splat(*scale), S::load_first(row.as_ptr(), dim), sum);
             }
             S::store_first(out.as_mut_ptr(), dim, sum);
+            spread = S::mul_add(sum, S::load_first(vector.as_ptr(), dim), spread);
         } else {
-            for_column_blocks!(dim, multiply_block(matrix, vector, out));
+            for_column_blocks!(dim, multiply_block(matrix, vector, out, &mut spread));
         }
-        [dot::<S>(vector, out), dot::<S>(weights, vector)]
+        [S::sum(spread), response]
     }
 }
 
@@ -67,6 +70,7 @@ unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
     matrix: &[f32],
     vector: &[f32],
     out: &mut [f32],
+    spread: &mut S::Vector,
     column: usize,
 ) {
     let dim = vector.len();
@@ -86,10 +90,33 @@ unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
             }
             row = row.wrapping_add(dim);
         }
+        finish_block::<S, N>(sums, PART.then_some(part), vector, out, spread, column);
+    }
+}
+
+/// Writes the sums of a block, and adds their products with the vector to `spread`: from their registers, since what was
+/// written in pieces just now cannot be read in others before all writes of the matrix are through.
+#[inline(always)]
+unsafe fn finish_block<S: Simd, const N: usize>(
+    sums: [S::Vector; N],
+    part: Option<S::Vector>,
+    vector: &[f32],
+    out: &mut [f32],
+    spread: &mut S::Vector,
+    column: usize,
+) {
+    let dim = vector.len();
+    // SAFETY: as in the block.
+    unsafe {
         for (block, sum) in sums.into_iter().enumerate() {
-            S::store(out.as_mut_ptr().add(column + block * S::LANES), sum);
+            let at = column + block * S::LANES;
+            *spread = S::mul_add(sum, S::load(vector.as_ptr().add(at)), *spread);
+            S::store(out.as_mut_ptr().add(at), sum);
         }
-        if PART {
+        if let Some(part) = part {
+            // Its first columns are those of the register before, which have been counted.
+            let (last, counted) = (dim - S::LANES, S::LANES - dim % S::LANES);
+            *spread = S::mul_add(part, S::load_after(vector.as_ptr().add(last), counted), *spread);
             S::store(out.as_mut_ptr().add(last), part);
         }
     }
@@ -110,6 +137,8 @@ pub(super) unsafe fn reduce_and_multiply<S: Simd>(
     let dim = vector.len();
     // SAFETY: blocks lie within `dim` columns; the narrow path reads and writes `dim` values.
     unsafe {
+        let response = dot::<S>(weights, vector);
+        let mut spread = S::splat(0.0);
         if dim < S::LANES {
             let all = S::load_first(reduction.as_ptr(), dim);
             let mut sum = S::splat(0.0);
@@ -119,10 +148,11 @@ pub(super) unsafe fn reduce_and_multiply<S: Simd>(
                 sum = S::mul_add(S::splat(*factor), entries, sum);
             }
             S::store_first(out.as_mut_ptr(), dim, sum);
+            spread = S::mul_add(sum, S::load_first(vector.as_ptr(), dim), spread);
         } else {
-            for_column_blocks!(dim, reduce_and_multiply_block(matrix, reduction, vector, out));
+            for_column_blocks!(dim, reduce_and_multiply_block(matrix, reduction, vector, out, &mut spread));
         }
-        [dot::<S>(vector, out), dot::<S>(weights, vector)]
+        [S::sum(spread), response]
     }
 }
 
@@ -132,6 +162,7 @@ unsafe fn reduce_and_multiply_block<S: Simd, const N: usize, const PART: bool>(
     reduction: &[f32],
     vector: &[f32],
     out: &mut [f32],
+    spread: &mut S::Vector,
     column: usize,
 ) {
     let dim = vector.len();
@@ -160,12 +191,7 @@ unsafe fn reduce_and_multiply_block<S: Simd, const N: usize, const PART: bool>(
             }
             row = row.wrapping_add(dim);
         }
-        for (block, sum) in sums.into_iter().enumerate() {
-            S::store(out.as_mut_ptr().add(column + block * S::LANES), sum);
-        }
-        if PART {
-            S::store(out.as_mut_ptr().add(last), part);
-        }
+        finish_block::<S, N>(sums, PART.then_some(part), vector, out, spread, column);
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) trait Simd {
     unsafe fn load(from: *const f32) -> Self::Vector;
     /// `count < LANES` values, and zeros in the lanes beyond.
     unsafe fn load_first(from: *const f32, count: usize) -> Self::Vector;
+    /// `LANES` values, but zeros for the first `count < LANES` of them.
+    unsafe fn load_after(from: *const f32, count: usize) -> Self::Vector;
     /// Writes all lanes.
     unsafe fn store(to: *mut f32, vector: Self::Vector);
     /// Writes the first `count < LANES` lanes.
@@ -59,6 +61,13 @@ impl Simd for Portable {
             *value = unsafe { *from.add(lane) };
         }
         vector
+    }
+
+    #[inline(always)]
+    unsafe fn load_after(from: *const f32, count: usize) -> [f32; 4] {
+        // SAFETY: as in `load`.
+        let vector = unsafe { Self::load(from) };
+        std::array::from_fn(|lane| if lane < count { 0.0 } else { vector[lane] })
     }
 
     #[inline(always)]
@@ -104,16 +113,19 @@ pub(super) use x86::{Avx2, Avx512};
 mod x86 {
     use std::arch::x86_64::{
         __m256, __m512, __mmask16, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
-        _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps,
-        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps,
-        _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-        _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_storeu_ps,
+        _mm256_add_ps, _mm256_andnot_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps,
+        _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_set1_ps, _mm256_storeu_ps,
+        _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+        _mm512_maskz_loadu_ps, _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_storeu_ps,
     };
 
     use super::Simd;
 
     /// AVX2 with fused multiplication and addition.
     pub(in super::super) struct Avx2;
+
+    /// From `8 - count` on, all bits of `count` lanes.
+    const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
     // SAFETY, for all of it: the instructions exist by the trait's contract, and so do the values behind pointers.
     impl Simd for Avx2 {
@@ -133,8 +145,15 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn load_first(from: *const f32, count: usize) -> __m256 {
-            const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
             unsafe { _mm256_maskload_ps(from, _mm256_loadu_si256(MASKS.as_ptr().add(8 - count).cast())) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_after(from: *const f32, count: usize) -> __m256 {
+            unsafe {
+                let first = _mm256_loadu_ps(MASKS.as_ptr().add(8 - count).cast());
+                _mm256_andnot_ps(first, _mm256_loadu_ps(from))
+            }
         }
 
         #[inline(always)]
@@ -205,6 +224,11 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_first(from: *const f32, count: usize) -> __m512 {
             unsafe { _mm512_maskz_loadu_ps(mask(count), from) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_after(from: *const f32, count: usize) -> __m512 {
+            unsafe { _mm512_maskz_loadu_ps(!mask(count), from) }
         }
 
         #[inline(always)]
