@@ -5,8 +5,8 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
 use crate::kernel;
-use crate::learning::Learning;
-use crate::linear::{dot, quadratic};
+use crate::learning::{Learning, Lesson};
+use crate::linear::{Real, dot, quadratic};
 use crate::observation::Timestamp;
 use crate::rank_one::State;
 use crate::sampler::Sampler;
@@ -169,7 +169,7 @@ impl UserModel {
             return Ok(());
         }
         let lesson = learning.lesson(&example);
-        let gram_norm = self.gram_norm + lesson.curvature_max() * square_max;
+        let gram_norm = self.gram_norm_with(&lesson, square_max);
         if self.outgrows_single_precision(gram_norm) {
             // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
             let solution = self.sums_through(learning, history, self.observations)?.solve(learning.prior())?;
@@ -189,8 +189,7 @@ impl UserModel {
     /// Whether absorbing `example` next solves the state afresh, in O(dim^3).
     #[must_use]
     pub fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
-        let gram_norm =
-            || self.gram_norm + learning.lesson(example).curvature_max() * squared_length_max(example.features);
+        let gram_norm = || self.gram_norm_with(&learning.lesson(example), squared_length_max(example.features));
         learning.half_life().is_some()
             || is_checkpoint(self.observations + 1)
             || self.outgrows_single_precision(gram_norm())
@@ -222,6 +221,11 @@ impl UserModel {
         if let Posterior::Single(state) = &self.posterior {
             kernel::prefetch(&state.earlier[..state.earlier.len().min(PREFETCHED_MAX)]);
         }
+    }
+
+    /// [`UserModel::gram_norm`] after a lesson whose features have at most this squared length.
+    fn gram_norm_with(&self, lesson: &Lesson, square_max: f64) -> f64 {
+        self.gram_norm + lesson.curvature_max() * square_max
     }
 
     fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
@@ -386,7 +390,7 @@ impl UserModel {
             ),
             Posterior::Double(state) => (
                 dot(&state.weights, features),
-                quadratic(&state.earlier, features) - dot(&state.reduction, features).powi(2),
+                variance(quadratic(&state.earlier, features), dot(&state.reduction, features)),
             ),
         }
     }
@@ -422,8 +426,8 @@ fn by_block<'a>(
 }
 
 /// `f^T A^-1 f` of `f^T earlier f` and `reduction·f`.
-fn variance(earlier: f32, reduced: f32) -> f64 {
-    f64::from(earlier) - f64::from(reduced) * f64::from(reduced)
+fn variance<T: Real>(earlier: T, reduced: T) -> f64 {
+    earlier.to_f64() - reduced.to_f64() * reduced.to_f64()
 }
 
 fn score(offset: f32, response: f64) -> f32 {
@@ -431,7 +435,7 @@ fn score(offset: f32, response: f64) -> f32 {
 }
 
 fn round(value: f64) -> f32 {
-    <f32 as crate::linear::Real>::from_f64(value)
+    <f32 as Real>::from_f64(value)
 }
 
 /// An upper bound of `x·x`, above it by no more than rounding.

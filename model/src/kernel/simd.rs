@@ -112,10 +112,10 @@ pub(super) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, __mmask16, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
-        _mm256_add_ps, _mm256_andnot_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps,
-        _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_set1_ps, _mm256_storeu_ps,
-        _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+        __m256, __m256i, __m512, __mmask16, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
+        _mm256_add_ps, _mm256_andnot_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_extractf128_ps,
+        _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_set1_ps,
+        _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
         _mm512_maskz_loadu_ps, _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_storeu_ps,
     };
 
@@ -124,8 +124,16 @@ mod x86 {
     /// AVX2 with fused multiplication and addition.
     pub(in super::super) struct Avx2;
 
-    /// From `8 - count` on, all bits of `count` lanes.
-    const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    /// All bits of the first `count` lanes.
+    ///
+    /// Safety: the processor has AVX2.
+    #[inline(always)]
+    unsafe fn first_lanes(count: usize) -> __m256i {
+        const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+        debug_assert!(count < 8);
+        // SAFETY: eight of the sixteen values.
+        unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - count).cast()) }
+    }
 
     // SAFETY, for all of it: the instructions exist by the trait's contract, and so do the values behind pointers.
     impl Simd for Avx2 {
@@ -145,15 +153,12 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn load_first(from: *const f32, count: usize) -> __m256 {
-            unsafe { _mm256_maskload_ps(from, _mm256_loadu_si256(MASKS.as_ptr().add(8 - count).cast())) }
+            unsafe { _mm256_maskload_ps(from, first_lanes(count)) }
         }
 
         #[inline(always)]
         unsafe fn load_after(from: *const f32, count: usize) -> __m256 {
-            unsafe {
-                let first = _mm256_loadu_ps(MASKS.as_ptr().add(8 - count).cast());
-                _mm256_andnot_ps(first, _mm256_loadu_ps(from))
-            }
+            unsafe { _mm256_andnot_ps(_mm256_castsi256_ps(first_lanes(count)), _mm256_loadu_ps(from)) }
         }
 
         #[inline(always)]
