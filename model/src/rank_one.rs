@@ -36,8 +36,6 @@ pub(crate) trait Steps: Real + 'static {
         features: &[f32],
         out: &mut [Self],
     ) -> [Self; 2];
-    /// `weights += step * direction` and `reduction = root * direction`.
-    fn advance(weights: &mut [Self], reduction: &mut [Self], direction: &[Self], step: Self, root: Self);
     /// The thread's buffer.
     fn scratch() -> &'static LocalKey<Cell<Vec<Self>>>;
 
@@ -62,10 +60,6 @@ impl Steps for f32 {
         out: &mut [f32],
     ) -> [f32; 2] {
         kernel::reduce_and_multiply(matrix, reduction, weights, features, out)
-    }
-
-    fn advance(weights: &mut [f32], reduction: &mut [f32], direction: &[f32], step: f32, root: f32) {
-        kernel::advance(weights, reduction, direction, step, root);
     }
 
     fn scratch() -> &'static LocalKey<Cell<Vec<f32>>> {
@@ -93,13 +87,6 @@ impl Steps for f64 {
             }
         }
         [dot(out, features), dot(weights, features)]
-    }
-
-    fn advance(weights: &mut [f64], reduction: &mut [f64], direction: &[f64], step: f64, root: f64) {
-        for ((weight, reduced), entry) in weights.iter_mut().zip(reduction).zip(direction) {
-            *weight += step * *entry;
-            *reduced = root * *entry;
-        }
     }
 
     fn scratch() -> &'static LocalKey<Cell<Vec<f64>>> {
@@ -144,7 +131,37 @@ impl<T: Steps> State<T> {
             let local = lesson.mode(response.to_f64(), spread);
             let curvature = lesson.weight * local.curvature;
             let root = (curvature / (1.0 + curvature * spread)).sqrt();
-            T::advance(weights, reduction, v, T::from_f64(lesson.weight * local.slope), T::from_f64(root));
+            advance(weights, reduction, v, T::from_f64(lesson.weight * local.slope), T::from_f64(root));
         });
+    }
+}
+
+/// `weights += step * direction` and `reduction = root * direction`.
+fn advance<T: Real>(weights: &mut [T], reduction: &mut [T], direction: &[T], step: T, root: T) {
+    for ((weight, reduced), entry) in weights.iter_mut().zip(reduction).zip(direction) {
+        *weight += step * *entry;
+        *reduced = root * *entry;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    #[test]
+    fn a_step_advances_weights_and_leaves_its_reduction() {
+        let mut rng = ChaCha8Rng::seed_from_u64(6);
+        for dim in (1..=68).chain([100, 127, 128, 129, 200, 255, 512]) {
+            let direction: Vec<f32> = (0..dim).map(|_| rng.random_range(-1.0..1.0)).collect();
+            let (mut weights, mut reduction) = (vec![1.0; dim], vec![f32::NAN; dim]);
+            advance(&mut weights, &mut reduction, &direction, 0.5, 0.3);
+            for i in 0..dim {
+                assert!((weights[i] - (1.0 + 0.5 * direction[i])).abs() <= 2.0 * f32::EPSILON, "{dim}");
+                assert!((reduction[i] - 0.3 * direction[i]).abs() <= f32::EPSILON, "{dim}");
+            }
+        }
     }
 }

@@ -223,7 +223,7 @@ impl UserModel {
         }
     }
 
-    /// [`UserModel::gram_norm`] after a lesson whose features have at most this squared length.
+    /// `gram_norm` after a lesson whose features have at most this squared length.
     fn gram_norm_with(&self, lesson: &Lesson, square_max: f64) -> f64 {
         self.gram_norm + lesson.curvature_max() * square_max
     }

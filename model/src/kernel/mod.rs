@@ -119,8 +119,6 @@ impl InstructionSet {
         multiply);
     per_instruction_set!(reduce_and_multiply(matrix: &mut [f32], reduction: &[f32], weights: &[f32], vector: &[f32],
         out: &mut [f32]) -> [f32; 2], reduce_and_multiply);
-    per_instruction_set!(advance(weights: &mut [f32], reduction: &mut [f32], direction: &[f32], step: f32, root: f32)
-        -> (), advance);
     per_instruction_set!(dot(left: &[f32], right: &[f32]) -> f32, dot);
     per_instruction_set!(dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS], dots, 8);
     per_instruction_set!(score_rows(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) -> (),
@@ -232,12 +230,6 @@ pub(crate) fn reduce_and_multiply(
     let shapes = [reduction.len(), weights.len(), out.len()];
     assert!(matrix.len() == dim * dim && shapes == [dim; 3], "shapes of one user's state");
     InstructionSet::chosen().for_rows(dim).reduce_and_multiply(matrix, reduction, weights, vector, out)
-}
-
-/// `weights += step * direction` and `reduction = root * direction`.
-pub(crate) fn advance(weights: &mut [f32], reduction: &mut [f32], direction: &[f32], step: f32, root: f32) {
-    assert!([weights.len(), reduction.len()] == [direction.len(); 2], "vectors of equal length");
-    InstructionSet::chosen().advance(weights, reduction, direction, step, root);
 }
 
 /// `left·right`, with the bits of a score by a user's state.

@@ -195,21 +195,6 @@ unsafe fn reduce_and_multiply_block<S: Simd, const N: usize, const PART: bool>(
     }
 }
 
-/// `weights += step * direction` and `reduction = root * direction`.
-#[inline(always)]
-pub(super) unsafe fn advance<S: Simd>(
-    weights: &mut [f32],
-    reduction: &mut [f32],
-    direction: &[f32],
-    step: f32,
-    root: f32,
-) {
-    for ((weight, reduced), entry) in weights.iter_mut().zip(reduction).zip(direction) {
-        *weight += step * *entry;
-        *reduced = root * *entry;
-    }
-}
-
 /// `left·right`
 #[inline(always)]
 pub(super) unsafe fn dot<S: Simd>(left: &[f32], right: &[f32]) -> f32 {
