@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use celeris_model::observation::check_label;
 use celeris_model::{ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
-use celeris_storage::{Append, Appended, Erasure, Lookup, StorageError, Then, Ticket};
+use celeris_storage::{Append, Appended, Erasure, Lookup, Placed, StorageError, Then, Ticket};
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
@@ -43,7 +43,7 @@ pub struct Erased {
 struct Pending {
     subject: Subject,
     user_epoch: UserEpoch,
-    ticket: Ticket,
+    placed: Placed,
 }
 
 /// What one try at an amendment comes to.
@@ -159,19 +159,19 @@ impl Predictor {
             frozen: Vec::new(),
             then: Then::Waits,
         };
-        let ticket = match self.storage.append(append)? {
-            Appended::New(ticket) => ticket,
+        let placed = match self.storage.append(append)? {
+            Appended::New(placed) => placed,
             Appended::Existing(_) => unreachable!("only an observation brings an id that may exist"),
         };
-        state.amend(amendment, ticket.clone());
+        state.amend(amendment, placed.ticket().clone());
         drop(user);
         self.reweigh(&subject.key);
         subject.entry.changed.notify_waiters();
-        Ok(Attempt::Done(Pending { subject, user_epoch, ticket }))
+        Ok(Attempt::Done(Pending { subject, user_epoch, placed }))
     }
 
     async fn finish_amendment(&self, pending: Pending) -> Result<Sequence, PredictorError> {
-        match pending.ticket.durable().await {
+        match pending.placed.durable().await {
             Ok(committed) => Ok(committed.sequence),
             Err(error) => {
                 pending.subject.entry.discard();

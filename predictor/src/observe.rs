@@ -7,7 +7,7 @@ use celeris_model::{
     Decision, DecisionFacts, Joined, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
     Timestamp, UserEpoch, UserId,
 };
-use celeris_storage::{Append, Appended, Event, Existing, StorageError, Then, Ticket};
+use celeris_storage::{Append, Appended, Event, Existing, Placed, StorageError, Then};
 
 use crate::beside::Witnessed;
 use crate::error::PredictorError;
@@ -37,7 +37,7 @@ pub struct Observed {
 /// An observation in the log's queue: learnt from in memory, and not yet durable.
 #[must_use = "an observation is not acknowledged before it is durable"]
 pub struct PendingObservation {
-    ticket: Ticket,
+    placed: Placed,
     entry: Arc<UserEntry>,
     model: ModelName,
     user: UserId,
@@ -147,9 +147,9 @@ impl Predictor {
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let model = state.model(version, &sources)?;
-            // The log comes first, and meanwhile the state comes near.
-            model.prefetch();
             let response = model.response(features.features());
+            // The log comes first, and meanwhile the state comes near. Asked for sooner, it would keep the weights waiting.
+            model.prefetch();
             let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
         }
@@ -163,22 +163,22 @@ impl Predictor {
         let Record { label, weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let append = Append { stream: stream.clone(), record, frozen, then: arrival.then };
-        let ticket = match self.storage.append(append)? {
-            Appended::New(ticket) => ticket,
+        let placed = match self.storage.append(append)? {
+            Appended::New(placed) => placed,
             Appended::Existing(existing) => return repeated(subject, observation, existing),
         };
         if let Some(facts) = &facts {
             self.joins.reward(facts);
         }
         if let Some(freeze) = freeze {
-            freeze.enqueued(ticket.position());
+            freeze.enqueued(placed.ticket().position());
         }
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
         let event = Event { item, label, weight, timestamp, epoch: user_epoch };
-        state.advance(event, ticket.clone(), learners, &sources);
+        state.advance(event, placed.ticket().clone(), learners, &sources);
         Ok(PendingObservation {
-            ticket,
+            placed,
             entry: subject.entry.clone(),
             model: subject.model.name.clone(),
             user: subject.key.user.clone(),
@@ -198,7 +198,7 @@ impl Predictor {
     /// # Errors
     /// `Storage`: the observation is not acknowledged, and what memory learnt from it is forgotten.
     pub async fn finish_observe(&self, pending: PendingObservation) -> Result<Observed, PredictorError> {
-        let committed = match pending.ticket.durable().await {
+        let committed = match pending.placed.durable().await {
             Ok(committed) => committed,
             Err(error) => {
                 pending.entry.discard();
@@ -315,7 +315,7 @@ fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result
         return Err(PredictorError::ObservationConflict { id });
     }
     Ok(PendingObservation {
-        ticket: existing.ticket,
+        placed: existing.placed,
         entry: subject.entry.clone(),
         model: subject.model.name.clone(),
         user: first.user,

@@ -205,8 +205,8 @@ mod tests {
                 frozen: Vec::new(),
                 then: Then::Waits,
             };
-            let Appended::New(ticket) = storage.append(append).unwrap() else { panic!("it has no id") };
-            ticket.durable().await.unwrap();
+            let Appended::New(placed) = storage.append(append).unwrap() else { panic!("it has no id") };
+            placed.durable().await.unwrap();
         }
         let alice = observation(1, 1.0).user;
         let expected = storage.events_after(&film(), &alice, UserEpoch(0)).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! # What it promises
 //!
-//! - **Durable means synced.** [`Storage::append`] returns at once with a [`Ticket`]; [`Ticket::durable`] resolves after
-//!   the sync of the write that holds the record. Writers that come together share that sync.
+//! - **Durable means synced.** [`Storage::append`] returns at once with the record's place; [`Placed::durable`] resolves
+//!   after the sync of the write that holds the record. Writers that come together share that sync.
 //! - **All or nothing.** A record, its history entry, its id and the features it freezes are one atomic write.
 //! - **Once.** A client-given observation id names one observation of a stream, also while that one is in the queue, and
 //!   after it was retracted or erased.
@@ -81,7 +81,9 @@ pub use events::{Event, Events};
 pub use features::{FrozenFeatures, ItemFeatures};
 pub use history::{LogRange, Lookup, observation_id};
 pub use items::{ItemRecord, ItemWrite, SweptItem};
-pub use log::{Append, Appended, CommitPosition, Committed, Existing, LogCounters, RECORD_BYTES_MAX, Then, Ticket};
+pub use log::{
+    Append, Appended, CommitPosition, Committed, Existing, LogCounters, Placed, RECORD_BYTES_MAX, Then, Ticket,
+};
 pub use options::StorageOptions;
 pub use snapshots::Snapshot;
 pub use store::Storage;

@@ -107,7 +107,7 @@ impl Storage {
         self.inner.close()
     }
 
-    /// Enqueues one event. Never waits for the disk to sync; [`crate::Ticket::durable`] does.
+    /// Enqueues one event. Never waits for the disk to sync; [`crate::Placed::durable`] does.
     ///
     /// Events of one caller keep their order. An observation whose client-given id the stream has already, committed or
     /// queued, is not enqueued: the answer is the first one. A client that repeats an id that the server made

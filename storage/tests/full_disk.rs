@@ -51,15 +51,15 @@ async fn fill_up(storage: &Storage, first: u64) -> u64 {
     let mut epoch = first;
     let mut random = ChaCha8Rng::seed_from_u64(first);
     loop {
-        let mut tickets = Vec::new();
+        let mut accepted = Vec::new();
         let full = loop {
             // Random, or compression would keep the disk empty.
             let text = (0..4000).map(|_| random.random_range('!'..='~')).collect();
             let record = Record { feedback: Some(text), ..observation(&user("u"), epoch) };
             match storage.append(append(record)) {
-                Ok(Appended::New(ticket)) => {
+                Ok(Appended::New(placed)) => {
                     epoch += 1;
-                    tickets.push(ticket);
+                    accepted.push(placed);
                 }
                 Err(StorageError::StorageFull { free, needed }) => {
                     assert!(free < needed);
@@ -67,12 +67,12 @@ async fn fill_up(storage: &Storage, first: u64) -> u64 {
                 }
                 other => panic!("{other:?}"),
             }
-            if tickets.len() == 400 {
+            if accepted.len() == 400 {
                 break false;
             }
         };
-        for ticket in tickets {
-            ticket.durable().await.unwrap();
+        for placed in accepted {
+            placed.durable().await.unwrap();
         }
         if full {
             return epoch - first;
@@ -108,8 +108,8 @@ async fn a_full_disk_refuses_reads_on_and_recovers_by_itself() {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match storage.append(append(observation(&user("u"), acknowledged + 1))) {
-            Ok(Appended::New(ticket)) => {
-                ticket.durable().await.unwrap();
+            Ok(Appended::New(placed)) => {
+                placed.durable().await.unwrap();
                 acknowledged += 1;
                 break;
             }

@@ -4,7 +4,7 @@
 mod scenario;
 
 use celeris_model::Sequence;
-use celeris_storage::{Appended, CommitPosition, Storage, StorageError, StorageOptions};
+use celeris_storage::{Appended, CommitPosition, Placed, Storage, StorageError, StorageOptions};
 use scenario::{append, assert_consistent, id, item, new, observation, open, stream, user};
 
 #[tokio::test]
@@ -36,14 +36,15 @@ async fn concurrent_writers_share_syncs() {
 async fn appends_of_one_caller_keep_their_order_and_waits_are_monotonic() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    let tickets: Vec<_> =
+    let placed: Vec<_> =
         (1..=300).map(|epoch| new(storage.append(append(observation(&user("u"), epoch))).unwrap())).collect();
+    let tickets: Vec<_> = placed.iter().map(Placed::ticket).collect();
     assert!(tickets.is_sorted_by_key(|ticket| ticket.position()));
     assert!(storage.is_durable(CommitPosition::START));
     storage.wait_durable(tickets[150].position()).await.unwrap();
     assert!(tickets[..=150].iter().all(|ticket| ticket.is_durable() && storage.is_durable(ticket.position())));
-    for (index, ticket) in tickets.iter().enumerate() {
-        assert_eq!(ticket.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
+    for (index, placed) in placed.iter().enumerate() {
+        assert_eq!(placed.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
     }
 }
 
@@ -58,8 +59,8 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     // A push takes a microsecond and a sync many of them, so the queue fills up at once.
     while refused < 100 || accepted.len() < 20 {
         match storage.append(append(observation(&user("u"), epoch))) {
-            Ok(Appended::New(ticket)) => {
-                accepted.push(ticket);
+            Ok(Appended::New(placed)) => {
+                accepted.push(placed);
                 epoch += 1;
             }
             Err(StorageError::Overloaded { queued }) => {
@@ -69,8 +70,8 @@ async fn a_full_queue_refuses_and_loses_nothing() {
             other => panic!("{other:?}"),
         }
     }
-    for (index, ticket) in accepted.iter().enumerate() {
-        assert_eq!(ticket.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
+    for (index, placed) in accepted.iter().enumerate() {
+        assert_eq!(placed.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
     }
     assert_eq!(storage.counters().records, accepted.len() as u64);
     assert_consistent(&storage, &stream("films"));
@@ -107,7 +108,7 @@ async fn a_lone_append_waits_for_no_company() {
 async fn cost(ids: bool, count: u64) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    let mut tickets = Vec::new();
+    let mut waiting = Vec::new();
     for n in 0..count {
         let mut record = observation(&user(&format!("user-{:05}", n % 10_000)), n / 10_000 + 1);
         record.item = Some(item(&format!("{:06}", n * 7919 % 5000)));
@@ -116,10 +117,10 @@ async fn cost(ids: bool, count: u64) -> f64 {
         let hash =
             |n: u64| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         record.observation_id = ids.then(|| id(&format!("{:016x}{:016x}", hash(n), hash(n + count))));
-        tickets.push(new(storage.append(append(record)).unwrap()));
-        if tickets.len() == 4096 {
-            for ticket in tickets.drain(..) {
-                ticket.durable().await.unwrap();
+        waiting.push(new(storage.append(append(record)).unwrap()));
+        if waiting.len() == 4096 {
+            for placed in waiting.drain(..) {
+                placed.durable().await.unwrap();
             }
         }
     }

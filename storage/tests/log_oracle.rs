@@ -150,20 +150,20 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
     let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
     match (storage.append(append), known) {
         (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
-            let committed = existing.ticket.durable().await.unwrap();
+            let committed = existing.placed.durable().await.unwrap();
             assert_eq!((committed.partition, committed.sequence), (partition, sequence));
             assert_eq!(existing.record, first);
         }
         (Err(StorageError::ObservationForgotten { id }), Lookup::Forgotten) => assert_eq!(Some(id), text),
-        (Ok(Appended::New(ticket)), Lookup::Unknown) => {
+        (Ok(Appended::New(placed)), Lookup::Unknown) => {
             let place = log.push(who, record);
             if let Some(text) = text {
                 log.ids.insert(text, log.places.len() - 1);
             }
-            oracle.position = ticket.position();
+            oracle.position = placed.ticket().position();
             // Waiting only now and then leaves work in the queue for the steps that follow.
             if place.1.0.is_multiple_of(4) {
-                let committed = ticket.durable().await.unwrap();
+                let committed = placed.durable().await.unwrap();
                 assert_eq!((committed.partition, committed.sequence), place);
             }
         }
@@ -188,7 +188,7 @@ async fn amend(
         Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
     let original = log.at(partition, target).map(|at| log.places[at].2.clone());
     match (storage.append(append), original) {
-        (Ok(Appended::New(ticket)), Some(Some(original))) => {
+        (Ok(Appended::New(placed)), Some(Some(original))) => {
             assert!(original.kind == RecordKind::Observe && original.user == *who);
             let observation_id = original.observation_id.clone();
             let stored = if kind == RecordKind::Correct {
@@ -205,7 +205,7 @@ async fn amend(
             };
             log.push(who, stored);
             // Until it is durable, what it forgets can be found.
-            ticket.durable().await.unwrap();
+            placed.durable().await.unwrap();
         }
         (Err(StorageError::ObservationForgotten { .. }), Some(None)) => {}
         (Err(StorageError::NotAnObservation { .. }), None) => {}
@@ -223,8 +223,8 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
     let record = amendment(RecordKind::Erase, who, epoch, None);
     let append =
         Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
-    let Appended::New(ticket) = storage.append(append).unwrap() else { panic!("an erasure has no id") };
-    ticket.durable().await.unwrap();
+    let Appended::New(placed) = storage.append(append).unwrap() else { panic!("an erasure has no id") };
+    placed.durable().await.unwrap();
     let observe = |(.., record): &&Place| {
         record.as_ref().is_some_and(|record| record.kind == RecordKind::Observe && record.user == *who)
     };

@@ -22,10 +22,10 @@ async fn an_id_that_is_pending_or_committed_is_answered_with_the_first_record() 
     // Whether or not the committer has got to it by now: the answer is the same.
     let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
-    assert_eq!(repeat.ticket.durable().await.unwrap(), first.durable().await.unwrap());
+    assert_eq!(repeat.placed.durable().await.unwrap(), first.durable().await.unwrap());
     let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
-    assert!(repeat.ticket.is_durable());
+    assert!(repeat.placed.ticket().is_durable());
     // Ids are unique in a stream only.
     let elsewhere =
         Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new(), then: Then::Waits };
@@ -34,7 +34,7 @@ async fn an_id_that_is_pending_or_committed_is_answered_with_the_first_record() 
     let storage = open(dir.path());
     let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
-    assert_eq!(repeat.ticket.durable().await.unwrap(), first.durable().await.unwrap());
+    assert_eq!(repeat.placed.durable().await.unwrap(), first.durable().await.unwrap());
     assert_eq!(storage.watermark(&stream("films")).records(), 1);
 }
 
@@ -74,7 +74,7 @@ async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
     // A client that repeats its observation under the id that it was told.
     let told = Record { observation_id: Some(committed.observation_id.clone()), ..record.clone() };
     let repeat = existing(storage.append(append(told)).unwrap());
-    assert_eq!((repeat.record, repeat.ticket.durable().await.unwrap()), (record, committed));
+    assert_eq!((repeat.record, repeat.placed.durable().await.unwrap()), (record, committed));
     for taken in ["~0-999", "~", "~x"] {
         let error = storage.append(append(named("alice", 2, taken))).unwrap_err();
         assert!(matches!(&error, StorageError::ReservedId { id } if id == taken), "{error}");

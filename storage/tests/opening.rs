@@ -74,11 +74,11 @@ async fn a_clean_stop_leaves_an_empty_write_ahead_log() {
 async fn closing_commits_what_is_queued() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    let tickets: Vec<_> =
+    let appended: Vec<_> =
         (1..=500).map(|epoch| new(storage.append(append(observation(&user("u"), epoch))).unwrap())).collect();
     drop(storage);
-    for ticket in &tickets {
-        ticket.durable().await.unwrap();
+    for placed in &appended {
+        placed.durable().await.unwrap();
     }
     let storage = open(dir.path());
     assert_eq!(storage.history(&stream("films"), &user("u")).unwrap().len(), 500);

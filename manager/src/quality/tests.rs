@@ -57,7 +57,7 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
             timestamp: record.timestamp,
             pool: record.decision.is_some(),
         };
-        let _ticket =
+        let _placed =
             storage.append(Append { stream: stream.clone(), record, frozen: Vec::new(), then: Then::Waits }).unwrap();
         monitors.add(&[event], Timestamp(1_700_000_000_000), Behind::Events);
     }

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
 use parking_lot::{Mutex, RwLock};
 
-pub use self::progress::{CommitPosition, Committed, Ticket};
+pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
 
 use self::pending::PendingIds;
 pub(crate) use self::progress::Progress;
@@ -68,7 +68,7 @@ pub enum Then {
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub enum Appended {
     /// It is in the queue.
-    New(Ticket),
+    New(Placed),
     /// The stream has an observation of that id already; nothing was enqueued.
     Existing(Existing),
 }
@@ -78,8 +78,8 @@ pub enum Appended {
 pub struct Existing {
     /// Its record.
     pub record: Record,
-    /// When it becomes durable, which is no matter of course: it may still be in the queue.
-    pub ticket: Ticket,
+    /// Its place, which need not be durable: it may still be in the queue.
+    pub placed: Placed,
 }
 
 /// What the log has done since the store was opened.
@@ -187,13 +187,12 @@ impl Log {
         }
         let hash = shared.hashes.id(&stream, id);
         let mut shard = shared.pending.lock(hash);
-        if let Some((encoded, position, committed)) = shard.get(&hash) {
+        if let Some((encoded, placed)) = shard.get(&hash) {
             let record = record::decode_unsealed(&stream, encoded.value()).ok_or_else(|| StorageError::Database {
                 action: "read",
                 reason: "a queued record is damaged".into(),
             })?;
-            let ticket = shared.progress.ticket(*position, committed.clone());
-            return Ok(Appended::Existing(Existing { record, ticket }));
+            return Ok(Appended::Existing(Existing { record, placed: placed.clone() }));
         }
         // The committer takes an id out of `pending` after it can be read, so one of the two always knows it.
         match history::find_by_hash(&shared.database, &stream, id, hash)? {
@@ -202,9 +201,9 @@ impl Log {
         }
         let prepared = prepared(Some(hash))?;
         let encoded = prepared.encoded.clone();
-        let ticket = shared.enqueue(prepared, Some(id.clone()), then)?;
-        shard.insert(hash, (encoded, ticket.position(), ticket.committed().clone()));
-        Ok(Appended::New(ticket))
+        let placed = shared.enqueue(prepared, Some(id.clone()), then)?;
+        shard.insert(hash, (encoded, placed.clone()));
+        Ok(Appended::New(placed))
     }
 
     /// Deletes a stream's records and index entries in the queue's order: what was appended before goes, what is
@@ -266,18 +265,18 @@ impl Log {
 }
 
 impl Shared {
-    fn enqueue(&self, prepared: Prepared, id: Option<ObservationId>, then: Then) -> Result<Ticket, StorageError> {
+    fn enqueue(&self, prepared: Prepared, id: Option<ObservationId>, then: Then) -> Result<Placed, StorageError> {
         let (position, partition, sequence) = self.queue.push(prepared, then)?;
-        Ok(self.progress.ticket(position, Committed::new(partition, sequence, id)))
+        Ok(Placed::new(partition, sequence, id, self.progress.ticket(position)))
     }
 
     fn existing(&self, known: Lookup, id: &ObservationId) -> Result<Appended, StorageError> {
         let Lookup::Found { partition, sequence, record } = known else {
             return Err(StorageError::ObservationForgotten { id: id.as_str().to_owned() });
         };
-        let committed = Committed::new(partition, sequence, record.observation_id.clone());
-        let ticket = self.progress.ticket(CommitPosition::START, committed);
-        Ok(Appended::Existing(Existing { record, ticket }))
+        let ticket = self.progress.ticket(CommitPosition::START);
+        let placed = Placed::new(partition, sequence, record.observation_id.clone(), ticket);
+        Ok(Appended::Existing(Existing { record, placed }))
     }
 }
 

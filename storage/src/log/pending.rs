@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::progress::{CommitPosition, Committed};
+use super::progress::Placed;
 use super::queue::Encoded;
 use crate::hashing::IdHash;
 
@@ -13,7 +13,7 @@ use crate::hashing::IdHash;
 const SHARDS: usize = 64;
 
 /// By id: the record, and where it will be. Bounded by the queue.
-pub(super) type Shard = HashMap<IdHash, (Encoded, CommitPosition, Committed), BuildHasherDefault<Hashed>>;
+pub(super) type Shard = HashMap<IdHash, (Encoded, Placed), BuildHasherDefault<Hashed>>;
 
 /// Takes a hash for what it is: spread already, by a key that no client knows.
 #[derive(Default)]

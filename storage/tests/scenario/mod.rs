@@ -10,7 +10,7 @@ use celeris_model::{
     UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{
-    Append, Appended, Event, Events, Existing, LogRange, Lookup, Storage, StorageOptions, Then, Ticket,
+    Append, Appended, Event, Events, Existing, LogRange, Lookup, Placed, Storage, StorageOptions, Then,
 };
 
 pub fn stream(name: &str) -> StreamName {
@@ -56,9 +56,9 @@ pub fn append(record: Record) -> Append {
     Append { stream: stream("films"), record, frozen: Vec::new(), then: Then::Waits }
 }
 
-pub fn new(appended: Appended) -> Ticket {
+pub fn new(appended: Appended) -> Placed {
     match appended {
-        Appended::New(ticket) => ticket,
+        Appended::New(placed) => placed,
         Appended::Existing(existing) => panic!("{existing:?} was there already"),
     }
 }
