@@ -24,6 +24,10 @@ use crate::watch::WatchStatus;
 /// Loss events that are taken in under one lock.
 const LOSSES_AT_ONCE: usize = 256;
 
+/// How long they gather, once all of them are taken in. One by one, each would cost the request that it comes from a
+/// wake-up of its own.
+const LOSSES_GATHER_FOR: Duration = Duration::from_millis(10);
+
 /// How often triggers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -125,6 +129,9 @@ impl Manager {
                     let behind = if losses.is_empty() { Behind::Nothing } else { Behind::Events };
                     self.monitors.add(&events, SystemTime::now().into(), behind);
                     events.clear();
+                    if behind == Behind::Nothing {
+                        tokio::time::sleep(LOSSES_GATHER_FOR).await;
+                    }
                 }
                 _ = looks.tick() => tokio::task::block_in_place(|| {
                     match self.monitors.keep() {
