@@ -1,7 +1,7 @@
 //! How far the log is durable, and the tickets that wait for it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use celeris_model::{ObservationId, Partition, Sequence};
 use parking_lot::Mutex;
@@ -19,12 +19,17 @@ impl CommitPosition {
     pub const START: Self = Self(0);
 }
 
+/// The durable position and its followers.
+///
+/// Position and failure are read far more often than they change, and without a lock. Whoever changes one looks at those
+/// who wait afterwards, and whoever comes to wait looks at both again among them.
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct Progress {
+    durable: AtomicU64,
     /// The first failure.
-    poisoned: Option<Arc<str>>,
+    poisoned: OnceLock<Arc<str>>,
     /// Those who wait for positions that are not durable, in no order. One that gave up stays until its position is reached.
-    waiting: Vec<Waiting>,
+    waiting: Mutex<Vec<Waiting>>,
 }
 
 #[derive(Debug)]
@@ -33,29 +38,12 @@ struct Waiting {
     reached: oneshot::Sender<()>,
 }
 
-impl State {
-    fn health(&self) -> Result<(), StorageError> {
-        match &self.poisoned {
+impl Progress {
+    pub(crate) fn health(&self) -> Result<(), StorageError> {
+        match self.poisoned.get() {
             Some(cause) => Err(StorageError::Poisoned { cause: Arc::clone(cause) }),
             None => Ok(()),
         }
-    }
-}
-
-/// The durable position and its followers.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// The durable position. Every observation asks for it several times and seldom has to wait, so that it needs no lock;
-    /// whoever advances it looks at those who wait afterwards, and whoever comes to wait looks at it again among them.
-    durable: AtomicU64,
-    /// Whether there is a failure.
-    is_poisoned: AtomicBool,
-    state: Mutex<State>,
-}
-
-impl Progress {
-    pub(crate) fn health(&self) -> Result<(), StorageError> {
-        if self.is_poisoned.load(Ordering::Acquire) { self.state.lock().health() } else { Ok(()) }
     }
 
     pub(crate) fn is_durable(&self, position: CommitPosition) -> bool {
@@ -67,19 +55,21 @@ impl Progress {
             return Ok(());
         }
         let reached = {
-            let mut state = self.state.lock();
+            let mut waiting = self.waiting.lock();
             if self.is_durable(position) {
                 return Ok(());
             }
-            state.health()?;
+            self.health()?;
             let (reached, waits) = oneshot::channel();
-            state.waiting.push(Waiting { position, reached });
+            waiting.push(Waiting { position, reached });
             waits
         };
-        match reached.await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.health().err().unwrap_or(StorageError::Closed)),
+        // A failure ends the wait too, even one that comes between the position's turn and the word of it.
+        let _ = reached.await;
+        if self.is_durable(position) {
+            return Ok(());
         }
+        Err(self.health().err().unwrap_or(StorageError::Closed))
     }
 
     pub(super) fn ticket(self: &Arc<Self>, position: CommitPosition) -> Ticket {
@@ -91,7 +81,7 @@ impl Progress {
     pub(super) fn advance(&self, position: CommitPosition) {
         self.durable.store(position.0, Ordering::Release);
         let reached: Vec<Waiting> =
-            self.state.lock().waiting.extract_if(.., |waiting| waiting.position <= position).collect();
+            self.waiting.lock().extract_if(.., |waiting| waiting.position <= position).collect();
         for waiting in reached {
             // It may have given up.
             let _ = waiting.reached.send(());
@@ -100,17 +90,12 @@ impl Progress {
 
     /// Ends all writing; the first cause stays.
     pub(crate) fn poison(&self, cause: &str) {
-        let waiting = {
-            let mut state = self.state.lock();
-            state.poisoned.get_or_insert_with(|| {
-                tracing::error!(cause, "a write failed: no more writes are accepted until the store is opened again");
-                Arc::from(cause)
-            });
-            self.is_poisoned.store(true, Ordering::Release);
-            std::mem::take(&mut state.waiting)
-        };
-        // Whoever finds the other end gone asks for the cause.
-        drop(waiting);
+        self.poisoned.get_or_init(|| {
+            tracing::error!(cause, "a write failed: no more writes are accepted until the store is opened again");
+            Arc::from(cause)
+        });
+        // Whoever finds the other end gone looks for the cause.
+        self.waiting.lock().clear();
     }
 }
 
