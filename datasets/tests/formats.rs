@@ -200,8 +200,9 @@ fn streaming_ends_after_the_first_error() {
 }
 
 #[test]
-fn ids_are_shared_between_ratings() {
-    let (_root, folder) = in_folder(&[("u.data", b"1\t5\t3\t0\n1\t5\t4\t0\n")]);
+fn long_ids_are_shared_between_ratings() {
+    let line = "a user of many letters\tan item of many letters\t3\t0\n";
+    let (_root, folder) = in_folder(&[("u.data", line.repeat(2).as_bytes())]);
     let ratings = Dataset::load(&folder).unwrap().ratings;
     assert!(std::ptr::eq(ratings[0].user.as_str(), ratings[1].user.as_str()));
     assert!(std::ptr::eq(ratings[0].item.as_str(), ratings[1].item.as_str()));

@@ -145,7 +145,7 @@ impl Theta {
     /// Bytes it holds in memory: features, offsets, ids and the table by which ids are found.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let ids: usize = self.items.iter().map(|item| item.as_str().len() + 2 * size_of::<usize>()).sum();
+        let ids: usize = self.items.iter().map(ItemId::heap_bytes).sum();
         let arrays = size_of_val(&*self.features) + size_of_val(&*self.offsets) + size_of_val(&*self.items);
         size_of::<Self>() + arrays + ids + self.slots.bytes()
     }

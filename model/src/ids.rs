@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
+use ecow::EcoString;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,26 +19,29 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// The number of partitions users are spread over. Part of every log key, so fixed for the life of a store.
 pub const PARTITIONS: u8 = 64;
 
+/// What lies before a text that several ids share: its count of references and its capacity.
+const HEADER_BYTES: usize = 2 * size_of::<usize>();
+
 /// Deserialises a string, or an integer kept as its decimal text.
 struct IdText;
 
 impl Visitor<'_> for IdText {
-    type Value = Arc<str>;
+    type Value = EcoString;
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         formatter.write_str("a string or an integer")
     }
 
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Arc<str>, E> {
-        Ok(Arc::from(value))
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<EcoString, E> {
+        Ok(EcoString::from(value))
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Arc<str>, E> {
-        Ok(Arc::from(value.to_string()))
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<EcoString, E> {
+        Ok(EcoString::from(value.to_string()))
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Arc<str>, E> {
-        Ok(Arc::from(value.to_string()))
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<EcoString, E> {
+        Ok(EcoString::from(value.to_string()))
     }
 }
 
@@ -46,14 +49,14 @@ macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
+        pub struct $name(EcoString);
 
         impl $name {
             /// Checks and wraps the text.
             ///
             /// # Errors
             /// [`ModelError::IdLength`] or [`ModelError::IdCharacter`].
-            pub fn new(text: impl Into<Arc<str>>) -> Result<Self, ModelError> {
+            pub fn new(text: impl Into<EcoString>) -> Result<Self, ModelError> {
                 let text = text.into();
                 $check($kind, &text)?;
                 Ok(Self(text))
@@ -63,6 +66,13 @@ macro_rules! text_id {
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+
+            /// The bytes it has in memory beside itself: none where the text is short enough to lie in place. Clones
+            /// share them.
+            #[must_use]
+            pub fn heap_bytes(&self) -> usize {
+                if self.0.is_inline() { 0 } else { HEADER_BYTES + self.0.len() }
             }
         }
 
@@ -251,6 +261,15 @@ mod tests {
         assert!(matches!(ItemId::new("a\nb"), Err(ModelError::IdCharacter { character: '\n', .. })));
         assert!(ModelName::new("films-2_a").is_ok());
         assert!(matches!(ModelName::new("../x"), Err(ModelError::IdCharacter { character: '.', .. })));
+    }
+
+    #[test]
+    fn a_short_id_takes_no_memory_beside_itself() {
+        let user = |length| UserId::new("u".repeat(length)).expect("valid");
+        assert_eq!([user(1), user(15)].map(|user| user.heap_bytes()), [0, 0]);
+        assert_eq!([user(16), user(256)].map(|user| user.heap_bytes()), [32, 272]);
+        let long = user(16);
+        assert!(std::ptr::eq(long.as_str(), long.clone().as_str()), "clones share what is long");
     }
 
     #[test]

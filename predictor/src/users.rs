@@ -44,7 +44,7 @@ pub(crate) struct UserState {
     before: u64,
     /// The latest observations.
     events: Vec<Event>,
-    /// Bytes of the ids in `events`. Items of a table share theirs; counting them always errs on the safe side.
+    /// Bytes of the long ids in `events`. Items of a table share theirs; counting them always errs on the safe side.
     item_bytes: usize,
     /// When the last event is durable; `None` where it was read from the log.
     pub(crate) pending: Option<Ticket>,
@@ -249,14 +249,14 @@ impl Drop for LockedUser<'_> {
     }
 }
 
-/// The event with the id that the version's table holds, so that memory has it once.
+/// The event with the id that the version's table holds, so that memory has a long one once.
 fn interned(event: Event, version: &ServingVersion) -> Event {
     let shared = version.theta.intern(&event.item).cloned();
     Event { item: shared.unwrap_or(event.item), ..event }
 }
 
 fn item_bytes(event: &Event) -> usize {
-    event.item.as_str().len() + ALLOCATION_BYTES
+    event.item.heap_bytes()
 }
 
 impl UserState {

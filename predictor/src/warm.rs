@@ -85,7 +85,7 @@ impl Predictor {
             self.users.hottest(|key, entry| (key.stream == stream && entry.has_learnt()).then_some(state_bytes));
         let (items, items_of) = self.features.hottest(&active);
         let predictions = self.predictions.hottest(|key, _| {
-            (key.version == active.serial).then(|| size_of::<PredictionKey>() + key.item.as_str().len())
+            (key.version == active.serial).then(|| size_of::<PredictionKey>() + key.item.heap_bytes())
         });
         let predictions_of = predictions.of;
         let mut keys: Vec<PredictionKey> = predictions.entries.into_iter().map(|(key, _)| key).collect();

@@ -1,7 +1,6 @@
-//! Sharing of ids: a million ratings name a few thousand users and items.
+//! Sharing of ids: a million ratings name a few thousand users and items. Short ids lie in place, long ones are shared.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use celeris_model::ModelError;
 
@@ -13,15 +12,15 @@ const IDS_MAX: usize = 1 << 18;
 
 /// Hands out clones of an id instead of fresh copies.
 ///
-/// When [`IDS_MAX`] ids are held it forgets them all, so that a file of any length is read in constant memory; ids seen
-/// again after that are allocated once more, which costs memory and is never wrong.
+/// When [`IDS_MAX`] ids are held it forgets them all, so that a file of any length is read in constant memory; long ids
+/// seen again after that are allocated once more, which costs memory and is never wrong.
 pub(super) struct SharedIds<T> {
-    known: HashMap<Arc<str>, T>,
-    wrap: fn(Arc<str>) -> Result<T, ModelError>,
+    known: HashMap<Box<str>, T>,
+    wrap: fn(&str) -> Result<T, ModelError>,
 }
 
 impl<T: Clone> SharedIds<T> {
-    pub(super) fn new(wrap: fn(Arc<str>) -> Result<T, ModelError>) -> Self {
+    pub(super) fn new(wrap: fn(&str) -> Result<T, ModelError>) -> Self {
         Self { known: HashMap::new(), wrap }
     }
 
@@ -30,12 +29,11 @@ impl<T: Clone> SharedIds<T> {
         if let Some(id) = self.known.get(text) {
             return Ok(id.clone());
         }
-        let text: Arc<str> = Arc::from(text);
-        let id = (self.wrap)(Arc::clone(&text))?;
+        let id = (self.wrap)(text)?;
         if self.known.len() == IDS_MAX {
             self.known.clear();
         }
-        self.known.insert(text, id.clone());
+        self.known.insert(text.into(), id.clone());
         Ok(id)
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Seen {
 
 impl Held for Arc<Seen> {
     fn bytes(&self) -> usize {
-        let id_bytes: usize = self.unlisted.iter().map(|(item, _)| item.as_str().len()).sum();
+        let id_bytes: usize = self.unlisted.iter().map(|(item, _)| item.heap_bytes()).sum();
         let kind_bytes: usize = self.kinds.iter().map(|kind| size_of::<String>() + kind.len()).sum();
         size_of::<Seen>()
             + self.rows.capacity() * size_of::<(Row, Mark)>()

@@ -103,7 +103,7 @@ impl Catalogue {
         }
         let row = Row::try_from(self.items.len()).expect("the items of a stream fit its memory long before 2^32");
         self.items.push(item.clone());
-        self.id_bytes += item.as_str().len();
+        self.id_bytes += item.heap_bytes();
         self.rows.insert(item.clone(), row);
         self.standings.push(Standing::default());
         row
@@ -218,9 +218,8 @@ impl Catalogue {
     /// About the bytes that it holds in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        /// Address and length of an id in the list and in the hash table with its share of empty places, and what an
-        /// allocation takes beside its bytes.
-        const ITEM: usize = 80;
+        /// An id in the list, and one in the hash table with its row and its share of empty places.
+        const ITEM: usize = 64;
         let items = self.items.len() * (ITEM + size_of::<Standing>()) + self.id_bytes;
         items + size_of_val(&**self.alive) + self.postings.bytes()
     }
