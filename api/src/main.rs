@@ -7,6 +7,7 @@ mod config;
 mod error;
 mod evaluate;
 mod extract;
+mod hot_routes;
 mod huge_pages;
 mod learning_threads;
 mod ndjson;

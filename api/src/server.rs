@@ -1,17 +1,20 @@
 //! The HTTP server: routes, what surrounds every request, and how it ends.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::Route;
 use axum::serve::ListenerExt;
+use axum::{Router, ServiceExt};
 use futures_util::FutureExt;
+use futures_util::future::Either;
 use tokio::net::TcpListener;
 use tower::layer::layer_fn;
 use tower::{Service, service_fn};
@@ -20,6 +23,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::error::ApiError;
+use crate::hot_routes::HotRoute;
 use crate::routes;
 use crate::state::Node;
 use crate::times;
@@ -36,7 +40,7 @@ const API: &str = "/v1/";
 struct Description;
 
 /// All routes of a node.
-pub fn router(node: Node) -> Router {
+fn router(node: Node) -> Router {
     let (api, description) = OpenApiRouter::with_openapi(Description::openapi())
         .merge(routes::models::router())
         .merge(routes::selections::router())
@@ -64,7 +68,10 @@ pub fn router(node: Node) -> Router {
     // One layer for all that surrounds a request, since each costs it allocations.
     let attended = layer_fn(move |mut route: Route| {
         let node = attending.clone();
-        service_fn(move |request: Request| attend(node.clone(), About::of(&request), route.call(request)))
+        service_fn(move |request: Request| {
+            let about = About::of(&request);
+            attend(node.clone(), about, route.call(request).map(|Ok(response)| response))
+        })
     });
     Router::new()
         .merge(api)
@@ -77,61 +84,87 @@ pub fn router(node: Node) -> Router {
         .with_state(node)
 }
 
+/// The routes that carry the load, and the router for all others.
+fn service(node: Node) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone {
+    let router = router(node.clone());
+    service_fn(move |request: Request| match HotRoute::of(&request) {
+        Some((route, model)) => {
+            let about = About { method: Method::POST, route: Pattern::Fixed(route.pattern()), bounded: true };
+            Either::Left(attend(node.clone(), about, route.answer(node.clone(), model, request)))
+        }
+        None => Either::Right(router.clone().call(request)),
+    })
+}
+
+/// What routes are told by.
+enum Pattern {
+    Fixed(&'static str),
+    Matched(MatchedPath),
+}
+
+impl Pattern {
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Fixed(pattern) => pattern,
+            Self::Matched(path) => path.as_str(),
+        }
+    }
+}
+
 /// What is kept of a request until it is answered.
 struct About {
     method: Method,
-    route: Option<MatchedPath>,
+    route: Pattern,
     /// Whether it counts among those under way, whose number and time are bounded.
     bounded: bool,
 }
 
 impl About {
     fn of(request: &Request) -> Self {
-        let route = request.extensions().get::<MatchedPath>().cloned();
+        let matched = request.extensions().get::<MatchedPath>().cloned();
+        let route = matched.map_or(Pattern::Fixed("none"), Pattern::Matched);
         Self { method: request.method().clone(), route, bounded: request.uri().path().starts_with(API) }
     }
 }
 
 /// Counts and times every request by its route, and bounds how many of the API's are under way and how long each takes.
-async fn attend(
-    node: Node,
-    about: About,
-    answering: impl Future<Output = Result<Response, Infallible>>,
-) -> Result<Response, Infallible> {
+async fn attend(node: Node, about: About, answering: impl Future<Output = Response>) -> Result<Response, Infallible> {
     let started = Instant::now();
     let About { method, route, bounded } = about;
     let response = if bounded { bound(&node, answering).await } else { answer(answering).await };
     let elapsed = started.elapsed();
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let route = route.as_str();
     tracing::debug!(%method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
     times::record(&method, route, response.status(), elapsed);
     Ok(response)
 }
 
-async fn bound(node: &Node, answering: impl Future<Output = Result<Response, Infallible>>) -> Response {
+async fn bound(node: &Node, answering: impl Future<Output = Response>) -> Response {
     let Ok(_permit) = node.permits.try_acquire() else {
         metrics::counter!("celeris_http_rejected_total").increment(1);
         return ApiError::unavailable("too many requests are under way on this node; try again").into_response();
     };
     let mut answering = pin!(answer(answering));
-    // Most answers are there at the first look, and need no timer.
-    if let Some(response) = answering.as_mut().now_or_never() {
-        return response;
-    }
-    // In a box, since a timer is aligned to lines of the cache, which would make every request's future slow to allocate.
-    let timed = Box::pin(tokio::time::timeout(node.limits.request_timeout, answering));
-    timed.await.unwrap_or_else(|_elapsed| {
+    // Most answers are there at the first look, and need no timer. It is in a box, since it is aligned to lines of the
+    // cache, which would make every request's future slow to allocate.
+    let mut limit = None;
+    let response = poll_fn(|context| {
+        if let Poll::Ready(response) = answering.as_mut().poll(context) {
+            return Poll::Ready(Some(response));
+        }
+        let limit = limit.get_or_insert_with(|| Box::pin(tokio::time::sleep(node.limits.request_timeout)));
+        limit.as_mut().poll(context).map(|()| None)
+    });
+    response.await.unwrap_or_else(|| {
         ApiError::timeout("the request ran into the node's time limit; what it changed may be done or not")
             .into_response()
     })
 }
 
 /// A handler that panics is an error of its own request, not the end of a connection.
-async fn answer(answering: impl Future<Output = Result<Response, Infallible>>) -> Response {
-    match AssertUnwindSafe(answering).catch_unwind().await {
-        Ok(Ok(response)) => response,
-        Err(_panic) => ApiError::internal("a handler panicked").into_response(),
-    }
+async fn answer(answering: impl Future<Output = Response>) -> Response {
+    let answered = AssertUnwindSafe(answering).catch_unwind().await;
+    answered.unwrap_or_else(|_panic| ApiError::internal("a handler panicked").into_response())
 }
 
 /// Serves until `shutdown` is done, then lets requests under way end, for a bounded time. The caller owns the socket.
@@ -151,7 +184,7 @@ pub async fn serve(
             tracing::debug!(%error, "a connection keeps its delay");
         }
     });
-    let graceful = axum::serve(listener, router(node)).with_graceful_shutdown(async move {
+    let graceful = axum::serve(listener, service(node).into_make_service()).with_graceful_shutdown(async move {
         shutdown.await;
         // The receiver lives as long as the server does.
         let _ = stopping.send(());

@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::sync::Barrier;
 use std::thread;
 
 use celeris_tests::scene::{DIM, any_item, any_label, create_model, features};
-use celeris_tests::{Client, ModelClient, Node, Reply, eventually};
+use celeris_tests::{Client, ModelClient, Node, NodeOptions, Reply, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -67,6 +68,20 @@ fn answers_reflect_the_epoch_asked_for() {
     let unreachable = films.post("predict", &request(json!(1_000_000)));
     assert_eq!(unreachable.status, 409, "{}", unreachable.text);
     assert!(unreachable.json()["detail"].as_str().unwrap().contains("min_epoch"), "{}", unreachable.text);
+}
+
+#[test]
+fn a_request_ends_at_the_nodes_time_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("celeris.toml");
+    fs::write(&config, "[limits]\nrequest_timeout = \"100ms\"\n").unwrap();
+    let node = NodeOptions::default().config(config).serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 15);
+    // By itself it would wait a second for the epoch, and say that it has not come.
+    let late = films.post("predict", &json!({"user": "u", "item": "item-1", "min_epoch": 1}));
+    assert_eq!(late.status, 504, "{}", late.text);
+    assert!(late.json()["detail"].as_str().unwrap().contains("time limit"), "{}", late.text);
+    score(&films, "u", "item-1");
 }
 
 #[test]

@@ -127,7 +127,7 @@ pub fn router() -> OpenApiRouter<Node> {
     params(("model" = String, Path)),
     responses((status = 200, body = ObserveReply), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem), (status = 503, body = Problem)))]
-async fn observe(
+pub async fn observe(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<ObserveBody>,

@@ -138,7 +138,7 @@ pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiErro
     params(("model" = String, Path)),
     responses((status = 200, body = PredictReply), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
-async fn predict(
+pub async fn predict(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<PredictBody>,

@@ -146,7 +146,7 @@ pub fn router() -> OpenApiRouter<Node> {
     params(("model" = String, Path)),
     responses((status = 200, body = RecommendReply), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
-async fn recommend(
+pub async fn recommend(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<RecommendBody>,

@@ -174,7 +174,7 @@ pub fn router() -> OpenApiRouter<Node> {
     params(("model" = String, Path)),
     responses((status = 200, body = TopkReply), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
-async fn topk(
+pub async fn topk(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<TopkBody>,
