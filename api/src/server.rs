@@ -96,7 +96,7 @@ fn service(node: Node) -> impl Service<Request, Response = Response, Error = Inf
     })
 }
 
-/// What routes are told by.
+/// What a route is called in metrics: its path, with names for what differs.
 enum Pattern {
     Fixed(&'static str),
     Matched(MatchedPath),
