@@ -1,5 +1,6 @@
 //! Newtypes for everything that is identified, and the partition a user belongs to.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -85,6 +86,13 @@ macro_rules! text_id {
         impl fmt::Debug for $name {
             fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
                 write!(formatter, "{:?}", &*self.0)
+            }
+        }
+
+        /// An id is found by its text: it hashes, compares and sorts as that.
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 

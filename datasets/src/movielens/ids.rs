@@ -1,6 +1,9 @@
 //! Sharing of ids: a million ratings name a few thousand users and items. Short ids lie in place, long ones are shared.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::str::FromStr;
 
 use celeris_model::ModelError;
 
@@ -15,13 +18,12 @@ const IDS_MAX: usize = 1 << 18;
 /// When [`IDS_MAX`] ids are held it forgets them all, so that a file of any length is read in constant memory; long ids
 /// seen again after that are allocated once more, which costs memory and is never wrong.
 pub(super) struct SharedIds<T> {
-    known: HashMap<Box<str>, T>,
-    wrap: fn(&str) -> Result<T, ModelError>,
+    known: HashSet<T>,
 }
 
-impl<T: Clone> SharedIds<T> {
-    pub(super) fn new(wrap: fn(&str) -> Result<T, ModelError>) -> Self {
-        Self { known: HashMap::new(), wrap }
+impl<T: FromStr<Err = ModelError> + Borrow<str> + Eq + Hash + Clone> SharedIds<T> {
+    pub(super) fn new() -> Self {
+        Self { known: HashSet::new() }
     }
 
     /// The id of this text, checked when first seen.
@@ -29,11 +31,11 @@ impl<T: Clone> SharedIds<T> {
         if let Some(id) = self.known.get(text) {
             return Ok(id.clone());
         }
-        let id = (self.wrap)(text)?;
+        let id: T = text.parse()?;
         if self.known.len() == IDS_MAX {
             self.known.clear();
         }
-        self.known.insert(text.into(), id.clone());
+        self.known.insert(id.clone());
         Ok(id)
     }
 }

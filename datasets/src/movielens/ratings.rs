@@ -73,7 +73,7 @@ pub fn read_ratings(path: impl AsRef<Path>) -> Result<RatingReader, DatasetError
             Columns::of_header(&rows).ok_or(unknown)?
         }
     };
-    let (users, items) = (SharedIds::new(|text| UserId::new(text)), SharedIds::new(|text| ItemId::new(text)));
+    let (users, items) = (SharedIds::new(), SharedIds::new());
     Ok(RatingReader { rows, columns, users, items, progress: Progress::BeforeFirst })
 }
 
