@@ -1,10 +1,7 @@
 //! The HTTP server: routes, what surrounds every request, and how it ends.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request};
@@ -144,21 +141,17 @@ async fn bound(node: &Node, answering: impl Future<Output = Response>) -> Respon
         metrics::counter!("celeris_http_rejected_total").increment(1);
         return ApiError::unavailable("too many requests are under way on this node; try again").into_response();
     };
-    let mut answering = pin!(answer(answering));
-    // Most answers are there at the first look, and need no timer. It is in a box, since it is aligned to lines of the
-    // cache, which would make every request's future slow to allocate.
-    let mut limit = None;
-    let response = poll_fn(|context| {
-        if let Poll::Ready(response) = answering.as_mut().poll(context) {
-            return Poll::Ready(Some(response));
+    // Most answers are there at the first look, before there is a timer. It is in a box, since it is aligned to lines of
+    // the cache, which would make every request's future slow to allocate.
+    let limit = async { Box::pin(tokio::time::sleep(node.limits.request_timeout)).await };
+    tokio::select! {
+        biased;
+        response = answer(answering) => response,
+        () = limit => {
+            ApiError::timeout("the request ran into the node's time limit; what it changed may be done or not")
+                .into_response()
         }
-        let limit = limit.get_or_insert_with(|| Box::pin(tokio::time::sleep(node.limits.request_timeout)));
-        limit.as_mut().poll(context).map(|()| None)
-    });
-    response.await.unwrap_or_else(|| {
-        ApiError::timeout("the request ran into the node's time limit; what it changed may be done or not")
-            .into_response()
-    })
+    }
 }
 
 /// A handler that panics is an error of its own request, not the end of a connection.
