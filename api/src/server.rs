@@ -67,7 +67,8 @@ fn router(node: Node) -> Router {
         let node = attending.clone();
         service_fn(move |request: Request| {
             let about = About::of(&request);
-            attend(node.clone(), about, route.call(request).map(|Ok(response)| response))
+            let answering = route.call(request).map(|Ok(response)| response);
+            attend(node.clone(), about, || answering)
         })
     });
     Router::new()
@@ -87,7 +88,8 @@ fn service(node: Node) -> impl Service<Request, Response = Response, Error = Inf
     service_fn(move |request: Request| match HotRoute::of(&request) {
         Some((route, model)) => {
             let about = About { method: Method::POST, route: Pattern::Fixed(route.pattern()), bounded: true };
-            Either::Left(attend(node.clone(), about, route.answer(node.clone(), model, request)))
+            let asked = node.clone();
+            Either::Left(attend(node.clone(), about, move || route.answer(asked, model, request)))
         }
         None => Either::Right(router.clone().call(request)),
     })
@@ -125,7 +127,13 @@ impl About {
 }
 
 /// Counts and times every request by its route, and bounds how many of the API's are under way and how long each takes.
-async fn attend(node: Node, about: About, answering: impl Future<Output = Response>) -> Result<Response, Infallible> {
+///
+/// The answer's future is made where it is awaited. Handed on, it would lie in that of every function it goes through,
+/// and a request's future would be three times as large: the server moves all of it for each request.
+async fn attend<F>(node: Node, about: About, answering: impl FnOnce() -> F) -> Result<Response, Infallible>
+where
+    F: Future<Output = Response>,
+{
     let started = Instant::now();
     let About { method, route, bounded } = about;
     let response = if bounded { bound(&node, answering).await } else { answer(answering).await };
@@ -136,7 +144,7 @@ async fn attend(node: Node, about: About, answering: impl Future<Output = Respon
     Ok(response)
 }
 
-async fn bound(node: &Node, answering: impl Future<Output = Response>) -> Response {
+async fn bound<F: Future<Output = Response>>(node: &Node, answering: impl FnOnce() -> F) -> Response {
     let Ok(_permit) = node.permits.try_acquire() else {
         metrics::counter!("celeris_http_rejected_total").increment(1);
         return ApiError::unavailable("too many requests are under way on this node; try again").into_response();
@@ -155,8 +163,8 @@ async fn bound(node: &Node, answering: impl Future<Output = Response>) -> Respon
 }
 
 /// A handler that panics is an error of its own request, not the end of a connection.
-async fn answer(answering: impl Future<Output = Response>) -> Response {
-    let answered = AssertUnwindSafe(answering).catch_unwind().await;
+async fn answer<F: Future<Output = Response>>(answering: impl FnOnce() -> F) -> Response {
+    let answered = AssertUnwindSafe(answering()).catch_unwind().await;
     answered.unwrap_or_else(|_panic| ApiError::internal("a handler panicked").into_response())
 }
 
