@@ -203,8 +203,9 @@ const HOW: &str = "\
   [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer
   before it asks again; latencies are kept by hdrhistogram. Node and bare handler take turns in rounds of a tenth of a
   second, so that both see the same machine; rate and p99 are over all rounds, of which `http/c=64` has 200, for two busy
-  servers' ratio to settle. On few cores the load generator and the server share them, on both sides alike. `ndjson` is a stream over 10,000 warm users that have 32 observations each
-  and, in two streams, get 32 more, with given ids of 32 characters; the solve that is due at 64 is in the figure.
+  servers' ratio to settle. On few cores the load generator and the server share them, on both sides alike. `ndjson` is
+  a stream over 10,000 warm users that have 32 observations each and, in two streams, get 32 more, with given ids of 32
+  characters; the solve that is due at 64 is in the figure.
 - **switch**: a node with 5,000 warm users of 20 observations each at `d = 50`, under 1,200 requests a second at fixed
   times, a third each of predict, topk of 100 items and observe; latencies count from the time at which a request was to
   be sent. Ten switches between two versions and five rollbacks, two seconds apart, then a training on the log. A switch's
