@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
-use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,8 @@ pub struct Event {
     pub at: Timestamp,
     /// To which model.
     pub model: ModelName,
+    /// The model's identity.
+    pub model_id: ModelId,
     /// What happened.
     pub kind: EventKind,
     /// Who or what made it happen.
@@ -109,10 +111,16 @@ pub struct Event {
 
 impl Event {
     /// An event of now, without versions or details.
-    pub fn now(model: &ModelName, kind: EventKind, by: Actor, why: impl Into<String>) -> Self {
+    pub fn now(
+        (model, model_id): (&ModelName, ModelId),
+        kind: EventKind,
+        by: Actor,
+        why: impl Into<String>,
+    ) -> Self {
         Self {
             at: SystemTime::now().into(),
             model: model.clone(),
+            model_id,
             kind,
             by,
             why: why.into(),
@@ -184,7 +192,7 @@ impl Default for Kept {
 pub(crate) struct Events {
     storage: Storage,
     /// By model; held while an event is numbered and written, so that numbers have no gaps.
-    kept: Mutex<HashMap<ModelName, Kept>>,
+    kept: Mutex<HashMap<ModelId, Kept>>,
 }
 
 impl Events {
@@ -192,8 +200,8 @@ impl Events {
         let mut kept = HashMap::new();
         for (key, span) in storage.list_catalog::<Kept>(&all_kept_key()?)? {
             // A key of another form is none of ours.
-            if let Some(Ok(model)) = key.parts().get(1).map(|name| ModelName::new(name.as_str())) {
-                kept.insert(model, span);
+            if let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) {
+                kept.insert(id, span);
             }
         }
         Ok(Self { storage, kept: Mutex::new(kept) })
@@ -202,27 +210,27 @@ impl Events {
     /// Commits a change together with the events that tell of it.
     fn commit(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), StorageError> {
         let mut kept = self.kept.lock();
-        let mut spans: HashMap<ModelName, Kept> = HashMap::new();
+        let mut spans: HashMap<ModelId, Kept> = HashMap::new();
         for event in events {
             let span =
-                spans.entry(event.model.clone()).or_insert_with(|| kept.get(&event.model).copied().unwrap_or_default());
-            batch.put(event_key(&event.model, span.end)?, event)?;
+                spans.entry(event.model_id).or_insert_with(|| kept.get(&event.model_id).copied().unwrap_or_default());
+            batch.put(event_key(event.model_id, span.end)?, event)?;
             span.end += 1;
             if span.end - span.first > EVENTS_MAX {
-                batch.delete(event_key(&event.model, span.first)?);
+                batch.delete(event_key(event.model_id, span.first)?);
                 span.first += 1;
             }
         }
         for (model, span) in &spans {
-            batch.put(kept_key(model)?, span)?;
+            batch.put(kept_key(*model)?, span)?;
         }
         self.storage.commit_catalog(&batch)?;
         kept.extend(spans);
         Ok(())
     }
 
-    fn page(&self, model: &ModelName, before: Option<u64>, limit: usize) -> Result<EventPage, StorageError> {
-        let kept = self.kept.lock().get(model).copied().unwrap_or_default();
+    fn page(&self, model: ModelId, before: Option<u64>, limit: usize) -> Result<EventPage, StorageError> {
+        let kept = self.kept.lock().get(&model).copied().unwrap_or_default();
         let end = before.unwrap_or(kept.end).clamp(kept.first, kept.end);
         let first = end.saturating_sub(limit as u64).max(kept.first);
         let mut events = Vec::with_capacity(usize::try_from(end - first).unwrap_or_default());
@@ -236,8 +244,8 @@ impl Events {
     }
 
     /// Adds the removal of a model's audit to the write that deletes the model.
-    pub(crate) fn delete(&self, model: &ModelName, batch: &mut CatalogBatch) -> Result<(), StorageError> {
-        let Some(kept) = self.kept.lock().get(model).copied() else { return Ok(()) };
+    pub(crate) fn delete(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+        let Some(kept) = self.kept.lock().get(&model).copied() else { return Ok(()) };
         for number in kept.first..kept.end {
             batch.delete(event_key(model, number)?);
         }
@@ -246,8 +254,8 @@ impl Events {
     }
 
     /// Forgets a model whose deletion has been written.
-    pub(crate) fn forget(&self, model: &ModelName) {
-        self.kept.lock().remove(model);
+    pub(crate) fn forget(&self, model: ModelId) {
+        self.kept.lock().remove(&model);
     }
 }
 
@@ -268,21 +276,23 @@ impl Manager {
     /// # Errors
     /// `Storage`; nothing is changed or recorded then.
     pub fn commit_noting(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), ManagerError> {
-        let mut events = events.to_vec();
+        // What is told of a model that was deleted meanwhile is told to nobody.
+        let is_known = |event: &&Event| self.monitors.position(event.model_id).is_some();
+        let mut events: Vec<Event> = events.iter().filter(is_known).cloned().collect();
         let mut births = Vec::new();
         for event in &mut events {
-            if let Some(position) = self.monitors.position(&event.model) {
+            if let Some(position) = self.monitors.position(event.model_id) {
                 event.details.entry("observations".to_owned()).or_insert_with(|| position.into());
             }
-            let serving = event.serving().map(|version| self.monitors.birth(&event.model, version));
+            let serving = event.serving().map(|version| self.monitors.birth(event.model_id, version));
             if let Some(birth) = serving.transpose()?.flatten() {
-                birth.put(&event.model, &mut batch)?;
-                births.push((event.model.clone(), birth));
+                birth.put(event.model_id, &mut batch)?;
+                births.push((event.model_id, birth));
             }
         }
         self.events.commit(batch, &events)?;
         for (model, birth) in births {
-            self.monitors.serve(&model, birth);
+            self.monitors.serve(model, birth);
         }
         for event in &events {
             let (model, kind) = (event.model.to_string(), event.kind.name());
@@ -297,8 +307,7 @@ impl Manager {
     /// # Errors
     /// `UnknownModel` or `Storage`.
     pub fn events(&self, model: &ModelName, before: Option<u64>, limit: usize) -> Result<EventPage, ManagerError> {
-        self.model(model)?;
-        Ok(self.events.page(model, before, limit)?)
+        Ok(self.events.page(self.model(model)?.id, before, limit)?)
     }
 }
 
@@ -306,12 +315,12 @@ fn all_kept_key() -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["events"])
 }
 
-fn kept_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["events", model.as_str()])
+fn kept_key(model: ModelId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["events".to_owned(), model.to_string()])
 }
 
 /// The number is padded so that the catalog's order is theirs.
-fn event_key(model: &ModelName, number: u64) -> Result<CatalogKey, StorageError> {
+fn event_key(model: ModelId, number: u64) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["event".to_owned(), model.to_string(), format!("{number:020}")])
 }
 
@@ -322,7 +331,7 @@ mod tests {
 
     use super::*;
 
-    fn event(model: &ModelName, why: u64) -> Event {
+    fn event(model: (&ModelName, ModelId), why: u64) -> Event {
         Event::now(model, EventKind::Configured, Actor::Operator, why.to_string())
     }
 
@@ -330,24 +339,25 @@ mod tests {
     fn the_newest_events_are_kept_in_order_and_what_was_dropped_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
-        let (films, books) = (ModelName::new("films").unwrap(), ModelName::new("books").unwrap());
+        let names = ["films", "books"].map(|name| ModelName::new(name).unwrap());
+        let [films, books] = [ModelId(1), ModelId(2)];
         let events = Events::open(storage.clone()).unwrap();
-        let many: Vec<Event> = (1..=EVENTS_MAX + 3).map(|why| event(&films, why)).collect();
+        let many: Vec<Event> = (1..=EVENTS_MAX + 3).map(|why| event((&names[0], films), why)).collect();
         for part in many.chunks(500) {
             events.commit(CatalogBatch::new(), part).unwrap();
         }
-        events.commit(CatalogBatch::new(), &[event(&books, 1)]).unwrap();
+        events.commit(CatalogBatch::new(), &[event((&names[1], books), 1)]).unwrap();
 
         // What a restart finds is what there was.
         for events in [events, Events::open(storage.clone()).unwrap()] {
-            let page = events.page(&films, None, 2).unwrap();
+            let page = events.page(films, None, 2).unwrap();
             let whys: Vec<&str> = page.events.iter().map(|numbered| numbered.event.why.as_str()).collect();
             assert_eq!(whys, ["10003", "10002"]);
             assert_eq!((page.dropped, page.next), (3, Some(10_002)));
             let mut seen = Vec::new();
             let mut before = None;
             loop {
-                let page = events.page(&films, before, 999).unwrap();
+                let page = events.page(films, before, 999).unwrap();
                 seen.extend(page.events.iter().map(|numbered| numbered.number));
                 before = page.next;
                 if before.is_none() {
@@ -356,16 +366,16 @@ mod tests {
             }
             let expected: Vec<u64> = (4..=EVENTS_MAX + 3).rev().collect();
             assert_eq!(seen, expected, "every event that is kept, once");
-            assert_eq!(events.page(&books, None, 10).unwrap().events.len(), 1, "each model has its own");
+            assert_eq!(events.page(books, None, 10).unwrap().events.len(), 1, "each model has its own");
         }
 
         let events = Events::open(storage.clone()).unwrap();
         let mut batch = CatalogBatch::new();
-        events.delete(&films, &mut batch).unwrap();
+        events.delete(films, &mut batch).unwrap();
         storage.commit_catalog(&batch).unwrap();
-        events.forget(&films);
-        assert_eq!(events.page(&films, None, 10).unwrap(), EventPage { events: vec![], dropped: 0, next: None });
-        assert_eq!(Events::open(storage).unwrap().page(&books, None, 10).unwrap().events.len(), 1);
+        events.forget(films);
+        assert_eq!(events.page(films, None, 10).unwrap(), EventPage { events: vec![], dropped: 0, next: None });
+        assert_eq!(Events::open(storage).unwrap().page(books, None, 10).unwrap().events.len(), 1);
     }
 
     #[test]
@@ -373,6 +383,7 @@ mod tests {
         let event = Event {
             at: Timestamp(1_700_000_000_000),
             model: ModelName::new("films").unwrap(),
+            model_id: ModelId(7),
             kind: EventKind::RolledBack,
             by: Actor::Watch,
             why: "worse".to_owned(),
@@ -380,7 +391,7 @@ mod tests {
             after: Some(VersionId(2)),
             details: BTreeMap::from([("rmse".to_owned(), 1.5.into())]),
         };
-        let text = r#"{"at":1700000000000,"model":"films","kind":"rolled_back","by":"watch","why":"worse","before":3,"after":2,"details":{"rmse":1.5}}"#;
+        let text = r#"{"at":1700000000000,"model":"films","model_id":7,"kind":"rolled_back","by":"watch","why":"worse","before":3,"after":2,"details":{"rmse":1.5}}"#;
         assert_eq!(serde_json::to_string(&event).unwrap(), text);
         assert_eq!(serde_json::from_str::<Event>(text).unwrap(), event);
         let kinds: Vec<EventKind> = serde_json::from_str(

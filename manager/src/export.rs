@@ -11,7 +11,7 @@ use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 use crate::error::ManagerError;
 use crate::gate::Tail;
 use crate::pause::{self, Step};
-use crate::records::ModelConfig;
+use crate::records::ModelRecord;
 use crate::training::Engine;
 
 /// Items read at a time while what was said of them is collected.
@@ -68,11 +68,12 @@ impl Split {
 /// `progress` is told the share of records written.
 pub(crate) fn export(
     storage: &Storage,
-    config: &ModelConfig,
+    record: &ModelRecord,
     engine: Engine,
     dir: &Path,
     progress: impl Fn(f32),
 ) -> Result<Export, ManagerError> {
+    let config = &record.config;
     let log = storage.watermark(&config.stream);
     if log.records() == 0 {
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
@@ -111,7 +112,7 @@ pub(crate) fn export(
     }
     let observations = writer.finish()?;
     let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
-    let Items { pinned, attributes } = export_items(storage, config, dir)?;
+    let Items { pinned, attributes } = export_items(storage, record, dir)?;
     Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, tail })
 }
 
@@ -123,7 +124,8 @@ struct Items {
     attributes: Option<InputFile>,
 }
 
-fn export_items(storage: &Storage, config: &ModelConfig, dir: &Path) -> Result<Items, ManagerError> {
+fn export_items(storage: &Storage, record: &ModelRecord, dir: &Path) -> Result<Items, ManagerError> {
+    let config = &record.config;
     let mut items: Vec<ItemId> = Vec::new();
     let mut features: Vec<f32> = Vec::new();
     let mut writer = AttributesWriter::create(&dir.join("item_attributes.parquet"))?;
@@ -136,7 +138,7 @@ fn export_items(storage: &Storage, config: &ModelConfig, dir: &Path) -> Result<I
             writer.write(with_attributes().map(|(item, record)| (item, &record.attributes)))?;
         }
         for (item, _) in &page {
-            let given = storage.item_features(&config.name, item)?;
+            let given = storage.item_features(record.id, item)?;
             if let Some(given) = given.filter(|given| given.features.len() == config.dim) {
                 items.push(item.clone());
                 features.extend(given.features);

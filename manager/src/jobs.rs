@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::{CatalogBatch, Storage, StorageError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,8 @@ pub struct Job {
     pub job: JobId,
     /// The model that is retrained.
     pub model: ModelName,
+    /// The model's identity.
+    pub model_id: ModelId,
     /// Where it stands.
     pub state: JobState,
     /// Who trains.
@@ -131,7 +133,7 @@ impl Jobs {
     /// Accepts a job, unless the model has one that has not ended.
     pub(crate) fn begin(
         &self,
-        model: &ModelName,
+        (model, model_id): (&ModelName, ModelId),
         engine: Engine,
         why: &str,
         now: Timestamp,
@@ -141,6 +143,7 @@ impl Jobs {
         let job = Job {
             job: JobId::new(),
             model: model.clone(),
+            model_id,
             state: JobState::Queued,
             engine,
             why: why.to_owned(),
@@ -201,9 +204,9 @@ impl Jobs {
     }
 
     /// The job of a model that was accepted last, as far as it is remembered.
-    pub(crate) fn latest(&self, model: &ModelName) -> Option<Job> {
+    pub(crate) fn latest(&self, model: ModelId) -> Option<Job> {
         let known = self.known.lock();
-        known.values().filter(|job| job.model == *model).max_by(|a, b| a.job.cmp(&b.job)).cloned()
+        known.values().filter(|job| job.model_id == model).max_by(|a, b| a.job.cmp(&b.job)).cloned()
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<Job, ManagerError> {

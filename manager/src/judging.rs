@@ -140,7 +140,7 @@ impl Manager {
         let mut sample: Vec<Decision> = Vec::new();
         let (mut all, mut usable) = (0, 0);
         let range = DecisionRange {
-            model: request.model.clone(),
+            model: self.decides_as(&request.model)?,
             after: request.from.map(DecisionId::first_at),
             before: request.to.unwrap_or(Timestamp(i64::MAX)),
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
-use celeris_model::{ModelName, Prior, StreamName, Timestamp, UserId, VersionId};
+use celeris_model::{ModelId, ModelName, Prior, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
 use celeris_storage::{CatalogBatch, Storage, StorageError};
 use parking_lot::Mutex;
@@ -16,8 +16,11 @@ use tokio::sync::mpsc;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
+use crate::pause::{self, Step};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
-use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, models_key, version_key};
+use crate::records::{
+    ModelConfig, ModelRecord, VersionRecord, all_deleted_key, deleted_key, last_id_key, model_key, models_key, version_key,
+};
 use crate::training::AllowedTrainers;
 use crate::watch::WatchStatus;
 
@@ -54,7 +57,7 @@ pub struct Manager {
     pub(crate) events: Events,
     pub(crate) monitors: Monitors,
     /// How watches stand.
-    pub(crate) watches: Mutex<HashMap<ModelName, WatchStatus>>,
+    pub(crate) watches: Mutex<HashMap<ModelId, WatchStatus>>,
     /// Held while a switch is prepared and made. Taken before `changing`.
     pub(crate) switching: Mutex<()>,
     /// Held while two versions are compared on request.
@@ -92,14 +95,15 @@ impl Manager {
             judging: Mutex::default(),
             changing: Mutex::default(),
         };
+        manager.finish_deletions()?;
         manager.finish_pruning()?;
         for record in manager.models()? {
             let model = &record.config.name;
-            manager.remove_unnamed_versions(model)?;
-            let version = manager.load(&record.config, record.active)?;
+            manager.remove_unnamed_versions(&record)?;
+            let version = manager.load(&record, record.active)?;
             manager.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
-            manager.monitors.watch(&record.config, record.created, record.active);
-            manager.monitors.resume(model)?;
+            manager.monitors.watch(&record);
+            manager.monitors.resume(record.id)?;
             tracing::info!(%model, version = %record.active, "model serves");
         }
         manager.open_selections()?;
@@ -152,7 +156,7 @@ impl Manager {
 
     /// How well a model has predicted lately.
     #[must_use]
-    pub fn recent_loss(&self, model: &ModelName) -> Option<RecentLoss> {
+    pub fn recent_loss(&self, model: ModelId) -> Option<RecentLoss> {
         self.monitors.recent(model)
     }
 
@@ -161,21 +165,20 @@ impl Manager {
     /// # Errors
     /// `UnknownModel`.
     pub fn quality(&self, model: &ModelName) -> Result<Quality, ManagerError> {
-        match self.monitors.describe(model, SystemTime::now().into()) {
-            Some(described) => Ok(described),
-            None => Err(self.model(model).err().unwrap_or_else(|| ManagerError::UnknownModel { model: model.clone() })),
-        }
+        let described = self.monitors.describe(self.model(model)?.id, SystemTime::now().into());
+        described.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
     }
 
     /// The mean loss of one user's observations; `None` where the user is not among those heard of last.
     #[must_use]
-    pub fn user_quality(&self, model: &ModelName, user: &UserId) -> Option<MeanLoss> {
+    pub fn user_quality(&self, model: ModelId, user: &UserId) -> Option<MeanLoss> {
         self.monitors.user(model, user)
     }
 
-    /// Forgets what the monitors know of a user who was erased from a stream.
-    pub fn forget_user(&self, stream: &StreamName, user: &UserId) {
-        self.monitors.forget_user(stream, user);
+    /// Forgets what the monitors know of a user who was erased from a stream by the event of this epoch, and what they are
+    /// told later of the user's events before it.
+    pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
+        self.monitors.forget_user(stream, user, erased);
     }
 
     /// All models, by name.
@@ -204,6 +207,23 @@ impl Manager {
         })
     }
 
+    /// A model as it is now; not one that was created under its name since.
+    pub(crate) fn current(&self, record: &ModelRecord) -> Result<ModelRecord, ManagerError> {
+        let (model, id) = record.identity();
+        let current = self.model(model)?;
+        if current.id == id { Ok(current) } else { Err(ManagerError::UnknownModel { model: model.clone() }) }
+    }
+
+    /// An identity that no model or selection has had, which is given away with the write that `batch` becomes.
+    ///
+    /// The caller guarantees that it holds `changing` until then.
+    pub(crate) fn new_id(&self, batch: &mut CatalogBatch) -> Result<ModelId, ManagerError> {
+        let last: Option<ModelId> = self.storage.catalog(&last_id_key()?)?;
+        let id = last.unwrap_or_default().next();
+        batch.put(last_id_key()?, &id)?;
+        Ok(id)
+    }
+
     /// One job.
     ///
     /// # Errors
@@ -230,13 +250,10 @@ impl Manager {
         if models.len() + selections.len() >= self.options.models_max {
             return Err(ManagerError::TooManyModels { max: self.options.models_max });
         }
+        let mut batch = CatalogBatch::new();
         let version = VersionId(1);
-        // A directory of this name is what an interrupted creation left: the catalog does not know it.
-        let dir = self.version_dir(&config.name, version);
-        remove_dir(&dir)?;
-        let manifest = write_untrained(&dir, &config)?;
-        let serving = self.load(&config, version)?;
         let record = ModelRecord {
+            id: self.new_id(&mut batch)?,
             config,
             created: Timestamp::from(SystemTime::now()),
             active: version,
@@ -244,14 +261,18 @@ impl Manager {
             served: Vec::new(),
             watching: None,
         };
-        let mut batch = CatalogBatch::new();
+        // A directory of this name is what an interrupted creation left: the catalog does not know it.
+        let dir = self.version_dir(&record, version);
+        remove_dir(&dir)?;
+        let manifest = write_untrained(&dir, &record.config)?;
+        let serving = self.load(&record, version)?;
         batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
         batch.put(model_key(&record.config.name)?, &record)?;
-        self.monitors.watch(&record.config, record.created, version);
-        let created = Event::now(&record.config.name, EventKind::Created, Actor::Operator, "on request")
+        self.monitors.watch(&record);
+        let created = Event::now(record.identity(), EventKind::Created, Actor::Operator, "on request")
             .between(None, Some(version))
             .with("dim", record.config.dim);
-        self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(&record.config.name))?;
+        self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(record.id))?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), serving)?;
         Ok(record)
     }
@@ -263,37 +284,65 @@ impl Manager {
     /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
     pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
         let _changing = self.changing.lock();
-        self.model(model)?;
+        let record = self.model(model)?;
         self.jobs.check_idle(model)?;
         self.check_no_arm(model)?;
         let mut batch = CatalogBatch::new();
+        batch.put(deleted_key(record.id)?, model)?;
         for version in self.versions(model)? {
             batch.delete(version_key(model, version.version)?);
         }
         batch.delete(model_key(model)?);
-        self.events.delete(model, &mut batch)?;
-        self.monitors.delete(model, &mut batch)?;
+        self.events.delete(record.id, &mut batch)?;
+        self.monitors.delete(record.id, &mut batch)?;
         self.storage.commit_catalog(&batch)?;
-        self.events.forget(model);
+        self.events.forget(record.id);
         self.predictor.remove(model);
-        self.monitors.forget(model);
-        self.storage.delete_model(model)?;
-        remove_dir(&self.versions_dir(model))
+        self.monitors.forget(record.id);
+        self.watches.lock().remove(&record.id);
+        pause::at(Step::Deletion);
+        self.finish_deletion(record.identity())
     }
 
-    pub(crate) fn load(&self, config: &ModelConfig, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        let dir = self.version_dir(&config.name, version);
-        let LoadedVersion { theta, prior, manifest, cold_map } = read_version(&dir)?;
-        let serving = ServingVersion::new(config.name.clone(), version, theta, config.learning(prior))?;
-        Ok(serving.finished(manifest.created).kept_in(dir).with_cold_map(cold_map))
+    /// Removes what is left of a model or selection that the catalog does not name any more. Nothing of it can be met under
+    /// its name, since everything is kept by its identity.
+    pub(crate) fn finish_deletion(&self, (model, id): (&ModelName, ModelId)) -> Result<(), ManagerError> {
+        self.storage.delete_model(id)?;
+        remove_dir(&self.versions_dir_of((model, id)))?;
+        let mut batch = CatalogBatch::new();
+        batch.delete(deleted_key(id)?);
+        Ok(self.storage.commit_catalog(&batch)?)
     }
 
-    pub(crate) fn versions_dir(&self, model: &ModelName) -> PathBuf {
-        self.storage.dir().join("versions").join(model.as_str())
+    /// Removes what a stopped node had begun to delete.
+    fn finish_deletions(&self) -> Result<(), ManagerError> {
+        for (key, model) in self.storage.list_catalog::<ModelName>(&all_deleted_key()?)? {
+            // A key of another form is none of ours.
+            if let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) {
+                self.finish_deletion((&model, id)).unwrap_or_else(|error| {
+                    tracing::warn!(%model, %error, "a deleted model is not removed whole; the next start tries again");
+                });
+            }
+        }
+        Ok(())
     }
 
-    pub(crate) fn version_dir(&self, model: &ModelName, version: VersionId) -> PathBuf {
-        self.versions_dir(model).join(version.to_string())
+    pub(crate) fn load(&self, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
+        let dir = self.version_dir(record, version);
+        let loaded = read_version(&dir)?;
+        Ok(serving(record, version, loaded)?.kept_in(dir))
+    }
+
+    pub(crate) fn versions_dir(&self, record: &ModelRecord) -> PathBuf {
+        self.versions_dir_of(record.identity())
+    }
+
+    pub(crate) fn versions_dir_of(&self, model: (&ModelName, ModelId)) -> PathBuf {
+        versions_dir(&self.storage, model)
+    }
+
+    pub(crate) fn version_dir(&self, record: &ModelRecord, version: VersionId) -> PathBuf {
+        self.versions_dir(record).join(version.to_string())
     }
 
     pub(crate) fn jobs_dir(&self) -> PathBuf {
@@ -301,9 +350,9 @@ impl Manager {
     }
 
     /// Removes version directories that the catalog does not name: an interrupted switch left them.
-    fn remove_unnamed_versions(&self, model: &ModelName) -> Result<(), ManagerError> {
-        let named: Vec<String> = self.versions(model)?.iter().map(|record| record.version.to_string()).collect();
-        let dir = self.versions_dir(model);
+    fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        let named: Vec<String> = self.versions(&record.config.name)?.iter().map(|record| record.version.to_string()).collect();
+        let dir = self.versions_dir(record);
         for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {
             let entry = entry.map_err(ManagerError::io(&dir))?;
             if !named.iter().any(|name| entry.file_name() == name.as_str()) {
@@ -313,6 +362,22 @@ impl Manager {
         }
         Ok(())
     }
+}
+
+/// Where a model's versions lie: the name is for people, the identity tells models of one name apart.
+pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)) -> PathBuf {
+    storage.dir().join("versions").join(format!("{model}.{id}"))
+}
+
+/// A version of this model that has been read.
+pub(crate) fn serving(
+    record: &ModelRecord,
+    version: VersionId,
+    loaded: LoadedVersion,
+) -> Result<ServingVersion, ManagerError> {
+    let LoadedVersion { theta, prior, cold_map, .. } = loaded;
+    let model = (record.config.name.clone(), record.id);
+    Ok(ServingVersion::new(model, version, theta, record.config.learning(prior))?.with_cold_map(cold_map))
 }
 
 fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, ManagerError> {

@@ -1,7 +1,7 @@
 //! A hook for tests: a node that stops at a named step of a switch or a training, to be killed there.
 //!
-//! With `CELERIS_PAUSE_AT=STEP` in its environment, a node says `paused at STEP` on standard error when a job, a switch or
-//! a pruning first comes to that step, and its thread goes no further. Everything else goes on. Nobody sets it but
+//! With `CELERIS_PAUSE_AT=STEP` in its environment, a node says `paused at STEP` on standard error when a job, a switch,
+//! a pruning or a deletion first comes to that step, and its thread goes no further. Everything else goes on. Nobody sets it but
 //! `tests/tests/kill_in_retrain.rs`.
 
 /// The environment variable.
@@ -22,6 +22,8 @@ pub(crate) enum Step {
     Flip,
     /// The catalog names versions no more whose files are still there.
     Pruning,
+    /// The catalog names a model no more of which everything else is still there.
+    Deletion,
 }
 
 impl Step {
@@ -33,6 +35,7 @@ impl Step {
             Self::Warming => "warming",
             Self::Flip => "flip",
             Self::Pruning => "pruning",
+            Self::Deletion => "deletion",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Manifest;
-use celeris_model::{HalfLife, Learning, Loss, ModelName, Prior, StreamName, Timestamp, VersionId};
+use celeris_model::{HalfLife, Learning, Loss, ModelId, ModelName, Prior, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,8 @@ impl ModelConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
+    /// Its identity, by which everything is kept that belongs to it; a model created under its name later has another.
+    pub id: ModelId,
     /// Its configuration.
     pub config: ModelConfig,
     /// When it was created.
@@ -140,6 +142,11 @@ pub struct ModelRecord {
 pub const SERVED_MAX: usize = 32;
 
 impl ModelRecord {
+    /// Its name and its identity.
+    pub(crate) fn identity(&self) -> (&ModelName, ModelId) {
+        (&self.config.name, self.id)
+    }
+
     /// The record with `version` serving, and the one that served kept as the way back.
     pub(crate) fn activating(mut self, version: VersionId) -> Self {
         if self.active != version {
@@ -218,6 +225,21 @@ impl VersionRecord {
             gate: None,
         }
     }
+}
+
+/// The identity that was given to a model or selection last.
+pub(crate) fn last_id_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["last_model_id"])
+}
+
+/// All models and selections that are deleted, and of which something may be left.
+pub(crate) fn all_deleted_key() -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["deleted"])
+}
+
+/// One of them.
+pub(crate) fn deleted_key(id: ModelId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["deleted".to_owned(), id.to_string()])
 }
 
 /// All models.

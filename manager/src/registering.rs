@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::manager::{Manager, check_fits, remove_dir, sync_dir};
-use crate::records::VersionRecord;
+use crate::records::{ModelRecord, VersionRecord};
 
 /// Free bytes that a copy leaves to the log.
 const DISK_RESERVE: u64 = 1 << 30;
@@ -37,20 +37,20 @@ impl Manager {
     /// # Errors
     /// `UnknownModel`; `Import`, naming the file and what is wrong with it; `Io` or `Storage`.
     pub fn register(&self, model: &ModelName, path: &Path) -> Result<VersionRecord, ManagerError> {
-        self.model(model)?;
+        let record = self.model(model)?;
         let refused = |problem: String| ManagerError::Import { path: path.to_owned(), problem };
         let source = self.importable(path).map_err(refused)?;
         let files = version_files(&source).map_err(refused)?;
-        let models_versions = self.versions_dir(model);
+        let models_versions = self.versions_dir(&record);
         self.check_room(&files).map_err(refused)?;
         // A name that no version has: what is left under it after a crash is removed at the next start.
         let copy = models_versions.join(format!("import-{}", uuid::Uuid::now_v7()));
-        let registered = copy_files(&files, &copy).and_then(|()| self.adopt_copy(model, path, &copy));
+        let registered = copy_files(&files, &copy).and_then(|()| self.adopt_copy(&record, path, &copy));
         if registered.is_err() {
             remove_dir(&copy)?;
         }
         let registered = registered?;
-        self.prune(model)?;
+        self.prune(&record)?;
         Ok(registered)
     }
 
@@ -92,16 +92,16 @@ impl Manager {
         Ok(())
     }
 
-    fn adopt_copy(&self, model: &ModelName, path: &Path, copy: &Path) -> Result<VersionRecord, ManagerError> {
+    fn adopt_copy(&self, record: &ModelRecord, path: &Path, copy: &Path) -> Result<VersionRecord, ManagerError> {
         let refused = |problem: String| {
             // The copy is the node's own matter; the caller knows the original.
             let problem = problem.replace(&copy.display().to_string(), &path.display().to_string());
             ManagerError::Import { path: path.to_owned(), problem }
         };
         let loaded = read_version(copy).map_err(|error| refused(error.to_string()))?;
-        check_fits(&self.model(model)?.config, &loaded).map_err(|error| refused(error.to_string()))?;
-        let (registered, _) = self.admit(model, copy, loaded, |active, registered| {
-            let event = Event::now(model, EventKind::Registered, Actor::Operator, "on request")
+        check_fits(&record.config, &loaded).map_err(|error| refused(error.to_string()))?;
+        let (registered, _) = self.admit(record, copy, loaded, |active, registered| {
+            let event = Event::now(record.identity(), EventKind::Registered, Actor::Operator, "on request")
                 .between(Some(active), Some(registered.version))
                 .with("path", path.display().to_string())
                 .with("algorithm", registered.algorithm.as_str());

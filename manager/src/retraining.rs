@@ -60,10 +60,10 @@ impl Manager {
         let engine = request.engine.unwrap_or(record.config.trainer.engine);
         let plan = TrainPlan { engine, from: request.from };
         record.config.trainer.check(engine, &self.options.allowed)?;
-        let job = self.jobs.begin(model, engine, why, SystemTime::now().into())?;
+        let job = self.jobs.begin(record.identity(), engine, why, SystemTime::now().into())?;
         let id = job.job.clone();
         self.note(
-            Event::now(model, EventKind::TrainingStarted, by, why)
+            Event::now(record.identity(), EventKind::TrainingStarted, by, why)
                 .between(Some(record.active), None)
                 .with("job", id.as_str())
                 .with("engine", engine.name()),
@@ -84,9 +84,9 @@ impl Manager {
     ) -> Result<Concluded, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
         let made = self.make_version(record, plan, id, &dir).await?;
-        let (manager, model, id) = (Arc::clone(self), record.config.name.clone(), id.clone());
+        let (manager, record, id) = (Arc::clone(self), record.clone(), id.clone());
         blocking(move || {
-            let concluded = manager.conclude_candidate(&model, &made.version, &made.tail, &id)?;
+            let concluded = manager.conclude_candidate(&record, &made.version, &made.tail, &id)?;
             remove_dir(&dir)?;
             Ok(concluded)
         })
@@ -115,7 +115,7 @@ impl Manager {
             }
         });
         if let Some(job) = &ended {
-            self.monitors.trained(&job.model);
+            self.monitors.trained(job.model_id);
         }
         if let Some(job) = ended.filter(|job| job.state == JobState::Failed) {
             self.note_failure(&job);
@@ -125,6 +125,7 @@ impl Manager {
     /// Records that a job made no version.
     pub(crate) fn note_failure(&self, job: &Job) {
         let why = job.error.as_deref().unwrap_or("it did not say why");
-        self.note(Event::now(&job.model, EventKind::TrainingFailed, Actor::Job, why).with("job", job.job.as_str()));
+        let model = (&job.model, job.model_id);
+        self.note(Event::now(model, EventKind::TrainingFailed, Actor::Job, why).with("job", job.job.as_str()));
     }
 }

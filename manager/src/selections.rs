@@ -1,20 +1,20 @@
 //! Selections in the catalog: created, listed, deleted. What they select by is the predictor's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use celeris_bandits::selection::strategy::Learns;
 use celeris_bandits::selection::{HalfLifeRecords, LabelRange, LossScale, Objective, StrategySpec};
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_model::{Loss, ModelName, StreamName, Timestamp};
+use celeris_model::{Loss, ModelId, ModelName, StreamName, Timestamp};
 use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
-use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
+use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::decisions::DefaultReward;
 use crate::error::ManagerError;
 use crate::manager::Manager;
-use crate::records::ModelRecord;
+use crate::records::{ModelRecord, deleted_key, models_key};
 
 /// Arms of a selection at least and at most.
 pub const ARMS: std::ops::RangeInclusive<usize> = 2..=8;
@@ -70,12 +70,16 @@ pub struct NewSelection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelectionRecord {
+    /// Its identity, under which its decisions are kept.
+    pub id: ModelId,
     /// Its name.
     pub name: ModelName,
     /// The stream of its arms.
     pub stream: StreamName,
     /// The models that answer.
     pub arms: Vec<ModelName>,
+    /// Their identities.
+    pub arm_ids: Vec<ModelId>,
     /// How it selects.
     pub strategy: StrategySpec,
     /// Whose losses a state is made of.
@@ -106,8 +110,10 @@ impl SelectionRecord {
     fn rule(&self) -> SelectionRule {
         SelectionRule {
             name: self.name.clone(),
+            id: self.id,
             stream: self.stream.clone(),
             arms: self.arms.clone(),
+            arm_ids: self.arm_ids.clone(),
             strategy: self.strategy.clone(),
             scope: match self.scope {
                 ScopeKind::User => Scope::User,
@@ -202,7 +208,10 @@ impl Manager {
         };
         let strategy = new.strategy.clone().unwrap_or_default();
         let combines = strategy.strategy().learns() == Learns::FromEvery;
+        let mut batch = CatalogBatch::new();
         let record = SelectionRecord {
+            id: self.new_id(&mut batch)?,
+            arm_ids: arms.iter().map(|arm| arm.id).collect(),
             half_life_records: new.half_life(&strategy)?,
             begins: if combines { Watermark::start() } else { self.storage.watermark(&stream) },
             objective: new.objective.unwrap_or(if combines { Objective::Error } else { Objective::Reward }),
@@ -218,7 +227,6 @@ impl Manager {
             default_reward: new.default_reward,
             created: SystemTime::now().into(),
         };
-        let mut batch = CatalogBatch::new();
         batch.put(selection_key(&record.name)?, &record)?;
         self.storage.commit_catalog(&batch)?;
         self.predictor.select_among(record.rule());
@@ -266,15 +274,25 @@ impl Manager {
     /// `Storage`.
     pub fn delete_selection(&self, name: &ModelName) -> Result<bool, ManagerError> {
         let _changing = self.changing.lock();
-        if self.selection(name)?.is_none() {
-            return Ok(false);
-        }
+        let Some(record) = self.selection(name)? else { return Ok(false) };
         let mut batch = CatalogBatch::new();
+        batch.put(deleted_key(record.id)?, name)?;
         batch.delete(selection_key(name)?);
         self.storage.commit_catalog(&batch)?;
         self.predictor.select_no_more(name);
-        self.storage.delete_model(name)?;
+        self.finish_deletion((name, record.id))?;
         Ok(true)
+    }
+
+    /// The identity of a model or selection, under which its decisions are kept.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn decides_as(&self, name: &ModelName) -> Result<ModelId, ManagerError> {
+        match self.selection(name)? {
+            Some(selection) => Ok(selection.id),
+            None => Ok(self.model(name)?.id),
+        }
     }
 
     /// The stream of a model or selection.
@@ -340,6 +358,14 @@ fn arms<'a>(
         }
     }
     Ok(arms)
+}
+
+/// What has decisions, models and selections: their names by their identities.
+pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
+    let models = storage.list_catalog::<ModelRecord>(&models_key()?)?;
+    let selections = storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
+    let models = models.into_iter().map(|(_, record)| (record.id, record.config.name));
+    Ok(models.chain(selections.into_iter().map(|(_, record)| (record.id, record.name))).collect())
 }
 
 fn selections_key() -> Result<CatalogKey, StorageError> {

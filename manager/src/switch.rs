@@ -18,7 +18,7 @@ use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::gate::{GateReport, Tail, Verdict};
 use crate::jobs::JobId;
-use crate::manager::{Manager, check_fits, remove_dir, sync_dir};
+use crate::manager::{Manager, check_fits, remove_dir, serving, sync_dir};
 use crate::pause::{self, Step};
 use crate::records::{ModelRecord, VersionRecord, model_key, version_key};
 use crate::watch::Watching;
@@ -62,7 +62,7 @@ impl Manager {
         let _switching = self.switching.lock();
         let record = self.model(model)?;
         self.version(model, version)?;
-        let prepared = self.prepare(model, || self.load(&record.config, version))?;
+        let prepared = self.prepare(&record, || self.load(&record, version))?;
         let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
         self.flip(prepared, activating, EventKind::Activated, Actor::Operator, "on request".to_owned())
     }
@@ -75,24 +75,24 @@ impl Manager {
         self.roll_back_for(Actor::Operator, model, None, "on request".to_owned())
     }
 
-    /// Goes back from `from`, or from whatever serves.
+    /// Goes back from the version that serves by the record `from`, or from whatever serves.
     pub(crate) fn roll_back_for(
         &self,
         by: Actor,
         model: &ModelName,
-        from: Option<VersionId>,
+        from: Option<&ModelRecord>,
         why: String,
     ) -> Result<ModelRecord, ManagerError> {
         let _switching = self.switching.lock();
         let record = self.model(model)?;
         let nothing =
             |record: &ModelRecord| ManagerError::NothingToRollBackTo { model: model.clone(), version: record.active };
-        if from.is_some_and(|from| from != record.active) {
+        if from.is_some_and(|from| (from.id, from.active) != (record.id, record.active)) {
             return Err(nothing(&record));
         }
         let version = *record.served.last().ok_or_else(|| nothing(&record))?;
         self.version(model, version)?;
-        let prepared = self.prepare(model, || self.load(&record.config, version))?;
+        let prepared = self.prepare(&record, || self.load(&record, version))?;
         let going_back = |mut record: ModelRecord| {
             record.active = record.served.pop().ok_or_else(|| nothing(&record))?;
             record.watching = None;
@@ -109,14 +109,15 @@ impl Manager {
     /// `Storage`.
     pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
         let loaded = read_version(finished)?;
-        let (description, serving) = self.admit(model, finished, loaded, |_, _| None)?;
+        let record = self.model(model)?;
+        let (description, serving) = self.admit(&record, finished, loaded, |_, _| None)?;
         let version = description.version;
         let _switching = self.switching.lock();
-        let prepared = self.prepare(model, || Ok(serving))?;
+        let prepared = self.prepare(&record, || Ok(serving))?;
         let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
         let why = format!("version {version} was trained");
         self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
-        self.prune(model)?;
+        self.prune(&record)?;
         Ok(description)
     }
 
@@ -128,25 +129,25 @@ impl Manager {
     /// As [`Manager::adopt`].
     pub(crate) fn admit(
         &self,
-        model: &ModelName,
+        record: &ModelRecord,
         finished: &Path,
         loaded: LoadedVersion,
         note: impl FnOnce(VersionId, &mut VersionRecord) -> Option<Event>,
     ) -> Result<(VersionRecord, ServingVersion), ManagerError> {
         let _changing = self.changing.lock();
-        let mut record = self.model(model)?;
+        let mut record = self.current(record)?;
         check_fits(&record.config, &loaded)?;
         let version = record.newest.next();
-        let dir = self.version_dir(model, version);
+        let dir = self.version_dir(&record, version);
         remove_dir(&dir)?;
-        fs::create_dir_all(self.versions_dir(model)).map_err(ManagerError::io(&dir))?;
+        fs::create_dir_all(self.versions_dir(&record)).map_err(ManagerError::io(&dir))?;
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
-        sync_dir(&self.versions_dir(model))?;
+        sync_dir(&self.versions_dir(&record))?;
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         let event = note(record.active, &mut description);
-        let serving = ServingVersion::new(model.clone(), version, loaded.theta, record.config.learning(loaded.prior))?;
-        let serving = serving.finished(loaded.manifest.created).kept_in(dir).with_cold_map(loaded.cold_map);
+        let serving = serving(&record, version, loaded)?.kept_in(dir);
         record.newest = version;
+        let model = &record.config.name;
         let mut batch = CatalogBatch::new();
         batch.put(version_key(model, version)?, &description)?;
         batch.put(model_key(model)?, &record)?;
@@ -157,7 +158,7 @@ impl Manager {
     /// Judges what a job has trained, takes it over, and makes it serve if the gate lets it pass.
     pub(crate) fn conclude_candidate(
         self: &Arc<Self>,
-        model: &ModelName,
+        record: &ModelRecord,
         finished: &Path,
         tail: &Tail,
         job: &JobId,
@@ -165,40 +166,41 @@ impl Manager {
         let progress = |share| self.jobs.progress(job, "validate", share);
         progress(0.0);
         let loaded = read_version(finished)?;
-        let config = self.model(model)?.config;
-        check_fits(&config, &loaded)?;
+        let record = self.current(record)?;
+        let config = &record.config;
+        check_fits(config, &loaded)?;
         pause::at(Step::Validation);
         // Under a number that no version has: nothing is frozen for it.
         let unborn = VersionId(u64::MAX);
         let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
-        let candidate = ServingVersion::new(model.clone(), unborn, theta, learning)?;
+        let candidate = ServingVersion::new((config.name.clone(), record.id), unborn, theta, learning)?;
         let candidate = candidate.with_cold_map(loaded.cold_map.clone());
-        let report = at_low_priority("celeris-gate", || self.judge(&config, tail, &candidate, progress))??;
+        let report = at_low_priority("celeris-gate", || self.judge(config, tail, &candidate, progress))??;
         drop(candidate);
         let passed = report.lets_pass();
         self.jobs.judged(job, &report);
-        let (mut version, serving) = self.admit(model, finished, loaded, |active, judged| {
-            let event = gate_event(model, active, judged.version, &report);
+        let (mut version, serving) = self.admit(&record, finished, loaded, |active, judged| {
+            let event = gate_event(&record, active, judged.version, &report);
             judged.gate = Some(report);
             Some(event)
         })?;
         if !passed {
-            self.prune(model)?;
+            self.prune(&record)?;
             return Ok(Concluded { version, serves: false });
         }
         let serving = if config.gate.shadow_seconds > 0 {
             let serving = Arc::new(serving);
-            if !self.shadow(&config, &serving, &mut version, job)? {
-                self.prune(model)?;
+            if !self.shadow(&record, &serving, &mut version, job)? {
+                self.prune(&record)?;
                 return Ok(Concluded { version, serves: false });
             }
-            Arc::into_inner(serving).map_or_else(|| self.load(&config, version.version), Ok)?
+            Arc::into_inner(serving).map_or_else(|| self.load(&record, version.version), Ok)?
         } else {
             serving
         };
         self.jobs.progress(job, "activate", 0.0);
         let (number, switching) = (version.version, self.switching.lock());
-        let prepared = self.prepare(model, || Ok(serving))?;
+        let prepared = self.prepare(&record, || Ok(serving))?;
         let activating = |record: ModelRecord| {
             let watching = Watching::beginning(&record, number);
             Ok(ModelRecord { watching, ..record.activating(number) })
@@ -207,16 +209,17 @@ impl Manager {
         let record = self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
         drop(switching);
         self.watch(&record);
-        self.prune(model)?;
+        self.prune(&record)?;
         Ok(Concluded { version, serves: true })
     }
 
     /// Computes what is hot under the version that `load` brings, at low priority.
     fn prepare(
         &self,
-        model: &ModelName,
+        record: &ModelRecord,
         load: impl FnOnce() -> Result<ServingVersion, ManagerError> + Send,
     ) -> Result<Prepared, ManagerError> {
+        let model = &record.config.name;
         let hot = self.predictor.hot(model)?;
         let prepared = at_low_priority("celeris-warm", || {
             pause::at(Step::Warming);
@@ -236,13 +239,17 @@ impl Manager {
         by: Actor,
         why: String,
     ) -> Result<ModelRecord, ManagerError> {
-        let (model, version, warmed) = (prepared.version().model.clone(), prepared.version().id, prepared.warmed);
+        let (model, id) = (prepared.version().model.clone(), prepared.version().model_id);
+        let (version, warmed) = (prepared.version().id, prepared.warmed);
         let record = {
             let _changing = self.changing.lock();
             let before = self.model(&model)?;
+            if before.id != id {
+                return Err(ManagerError::UnknownModel { model });
+            }
             // It may have been pruned meanwhile.
             self.version(&model, version)?;
-            let event = Event::now(&model, kind, by, why)
+            let event = Event::now(before.identity(), kind, by, why)
                 .between(Some(before.active), Some(version))
                 .with("users_prepared", warmed.users.prepared)
                 .with("users_hot", warmed.users.of)
@@ -266,14 +273,19 @@ impl Manager {
 }
 
 /// How the gate's verdict is told in the audit.
-pub(crate) fn gate_event(model: &ModelName, active: VersionId, version: VersionId, report: &GateReport) -> Event {
+pub(crate) fn gate_event(
+    record: &ModelRecord,
+    active: VersionId,
+    version: VersionId,
+    report: &GateReport,
+) -> Event {
     let kind = if report.lets_pass() { EventKind::GatePassed } else { EventKind::GateRefused };
     let why = match report.verdict {
         Verdict::Forced => format!("gate.force, in spite of {}", report.why),
         Verdict::Passed | Verdict::Refused | Verdict::NotJudged => report.why.clone(),
     };
     let report = serde_json::to_value(report).expect("a report is plain data");
-    Event::now(model, kind, Actor::Job, why)
+    Event::now(record.identity(), kind, Actor::Job, why)
         .between(Some(active), report_leads_to(kind, version))
         .with("version", version.0)
         .with("report", report)

@@ -274,14 +274,15 @@ impl Manager {
     /// Starts a job if there is a reason.
     fn pull(self: &Arc<Self>, model: &ModelName, facts: &Facts) -> Result<(), ManagerError> {
         let now = Timestamp::from(SystemTime::now());
-        let latest = self.jobs.latest(model);
+        let record = self.model(model)?;
+        let latest = self.jobs.latest(record.id);
         if rests(latest.as_ref(), facts.triggers.cool_down, now) {
             return Ok(());
         }
         let began = latest.map_or(facts.created, |job| job.created);
         let progress = self.progress(model, &facts.triggers, seconds_between(began, now))?;
         let Some(reason) = decide(facts, &progress) else { return Ok(()) };
-        let mut event = Event::now(model, EventKind::Triggered, Actor::Trigger, reason.why.as_str())
+        let mut event = Event::now(record.identity(), EventKind::Triggered, Actor::Trigger, reason.why.as_str())
             .with("trigger", reason.trigger);
         event.before = Some(facts.version);
         for (name, figure) in &reason.figures {
@@ -336,7 +337,7 @@ impl Manager {
         if record.config == before {
             return Ok(record);
         }
-        let mut event = Event::now(model, EventKind::Configured, Actor::Operator, "on request")
+        let mut event = Event::now(record.identity(), EventKind::Configured, Actor::Operator, "on request")
             .between(Some(record.active), Some(record.active));
         for (setting, from, to) in differences(&before, &record.config) {
             event = event.with(&setting, serde_json::json!({ "from": from, "to": to }));
@@ -344,7 +345,7 @@ impl Manager {
         let mut batch = CatalogBatch::new();
         batch.put(model_key(model)?, &record)?;
         self.commit_noting(batch, &[event])?;
-        self.monitors.configure(model, &record.config.triggers);
+        self.monitors.configure(record.id, &record.config.triggers);
         Ok(record)
     }
 }

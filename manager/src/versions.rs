@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use celeris_model::{ItemId, ModelName, VersionId};
+use celeris_model::{ItemId, ModelId, ModelName, VersionId};
 use celeris_predictor::ServingVersion;
 use celeris_storage::{CatalogBatch, CatalogKey, StorageError};
 use rand::SeedableRng as _;
@@ -118,14 +118,14 @@ impl Manager {
         kind: EventKind,
     ) -> Result<VersionRecord, ManagerError> {
         let _changing = self.changing.lock();
-        self.model(model)?;
+        let of = self.model(model)?;
         let mut record = self.version(model, version)?;
         let pinned = kind == EventKind::Pinned;
         if record.pinned != pinned {
             record.pinned = pinned;
             let mut batch = CatalogBatch::new();
             batch.put(version_key(model, version)?, &record)?;
-            let event = Event::now(model, kind, Actor::Operator, "on request").with("version", version.0);
+            let event = Event::now(of.identity(), kind, Actor::Operator, "on request").with("version", version.0);
             self.commit_noting(batch, &[event])?;
         }
         Ok(record)
@@ -139,10 +139,11 @@ impl Manager {
     ///
     /// # Errors
     /// `UnknownModel`, `Storage` or `Io`.
-    pub fn prune(&self, model: &ModelName) -> Result<Vec<VersionId>, ManagerError> {
+    pub(crate) fn prune(&self, record: &ModelRecord) -> Result<Vec<VersionId>, ManagerError> {
+        let (model, id) = record.identity();
         let pruned = {
             let _changing = self.changing.lock();
-            let mut record = self.model(model)?;
+            let mut record = self.current(record)?;
             let protected = protected(&record);
             let unprotected = |version: &VersionRecord| !version.pinned && !protected.contains(&version.version);
             let pruned: Vec<VersionId> = self
@@ -160,9 +161,9 @@ impl Manager {
             let mut events = Vec::new();
             for version in &pruned {
                 batch.delete(version_key(model, *version)?);
-                batch.put(pruned_key(model, *version)?, &(model, version))?;
+                batch.put(pruned_key(id, *version)?, &(model, id, version))?;
                 let why = format!("the model keeps {} versions", record.config.keep_versions);
-                events.push(Event::now(model, EventKind::Pruned, Actor::Job, why).with("version", version.0));
+                events.push(Event::now(record.identity(), EventKind::Pruned, Actor::Job, why).with("version", version.0));
             }
             batch.put(model_key(model)?, &record)?;
             self.commit_noting(batch, &events)?;
@@ -170,23 +171,24 @@ impl Manager {
         };
         pause::at(Step::Pruning);
         for version in &pruned {
-            self.remove_pruned(model, *version)?;
+            self.remove_pruned((model, id), *version)?;
         }
         Ok(pruned)
     }
 
-    fn remove_pruned(&self, model: &ModelName, version: VersionId) -> Result<(), ManagerError> {
-        remove_dir(&self.version_dir(model, version))?;
-        self.storage.delete_frozen(model, version)?;
+    fn remove_pruned(&self, model: (&ModelName, ModelId), version: VersionId) -> Result<(), ManagerError> {
+        remove_dir(&self.versions_dir_of(model).join(version.to_string()))?;
+        self.storage.delete_frozen(model.1, version)?;
         let mut batch = CatalogBatch::new();
-        batch.delete(pruned_key(model, version)?);
+        batch.delete(pruned_key(model.1, version)?);
         Ok(self.storage.commit_catalog(&batch)?)
     }
 
     /// Removes what a stopped node had begun to prune.
     pub(crate) fn finish_pruning(&self) -> Result<(), ManagerError> {
-        for (_, (model, version)) in self.storage.list_catalog::<(ModelName, VersionId)>(&all_pruned_key()?)? {
-            self.remove_pruned(&model, version)?;
+        let pruned = self.storage.list_catalog::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
+        for (_, (model, id, version)) in pruned {
+            self.remove_pruned((&model, id), version)?;
         }
         Ok(())
     }
@@ -198,9 +200,10 @@ impl Manager {
     /// `UnknownModel`, `UnknownVersion`, `Features` where one is damaged, `Predictor` or `Storage`.
     pub fn diff(&self, model: &ModelName, from: VersionId, to: VersionId) -> Result<VersionDiff, ManagerError> {
         let _comparing = self.comparing.lock();
-        let config = self.model(model)?.config;
+        let record = self.model(model)?;
         let (from, to) = (self.version(model, from)?, self.version(model, to)?);
-        let (old, new) = (self.load(&config, from.version)?, self.load(&config, to.version)?);
+        let (old, new) = (self.load(&record, from.version)?, self.load(&record, to.version)?);
+        let config = record.config;
         let (added, removed) = (only_in(&new, &old), only_in(&old, &new));
         let log = self.storage.watermark(&config.stream);
         let share = (COMPARED_RECORDS / log.records().max(1) as f64).min(1.0);
@@ -280,7 +283,7 @@ fn all_pruned_key() -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["pruned"])
 }
 
-fn pruned_key(model: &ModelName, version: VersionId) -> Result<CatalogKey, StorageError> {
+fn pruned_key(model: ModelId, version: VersionId) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["pruned".to_owned(), model.to_string(), version.to_string()])
 }
 

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use celeris_model::{Loss, ModelName, Timestamp, VersionId};
+use celeris_model::{Loss, ModelId, Timestamp, VersionId};
 use celeris_predictor::{Predictor, ServingVersion, Witnessed};
 use celeris_storage::CatalogBatch;
 use serde::{Deserialize, Serialize};
@@ -171,8 +171,8 @@ fn next(runtime: &tokio::runtime::Handle, queue: &mut mpsc::Receiver<Witnessed>)
 impl Manager {
     /// How the watch of a model stands, where there is one.
     #[must_use]
-    pub fn watch_status(&self, model: &ModelName) -> Option<WatchStatus> {
-        self.watches.lock().get(model).copied()
+    pub fn watch_status(&self, model: ModelId) -> Option<WatchStatus> {
+        self.watches.lock().get(&model).copied()
     }
 
     /// Starts the watch that the record asks for, on a thread of its own.
@@ -183,7 +183,7 @@ impl Manager {
             tracing::warn!(%model, "a version is not watched outside a runtime");
             return;
         };
-        let other = match self.load(&record.config, watching.against) {
+        let other = match self.load(record, watching.against) {
             Ok(other) => other,
             Err(error) => {
                 tracing::warn!(%model, %error, "the version before cannot be read, so the new one is not watched");
@@ -197,11 +197,10 @@ impl Manager {
                 return;
             }
         };
-        self.watches.lock().insert(model.clone(), WatchStatus::default());
+        self.watches.lock().insert(record.id, WatchStatus::default());
         let watch = Watch {
             manager: Arc::downgrade(self),
-            config: record.config.clone(),
-            active: record.active,
+            record: record.clone(),
             watching,
             other,
         };
@@ -212,19 +211,19 @@ impl Manager {
     }
 
     /// Whether the model still serves the version that is watched.
-    fn is_watched(&self, model: &ModelName, active: VersionId, watching: &Watching) -> bool {
-        let record = self.model(model);
-        record.is_ok_and(|record| record.active == active && record.watching.as_ref() == Some(watching))
+    fn is_watched(&self, watched: &ModelRecord) -> bool {
+        let record = self.current(watched);
+        record.is_ok_and(|record| record.active == watched.active && record.watching == watched.watching)
     }
 
     /// The watch is over, and the version stays.
-    fn end_watch(&self, model: &ModelName, active: VersionId, watching: &Watching) -> Result<(), ManagerError> {
+    fn end_watch(&self, watched: &ModelRecord) -> Result<(), ManagerError> {
         let _changing = self.changing.lock();
-        let mut record = self.model(model)?;
-        if record.active == active && record.watching.as_ref() == Some(watching) {
+        let mut record = self.current(watched)?;
+        if record.active == watched.active && record.watching == watched.watching {
             record.watching = None;
             let mut batch = CatalogBatch::new();
-            batch.put(model_key(model)?, &record)?;
+            batch.put(model_key(&record.config.name)?, &record)?;
             self.storage.commit_catalog(&batch)?;
         }
         Ok(())
@@ -234,12 +233,13 @@ impl Manager {
     /// of it to its report. Whether it may serve.
     pub(crate) fn shadow(
         &self,
-        config: &ModelConfig,
+        record: &ModelRecord,
         candidate: &ServingVersion,
         version: &mut VersionRecord,
         job: &JobId,
     ) -> Result<bool, ManagerError> {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Ok(true) };
+        let config = &record.config;
         let started = Instant::now();
         let length = Duration::from_secs(config.gate.shadow_seconds);
         let mut queue = self.predictor.compare_with(&config.name, candidate.id, WAITING_MAX)?;
@@ -267,7 +267,7 @@ impl Manager {
         let passed = report.lets_pass();
         let mut events = Vec::new();
         if !passed {
-            events.push(crate::switch::gate_event(&config.name, live.active, version.version, report));
+            events.push(crate::switch::gate_event(record, live.active, version.version, report));
         }
         let mut batch = CatalogBatch::new();
         batch.put(version_key(&config.name, version.version)?, version)?;
@@ -280,37 +280,36 @@ impl Manager {
 struct Watch {
     /// A node that stops does not wait for its watches.
     manager: Weak<Manager>,
-    config: ModelConfig,
-    active: VersionId,
+    record: ModelRecord,
     watching: Watching,
     other: ServingVersion,
 }
 
 impl Watch {
     fn run(self, runtime: &tokio::runtime::Handle, mut queue: mpsc::Receiver<Witnessed>) {
-        let model = self.config.name.clone();
+        let model = self.record.config.name.clone();
         let mut paired = Paired::default();
         let outcome = self.follow(runtime, &mut queue, &mut paired);
         let Some(manager) = self.manager.upgrade() else { return };
         manager.predictor.compare_no_more(&model, self.other.id);
-        let comparison = paired.comparison(measured_as(self.config.loss));
+        let comparison = paired.comparison(measured_as(self.record.config.loss));
         let done = match outcome {
             Ok(Outcome::Worse) => self.go_back(&manager, comparison),
             Ok(Outcome::Over) => {
-                tracing::info!(%model, version = %self.active, ?comparison, "the watch is over, and the version stays");
+                tracing::info!(%model, version = %self.record.active, ?comparison, "the watch is over, and the version stays");
                 manager
-                    .end_watch(&model, self.active, &self.watching)
-                    .and_then(|()| Ok(manager.predictor.release(&model, &[self.active])?))
+                    .end_watch(&self.record)
+                    .and_then(|()| Ok(manager.predictor.release(&model, &[self.record.active])?))
             }
             Ok(Outcome::Unwanted) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = done {
-            tracing::error!(%model, version = %self.active, %error, "the watch after the switch failed");
+            tracing::error!(%model, version = %self.record.active, %error, "the watch after the switch failed");
         }
         // Another watch of the model may have begun.
-        if !manager.model(&model).is_ok_and(|record| record.watching.is_some()) {
-            manager.watches.lock().remove(&model);
+        if !manager.current(&self.record).is_ok_and(|record| record.watching.is_some()) {
+            manager.watches.lock().remove(&self.record.id);
         }
     }
 
@@ -320,8 +319,8 @@ impl Watch {
         queue: &mut mpsc::Receiver<Witnessed>,
         paired: &mut Paired,
     ) -> Result<Outcome, ManagerError> {
-        let WatchConfig { observations, margin, .. } = self.config.watch;
-        let deadline = Instant::now() + self.watching.left(&self.config.watch);
+        let WatchConfig { observations, margin, .. } = self.record.config.watch;
+        let deadline = Instant::now() + self.watching.left(&self.record.config.watch);
         loop {
             let Ok(next) = next(runtime, queue) else { return Ok(Outcome::Unwanted) };
             let Some(manager) = self.manager.upgrade() else { return Ok(Outcome::Unwanted) };
@@ -329,16 +328,16 @@ impl Watch {
                 return Ok(Outcome::Over);
             }
             let Some(witnessed) = next else {
-                if manager.is_watched(&self.config.name, self.active, &self.watching) {
+                if manager.is_watched(&self.record) {
                     continue;
                 }
                 return Ok(Outcome::Unwanted);
             };
             let mut live = LiveComparison {
                 predictor: &manager.predictor,
-                loss: self.config.loss,
+                loss: self.record.config.loss,
                 other: &self.other,
-                active: self.active,
+                active: self.record.active,
                 other_is_candidate: false,
                 paired: std::mem::take(paired),
             };
@@ -346,9 +345,9 @@ impl Watch {
             *paired = live.paired;
             added?;
             if paired.observations().is_multiple_of(LOOK_EVERY)
-                && let Some(comparison) = paired.comparison(measured_as(self.config.loss))
+                && let Some(comparison) = paired.comparison(measured_as(self.record.config.loss))
             {
-                manager.tell_watch(&self.config.name, comparison);
+                manager.tell_watch(&self.record, comparison);
                 // A bound that misses the margin even with its error taken off.
                 if comparison.observations >= WATCHED_MIN && comparison.misses(-margin, ERRORS_BEYOND) {
                     return Ok(Outcome::Worse);
@@ -361,21 +360,21 @@ impl Watch {
         let Some(Comparison { observations, candidate, incumbent, standard_error, .. }) = comparison else {
             return Ok(());
         };
-        let margin = self.config.watch.margin;
+        let margin = self.record.config.watch.margin;
         let why = format!(
             "the live loss of version {} was {candidate:.4} against {incumbent:.4} of version {} on the same \
              {observations} observations (standard error of the difference {standard_error:.4}, margin {margin})",
-            self.active, self.watching.against
+            self.record.active, self.watching.against
         );
-        tracing::warn!(model = %self.config.name, version = %self.active, %why, "the watch rolls back");
-        manager.roll_back_for(Actor::Watch, &self.config.name, Some(self.active), why).map(drop)
+        tracing::warn!(model = %self.record.config.name, version = %self.record.active, %why, "the watch rolls back");
+        manager.roll_back_for(Actor::Watch, &self.record.config.name, Some(&self.record), why).map(drop)
     }
 }
 
 impl Manager {
-    fn tell_watch(&self, model: &ModelName, comparison: Comparison) {
-        self.watches.lock().insert(model.clone(), WatchStatus { comparison: Some(comparison) });
-        let name = model.to_string();
+    fn tell_watch(&self, record: &ModelRecord, comparison: Comparison) {
+        self.watches.lock().insert(record.id, WatchStatus { comparison: Some(comparison) });
+        let name = record.config.name.to_string();
         let of = |which: &'static str| metrics::gauge!("celeris_watch_loss", "model" => name.clone(), "of" => which);
         of("active").set(comparison.candidate);
         of("before").set(comparison.incumbent);

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::ids::{DecisionId, ItemId, ModelName, UserEpoch, UserId, VersionId};
+use crate::ids::{DecisionId, ItemId, ModelId, ModelName, UserEpoch, UserId, VersionId};
 use crate::observation::Timestamp;
 
 /// One shown slot of a ranking.
@@ -69,7 +69,7 @@ pub enum RecordedCandidates {
         /// Of all of them.
         digest: CandidateDigest,
     },
-    /// Their number alone: all that decisions of the first format hold.
+    /// Their number alone, while the rest is still being worked out.
     Count(u32),
 }
 
@@ -125,6 +125,8 @@ impl DecisionId {
 pub struct SelectionFacts {
     /// The selection.
     pub model: ModelName,
+    /// Its identity.
+    pub model_id: ModelId,
     /// The model that answered; `None` where all arms answered together.
     pub arm: Option<ModelName>,
     /// The probability with which it was served; 1 where all answered.
@@ -140,6 +142,8 @@ pub struct Decision {
     pub id: DecisionId,
     /// The model that was asked.
     pub model: ModelName,
+    /// Its identity, by which the decision is found.
+    pub model_id: ModelId,
     /// The version that scored: of the arm, where the model is a selection.
     pub version: VersionId,
     /// For whom.

@@ -216,6 +216,11 @@ counter!(
     /// A model version, counted from 1 within its model.
     VersionId
 );
+counter!(
+    /// The identity of a model or a selection, which it gets when it is created and which is never reused: a model that
+    /// is deleted and created again under its name is another one. Counted from 1 within a store.
+    ModelId
+);
 
 /// The slice of the users that one owner serves: `xxh3_64(user id) mod 64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::DecisionFacts;
 use crate::error::ModelError;
-use crate::ids::{DecisionId, ItemId, ModelName, ObservationId, Sequence, UserEpoch, UserId, VersionId};
+use crate::ids::{DecisionId, ItemId, ModelId, ObservationId, Sequence, UserEpoch, UserId, VersionId};
 
 /// A point in time: milliseconds since the Unix epoch, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ pub enum RecordKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The model that predicted.
-    pub model: ModelName,
+    pub model: ModelId,
     /// Its version at that moment.
     pub version: VersionId,
     /// The predicted score.

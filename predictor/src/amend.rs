@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::observation::check_label;
-use celeris_model::{ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
+use celeris_model::{DecisionFacts, ModelId, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
 use celeris_storage::{Append, Appended, Erasure, Lookup, Placed, StorageError, Then, Ticket};
 
 use crate::error::PredictorError;
@@ -44,6 +44,13 @@ struct Pending {
     subject: Subject,
     user_epoch: UserEpoch,
     placed: Placed,
+}
+
+/// What an amendment changes.
+struct Change<'a> {
+    amendment: Amendment,
+    /// The reward that a retraction takes from a slot.
+    reward: Option<&'a DecisionFacts>,
 }
 
 /// What one try at an amendment comes to.
@@ -99,9 +106,6 @@ impl Predictor {
             };
             let user_epoch = pending.user_epoch;
             let sequence = self.finish_amendment(pending).await?;
-            if let Some(facts) = original.decision.as_ref().filter(|_| label.is_none()) {
-                self.joins.forget(&facts.id);
-            }
             return Ok(Amended { user, user_epoch, sequence, duplicate: false });
         }
     }
@@ -126,20 +130,21 @@ impl Predictor {
             Some(label) => (RecordKind::Correct, Amendment::Relabel(original.user_epoch, label)),
             None => (RecordKind::Retract, Amendment::Forget(original.user_epoch)),
         };
+        let change = Change { amendment, reward: original.decision.as_ref().filter(|_| label.is_none()) };
         let record = |user_epoch| Record {
             item: original.item.clone(),
             label: label.unwrap_or_default(),
             targets: vec![target],
             ..event(kind, original.user.clone(), user_epoch)
         };
-        self.append_amendment(self.subject(model, &original.user)?, amendment, record)
+        self.append_amendment(self.subject(model, &original.user)?, &change, record)
     }
 
     /// Appends under the user's lock, once everything of the user is durable.
     fn append_amendment(
         &self,
         subject: Subject,
-        amendment: Amendment,
+        change: &Change<'_>,
         record: impl FnOnce(UserEpoch) -> Record,
     ) -> Result<Attempt, PredictorError> {
         let entry = Arc::clone(&subject.entry);
@@ -149,9 +154,10 @@ impl Predictor {
         if let Some(ticket) = state.pending() {
             return Ok(Attempt::Wait(ticket));
         }
-        if !matches!(amendment, Amendment::ForgetAll) {
+        if !matches!(change.amendment, Amendment::ForgetAll) {
             state.read_back(&sources, &subject.version)?;
         }
+        let taken_back = change.reward.map(|facts| self.without_reward(&subject.key, facts)).transpose()?;
         let user_epoch = state.epoch.next();
         let append = Append {
             stream: subject.model.stream.clone(),
@@ -163,7 +169,11 @@ impl Predictor {
             Appended::New(placed) => placed,
             Appended::Existing(_) => unreachable!("only an observation brings an id that may exist"),
         };
-        state.amend(amendment, placed.ticket().clone());
+        state.amend(change.amendment, placed.ticket().clone());
+        if let Some((decision, slots)) = taken_back {
+            // Until the retraction is durable the log still tells of the reward.
+            self.joins.keep(&decision, slots);
+        }
         drop(user);
         self.reweigh(&subject.key);
         subject.entry.changed.notify_waiters();
@@ -187,10 +197,16 @@ impl Predictor {
     /// `UnknownModel` or `Storage`.
     pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
         let model = &self.of_stream(model);
+        let stream = self.model(model)?.stream.clone();
+        let models: Vec<ModelId> = self.models_of(&stream).into_iter().chain(self.selections_of(&stream)).collect();
+        // Decisions have a database of their own. They go before the log says that the user is erased, so that a crash in
+        // between leaves none of an erased user; those that come meanwhile go afterwards.
+        let mut decisions = compute(false, || self.storage.erase_decisions(&models, user, UserEpoch(0)))?;
         let pending = loop {
             let subject = self.subject(model, user)?;
             let record = |user_epoch| event(RecordKind::Erase, user.clone(), user_epoch);
-            match compute(false, || self.append_amendment(subject, Amendment::ForgetAll, record))? {
+            let change = Change { amendment: Amendment::ForgetAll, reward: None };
+            match compute(false, || self.append_amendment(subject, &change, record))? {
                 Attempt::Done(pending) => break pending,
                 Attempt::Wait(ticket) => {
                     ticket.durable().await?;
@@ -198,14 +214,12 @@ impl Predictor {
             }
         };
         let user_epoch = pending.user_epoch;
-        let stream = pending.subject.model.stream.clone();
         let at = self.finish_amendment(pending).await?;
-        let learners = self.learners(&stream);
-        let models = learners.iter().map(|version| version.model.clone()).chain(self.selections_of(&stream));
-        let models: Vec<ModelName> = models.collect();
-        let (decisions, erasures) = compute(false, || {
-            Ok::<_, StorageError>((self.storage.erase_decisions(&models, user)?, self.storage.erasures(&stream)?))
+        let (late, erasures) = compute(false, || {
+            let late = self.storage.erase_decisions(&models, user, user_epoch)?;
+            Ok::<_, StorageError>((late, self.storage.erasures(&stream)?))
         })?;
+        decisions += late;
         let place = (Partition::of(user), at);
         let erasure = erasures.into_iter().find(|erasure| (erasure.partition, erasure.at) == place);
         let erasure = erasure.expect("the log lists every erasure that is durable");

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use celeris_model::{ModelName, UserEpoch, UserId, VersionId};
+use celeris_model::{ModelName, Prediction, UserEpoch, UserId, VersionId};
 use tokio::sync::mpsc;
 
 use crate::error::PredictorError;
@@ -54,12 +54,14 @@ impl Predictor {
         }
     }
 
-    pub(crate) fn witness(&self, model: &ModelName, witnessed: impl FnOnce() -> Witnessed) {
-        let Ok(model) = self.model(model) else { return };
-        let beside = model.beside.load();
-        let Some(beside) = &*beside else { return };
-        if beside.witnesses.try_send(witnessed()).is_err() {
-            metrics::counter!("celeris_compared_dropped_total", "model" => model.name.to_string()).increment(1);
+    pub(crate) fn witness(&self, predictions: &[Prediction], witnessed: impl Fn(VersionId, f32) -> Witnessed) {
+        for model in self.served_models().values() {
+            let beside = model.beside.load();
+            let Some(beside) = &*beside else { continue };
+            let Some(of_model) = predictions.iter().find(|prediction| prediction.model == model.id) else { continue };
+            if beside.witnesses.try_send(witnessed(of_model.version, of_model.predicted)).is_err() {
+                metrics::counter!("celeris_compared_dropped_total", "model" => model.name.to_string()).increment(1);
+            }
         }
     }
 
@@ -75,10 +77,10 @@ impl Predictor {
         version: &ServingVersion,
         witnessed: &Witnessed,
     ) -> Result<Option<f32>, PredictorError> {
-        let key = UserKey { stream: self.model(&version.model)?.stream.clone(), user: witnessed.user.clone() };
+        let key = UserKey { stream: self.served_as(version)?.stream.clone(), user: witnessed.user.clone() };
         let entry = self.users.unasked().get_or_insert_with(&key, UserEntry::new);
         let features = self.features.unasked();
-        let sources = Sources { features: &features, ..self.sources(&key) };
+        let sources = Sources::new(&self.storage, &features, &key);
         let mut user = entry.lock(&sources, version)?;
         let predicted = user.state().predict_event(witnessed.user_epoch, version, &sources)?;
         drop(user);

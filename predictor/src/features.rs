@@ -2,9 +2,10 @@
 //!
 //! A trained item has its row in the version's table. Any other item has, in this order: the features frozen for it
 //! under this version, the features that a caller gave it, those that the version's map makes of its attributes, the
-//! version's stand-in for the unknown. They freeze at the first observation that a user's state learns from, in the same
-//! atomic write, so that the state stays a function of the log; until then a new vector, or other attributes, take effect
-//! at once.
+//! version's stand-in for the unknown. They freeze before a user's state learns from them, so that the state stays a
+//! function of the log: an observation freezes those of its item under the versions that serve, in the same atomic write,
+//! and a state that is built or catches up under any version freezes those of its history, whose write the reply waits for.
+//! Until then a new vector, or other attributes, take effect at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use celeris_features::{ColdItem, ItemFeatures};
-use celeris_model::{FeatureOrigin, ItemId, ModelName, StreamName, VersionId};
+use celeris_model::{FeatureOrigin, ItemId, ModelId, StreamName, VersionId};
 use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
@@ -41,8 +42,11 @@ pub(crate) struct LaterItem {
     pub(crate) known: bool,
     /// Where its features come from, also once they are frozen.
     pub(crate) origin: FeatureOrigin,
-    /// Whether a user's state has learnt from these features.
-    frozen: bool,
+    /// The item's revision, read before the features were.
+    revision: u64,
+    /// Where the write is that froze them, which is durable at that position; `None` where no user's state has learnt
+    /// from these features.
+    frozen: Option<CommitPosition>,
 }
 
 impl Resolved<'_> {
@@ -67,11 +71,33 @@ impl Resolved<'_> {
         }
     }
 
+    /// Where the write is that froze these features: the table's own are durable from the start.
+    pub(crate) fn frozen(&self) -> Option<CommitPosition> {
+        match self {
+            Self::Trained(_) => Some(CommitPosition::START),
+            Self::Later(item) => item.frozen,
+        }
+    }
+
+    /// The item's revision as of which the features were read; `None` of a row of the table, which never changes.
+    pub(crate) fn revision(&self) -> Option<u64> {
+        match self {
+            Self::Trained(_) => None,
+            Self::Later(item) => Some(item.revision),
+        }
+    }
+
     pub(crate) fn origin(&self) -> FeatureOrigin {
         match self {
             Self::Trained(_) => FeatureOrigin::Trained,
             Self::Later(item) => item.origin,
         }
+    }
+}
+
+impl LaterItem {
+    fn frozen_at(&self, position: CommitPosition) -> Self {
+        Self { frozen: Some(position), ..self.clone() }
     }
 }
 
@@ -83,7 +109,7 @@ impl Held for Arc<LaterItem> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct FeatureKey {
-    model: ModelName,
+    model: ModelId,
     version: VersionId,
     item: ItemId,
     revision: u64,
@@ -98,10 +124,10 @@ pub enum Effective {
     NextVersion,
 }
 
-type FreezeKey = (ModelName, VersionId, ItemId);
+type FreezeKey = (ModelId, VersionId, ItemId);
 
 /// Features that an observation in the queue freezes, until the store can tell of them itself.
-type Freezing = HashMap<FreezeKey, (Arc<LaterItem>, CommitPosition)>;
+type Freezing = HashMap<FreezeKey, Arc<LaterItem>>;
 
 /// Resolves features, through a bounded cache for items outside the table.
 pub(crate) struct FeatureSource {
@@ -124,24 +150,27 @@ pub(crate) struct Freeze<'s> {
     items: Vec<(FreezeKey, Arc<LaterItem>)>,
 }
 
+fn record((model, version, item): &FreezeKey, features: &LaterItem) -> FrozenFeatures {
+    FrozenFeatures {
+        model: *model,
+        version: *version,
+        item: item.clone(),
+        offset: features.offset,
+        features: features.features.to_vec(),
+        origin: Some(features.origin),
+    }
+}
+
 impl Freeze<'_> {
     /// What the observation must carry to the log.
     pub(crate) fn records(&self) -> Vec<FrozenFeatures> {
-        let record = |((model, version, item), frozen): &(FreezeKey, Arc<LaterItem>)| FrozenFeatures {
-            model: model.clone(),
-            version: *version,
-            item: item.clone(),
-            offset: frozen.offset,
-            features: frozen.features.to_vec(),
-            origin: Some(frozen.origin),
-        };
-        self.items.iter().map(record).collect()
+        self.items.iter().map(|(key, features)| record(key, features)).collect()
     }
 
     /// The observation is in the queue at `position`.
     pub(crate) fn enqueued(mut self, position: CommitPosition) {
-        for (key, frozen) in self.items.drain(..) {
-            self.guard.insert(key, (frozen, position));
+        for (key, features) in self.items.drain(..) {
+            self.guard.insert(key, Arc::new(features.frozen_at(position)));
         }
     }
 }
@@ -172,7 +201,7 @@ impl FeatureSource {
     /// many there are in all.
     pub(crate) fn hottest(&self, version: &ServingVersion) -> (Vec<ItemId>, usize) {
         let of_version = |key: &FeatureKey, item: &Arc<LaterItem>| {
-            let wanted = key.version == version.id && key.model == version.model;
+            let wanted = key.version == version.id && key.model == version.model_id;
             wanted.then(|| item.bytes() + size_of::<FeatureKey>())
         };
         let hottest = self.cache.hottest(of_version);
@@ -205,12 +234,7 @@ impl FeatureSource {
         if let Some(row) = version.theta.get(item) {
             return Ok(Resolved::Trained(row));
         }
-        let key = FeatureKey {
-            model: version.model.clone(),
-            version: version.id,
-            item: item.clone(),
-            revision: self.revision(item),
-        };
+        let key = self.key(version, item);
         if let Some(found) = self.cache.get(&key) {
             return Ok(Resolved::Later(found));
         }
@@ -223,6 +247,44 @@ impl FeatureSource {
         Ok(Resolved::Later(found))
     }
 
+    fn key(&self, version: &ServingVersion, item: &ItemId) -> FeatureKey {
+        FeatureKey { model: version.model_id, version: version.id, item: item.clone(), revision: self.revision(item) }
+    }
+
+    /// The features of `item` for a user's state that is about to learn from them under `version`: from now on they are
+    /// frozen. An answer from the state must wait until [`Resolved::frozen`] is durable.
+    ///
+    /// The caller guarantees that it holds no [`Freeze`].
+    pub(crate) fn resolve_frozen<'v>(
+        &self,
+        version: &'v ServingVersion,
+        stream: &StreamName,
+        item: &ItemId,
+    ) -> Result<Resolved<'v>, PredictorError> {
+        let found = self.resolve(version, stream, item)?;
+        if found.frozen().is_some() {
+            return Ok(found);
+        }
+        let _changing = self.changing[stripe(item)].lock();
+        let mut freezing = self.freezing(item);
+        let mut found = self.look_up(&freezing, version, stream, item)?;
+        if found.frozen.is_none() {
+            let key = (version.model_id, version.id, item.clone());
+            let position = self.storage.freeze(&record(&key, &found))?;
+            found = Arc::new(found.frozen_at(position));
+            freezing.insert(key, Arc::clone(&found));
+        }
+        self.cache.insert(self.key(version, item), Arc::clone(&found));
+        Ok(Resolved::Later(found))
+    }
+
+    /// What is being frozen of the item's stripe, without what the store can tell of by now.
+    fn freezing(&self, item: &ItemId) -> MutexGuard<'_, Freezing> {
+        let mut freezing = self.freezing[stripe(item)].lock();
+        freezing.retain(|_, features| features.frozen.is_some_and(|position| !self.storage.is_durable(position)));
+        freezing
+    }
+
     fn look_up(
         &self,
         freezing: &Freezing,
@@ -230,18 +292,19 @@ impl FeatureSource {
         stream: &StreamName,
         item: &ItemId,
     ) -> Result<Arc<LaterItem>, PredictorError> {
-        if let Some((found, _)) = freezing.get(&(version.model.clone(), version.id, item.clone())) {
+        if let Some(found) = freezing.get(&(version.model_id, version.id, item.clone())) {
             return Ok(found.clone());
         }
-        let given = self.storage.item_features(&version.model, item)?;
+        let revision = self.revision(item);
+        let given = self.storage.item_features(version.model_id, item)?;
         let described = self.storage.item(stream, item)?;
         let known = given.is_some() || described.is_some();
-        let later = |offset, features, origin| LaterItem { offset, features, known, origin, frozen: false };
-        if let Some(frozen) = self.storage.frozen(&version.model, version.id, item)? {
+        let later = |offset, features, origin| LaterItem { offset, features, known, origin, revision, frozen: None };
+        if let Some(frozen) = self.storage.frozen(version.model_id, version.id, item)? {
             // Entries that do not say are older than any map from attributes.
             let unsaid = if given.is_some() { FeatureOrigin::Given } else { FeatureOrigin::StandIn };
-            let origin = frozen.origin.unwrap_or(unsaid);
-            return Ok(Arc::new(LaterItem { frozen: true, ..later(frozen.offset, frozen.features.into(), origin) }));
+            let found = later(frozen.offset, frozen.features.into(), frozen.origin.unwrap_or(unsaid));
+            return Ok(Arc::new(found.frozen_at(CommitPosition::START)));
         }
         let stand_in = version.theta.cold_item();
         if let Some(given) = given.filter(|given| given.features.len() == version.dim()) {
@@ -271,8 +334,7 @@ impl FeatureSource {
             return Ok((rows, None));
         }
         let changing = self.changing[stripe(item)].lock();
-        let mut guard = self.freezing[stripe(item)].lock();
-        guard.retain(|_, (_, position)| !self.storage.is_durable(*position));
+        let guard = self.freezing(item);
         let mut resolved = Vec::with_capacity(versions.len());
         let mut items = Vec::new();
         for (version, slot) in versions.iter().zip(slots) {
@@ -280,12 +342,12 @@ impl FeatureSource {
                 resolved.push(trained);
                 continue;
             }
-            let key = (version.model.clone(), version.id, item.clone());
+            let key = (version.model_id, version.id, item.clone());
             let found = self.look_up(&guard, version, stream, item)?;
             // An observation that finds the freezing one still in the queue carries the same vector again, since it
             // may become durable without the other.
-            if !found.frozen || guard.contains_key(&key) {
-                items.push((key, Arc::new(LaterItem { frozen: true, ..(*found).clone() })));
+            if found.frozen.is_none() || guard.contains_key(&key) {
+                items.push((key, Arc::clone(&found)));
             }
             resolved.push(Resolved::Later(found));
         }
@@ -321,10 +383,10 @@ pub(crate) struct Changing<'s> {
 impl Changing<'_> {
     /// When features that are given to one of the items now take effect under `version`.
     pub(crate) fn effective(&self, version: &ServingVersion, item: &ItemId) -> Result<Effective, PredictorError> {
-        let key = (version.model.clone(), version.id, item.clone());
+        let key = (version.model_id, version.id, item.clone());
         let frozen = version.theta.get(item).is_some()
             || self.source.freezing[stripe(item)].lock().contains_key(&key)
-            || self.source.storage.frozen(&version.model, version.id, item)?.is_some();
+            || self.source.storage.frozen(version.model_id, version.id, item)?.is_some();
         Ok(if frozen { Effective::NextVersion } else { Effective::Now })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use celeris_features::table::check_features;
-use celeris_model::{FeatureOrigin, ItemId, ModelName};
+use celeris_model::{FeatureOrigin, ItemId, ModelId, ModelName};
 use celeris_retrieval::Filter;
 use celeris_retrieval::catalogue::{Page, Search};
 use celeris_storage::{ItemRecord, ItemWrite};
@@ -97,7 +97,7 @@ struct Plan<'e> {
     model: &'e ModelName,
     catalogue: &'e StreamCatalogue,
     /// The models of the stream.
-    models: &'e [ModelName],
+    models: &'e [ModelId],
     nothing: &'e Map<String, Value>,
     /// Whether an item that was edited already is described, and so alive.
     touched: HashMap<&'e ItemId, bool>,
@@ -127,18 +127,18 @@ impl<'e> Plan<'e> {
         change: &'e ItemChange,
     ) -> Result<Effective, PredictorError> {
         let mut effective = Effective::Now;
+        let mut given = None;
         if let Some(features) = &change.features {
             let version = self.predictor.active(self.model)?;
             check_features(features, version.dim())
                 .map_err(|source| PredictorError::Features { item: item.clone(), source })?;
             effective = changing.effective(&version, item)?;
+            given = Some(ItemWrite::Give(version.model_id, item, features));
         }
         if let Some(attributes) = &change.attributes {
             self.catalogue.check(attributes, &mut self.fields)?;
         }
-        if let Some(features) = &change.features {
-            self.writes.push(ItemWrite::Give(self.model, item, features));
-        }
+        self.writes.extend(given);
         let was_described = self.touched.insert(item, true).unwrap_or_else(|| self.catalogue.is_described(item));
         // An item that is only given features exists all the same.
         let attributes = change.attributes.as_ref().or_else(|| (!was_described).then_some(self.nothing));
@@ -298,7 +298,7 @@ impl Predictor {
                 source: resolved.origin(),
                 features: resolved.features().to_vec(),
                 offset: resolved.offset(),
-                given_features: self.storage.item_features(model, item)?.map(|given| given.features),
+                given_features: self.storage.item_features(served.id, item)?.map(|given| given.features),
                 attributes: self.storage.item(&served.stream, item)?.map(|record| record.attributes),
             }))
         })

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
+use crate::users::UserKey;
 
 /// Decisions whose rewarded slots are remembered: more than the log's queue holds records, so that a reward which the
 /// log cannot tell of yet is among them.
@@ -43,7 +44,10 @@ impl Joins {
         self.rewarded.lock().get(id).cloned()
     }
 
-    fn keep(&self, id: &DecisionId, slots: Vec<u32>) {
+    /// Remembers the slots of a decision that have a reward.
+    ///
+    /// The caller guarantees that it holds the lock of the decision's user, and has held it since it asked for the slots.
+    pub(crate) fn keep(&self, id: &DecisionId, slots: Vec<u32>) {
         self.rewarded.lock().insert(id.clone(), slots);
     }
 
@@ -60,10 +64,6 @@ impl Joins {
         }
     }
 
-    /// What is remembered of a decision may be wrong from now on: a reward of it was retracted.
-    pub(crate) fn forget(&self, id: &DecisionId) {
-        self.rewarded.lock().remove(id);
-    }
 }
 
 /// The decision that an observation names.
@@ -96,6 +96,7 @@ impl Predictor {
         if self.is_expired(id) {
             return Ok(Target::Absent(id.clone(), Joined::Expired));
         }
+        let decided_by = self.decides_as(decided_by)?;
         let found = match self.storage.unwritten_decision(decided_by, id) {
             Some(found) => Some(found),
             None => compute(false, || self.storage.decision(decided_by, id))?,
@@ -143,6 +144,26 @@ impl Predictor {
         } else {
             Ok(DecisionFacts::of_slot(decision, slot))
         }
+    }
+
+    /// The slots of a decision that have a reward once the one of these facts is retracted.
+    ///
+    /// The caller guarantees that it holds the user's lock, and that everything of the user is durable.
+    pub(crate) fn without_reward(
+        &self,
+        key: &UserKey,
+        facts: &DecisionFacts,
+    ) -> Result<(DecisionId, Vec<u32>), PredictorError> {
+        let mut slots = match self.joins.slots(&facts.id) {
+            Some(slots) => slots,
+            None => {
+                let history = self.storage.history(&key.stream, &key.user)?;
+                let named = history.into_iter().filter_map(|(_, record)| record.decision);
+                named.filter(|other| other.id == facts.id).filter_map(|other| other.slot).collect()
+            }
+        };
+        slots.retain(|slot| Some(*slot) != facts.slot);
+        Ok((facts.id.clone(), slots))
     }
 
     /// The observations of a decision's user that name it, as the log has them now. Reads the disk; blocks the thread.

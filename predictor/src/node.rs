@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use celeris_model::{ModelName, StreamName, UserEpoch, UserId};
+use celeris_model::{ModelId, ModelName, StreamName, UserEpoch, UserId};
 use celeris_storage::{Storage, Ticket};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -170,7 +170,7 @@ impl Predictor {
         let catalogue = Arc::clone(version.retrieval().catalogue());
         let _changing = self.changing.lock();
         let models = self.models.load();
-        let before = models.get(&version.model);
+        let before = models.get(&version.model).filter(|before| before.id == version.model_id);
         // What both have in their tables is never out of the catalogue.
         catalogue.enlist(&version);
         self.background.want_graph(&version);
@@ -186,6 +186,7 @@ impl Predictor {
         let exploration = before.map_or_else(|| Arc::new(Exploration::new()), |model| model.exploration.clone());
         let model = ServedModel {
             name: name.clone(),
+            id: version.model_id,
             stream: stream.clone(),
             catalogue,
             defaults,
@@ -210,6 +211,7 @@ impl Predictor {
         self.models.store(Arc::new(models));
         if let Some(removed) = removed {
             removed.catalogue.dismiss(&removed.active.load());
+            self.release_states(&removed, &[]);
         }
     }
 
@@ -240,8 +242,22 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`.
     pub fn replay<'v>(&self, version: &'v ServingVersion) -> Result<Replay<'v>, PredictorError> {
-        let stream = self.model(&version.model)?.stream.clone();
+        let stream = self.served_as(version)?.stream.clone();
         Ok(Replay::new(self.storage.clone(), self.features.unasked(), stream, version))
+    }
+
+    pub(crate) fn served_models(&self) -> arc_swap::Guard<Arc<BTreeMap<ModelName, Arc<ServedModel>>>> {
+        self.models.load()
+    }
+
+    /// The model that `version` belongs to; not one that was created under its name since.
+    pub(crate) fn served_as(&self, version: &ServingVersion) -> Result<Arc<ServedModel>, PredictorError> {
+        let served = self.model(&version.model)?;
+        if served.id == version.model_id {
+            Ok(served)
+        } else {
+            Err(PredictorError::UnknownModel { model: version.model.clone() })
+        }
     }
 
     pub(crate) fn change_selections(&self, change: impl FnOnce(&mut BTreeMap<ModelName, Arc<Selection>>)) {
@@ -265,10 +281,18 @@ impl Predictor {
         models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect()
     }
 
-    /// The models that learn from `stream`, in the order of their names.
-    pub(crate) fn models_of(&self, stream: &StreamName) -> Vec<ModelName> {
+    /// The models that learn from `stream`.
+    pub(crate) fn models_of(&self, stream: &StreamName) -> Vec<ModelId> {
         let models = self.models.load();
-        models.values().filter(|model| model.stream == *stream).map(|model| model.name.clone()).collect()
+        models.values().filter(|model| model.stream == *stream).map(|model| model.id).collect()
+    }
+
+    /// The identity of the model or selection of this name, under which its decisions are kept.
+    pub(crate) fn decides_as(&self, name: &ModelName) -> Result<ModelId, PredictorError> {
+        match self.selection(name) {
+            Some(selection) => Ok(selection.rule.id),
+            None => Ok(self.model(name)?.id),
+        }
     }
 
     pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<Subject, PredictorError> {
@@ -280,7 +304,7 @@ impl Predictor {
 
     /// Where the user's past is read.
     pub(crate) fn sources<'a>(&'a self, key: &'a UserKey) -> Sources<'a> {
-        Sources { storage: &self.storage, features: &self.features, key }
+        Sources::new(&self.storage, &self.features, key)
     }
 
     /// The user's state as it is now.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use celeris_model::{
-    Decision, DecisionFacts, Joined, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
+    Decision, DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
     Timestamp, UserEpoch, UserId,
 };
 use celeris_storage::{Append, Appended, Event, Existing, Placed, StorageError, Then};
@@ -39,7 +39,9 @@ pub struct Observed {
 pub struct PendingObservation {
     placed: Placed,
     entry: Arc<UserEntry>,
+    /// The model or selection that was addressed.
     model: ModelName,
+    model_id: ModelId,
     user: UserId,
     user_epoch: UserEpoch,
     label: f32,
@@ -92,9 +94,9 @@ impl Predictor {
     ) -> Result<PendingObservation, PredictorError> {
         let target = observation.decision.as_ref().map(|id| self.target(model, id)).transpose()?;
         let arrival = Arrival { observation, target, giver: Giver::Client, then };
-        let mut pending = self.begin(&self.of_stream(model), &arrival)?;
-        pending.model.clone_from(model);
-        Ok(pending)
+        let model_id = self.decides_as(model)?;
+        let pending = self.begin(&self.of_stream(model), &arrival)?;
+        Ok(PendingObservation { model: model.clone(), model_id, ..pending })
     }
 
     fn begin(&self, model: &ModelName, arrival: &Arrival<'_>) -> Result<PendingObservation, PredictorError> {
@@ -151,7 +153,7 @@ impl Predictor {
             // The log comes first, and meanwhile the state comes near. Asked for sooner, it would keep the weights waiting.
             model.prefetch();
             let predicted = version.learning.loss().expected_label(features.offset() + response);
-            predictions.push(Prediction { model: version.model.clone(), version: version.id, predicted });
+            predictions.push(Prediction { model: version.model_id, version: version.id, predicted });
         }
         // The first table's own copy of the id, where it has one, so that histories share it.
         let shared = versions.first().zip(slots.first().copied().flatten());
@@ -181,6 +183,7 @@ impl Predictor {
             placed,
             entry: subject.entry.clone(),
             model: subject.model.name.clone(),
+            model_id: subject.model.id,
             user: subject.key.user.clone(),
             user_epoch,
             label,
@@ -205,23 +208,23 @@ impl Predictor {
                 return Err(error.into());
             }
         };
-        let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model);
+        let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model_id);
         let predicted = predicted.map(|prediction| prediction.predicted);
         if !pending.duplicate {
             if let (Some(joined), Ok(served)) = (pending.joined, self.model(&pending.model)) {
                 served.exploration.joined(SystemTime::now().into(), joined, pending.giver, pending.label);
             }
-            let PendingObservation { label, timestamp, pool, .. } = pending;
+            let PendingObservation { label, timestamp, pool, user_epoch, .. } = pending;
+            self.witness(&pending.predictions, |version, predicted| Witnessed {
+                user: pending.user.clone(),
+                user_epoch,
+                version,
+                predicted,
+                label,
+            });
             for Prediction { model, version, predicted } in pending.predictions {
                 let user = pending.user.clone();
-                self.witness(&model, || Witnessed {
-                    user: user.clone(),
-                    user_epoch: pending.user_epoch,
-                    version,
-                    predicted,
-                    label,
-                });
-                self.report(LossEvent { model, version, user, predicted, label, timestamp, pool });
+                self.report(LossEvent { model, version, user, user_epoch, predicted, label, timestamp, pool });
             }
         }
         Ok(Observed {
@@ -318,6 +321,7 @@ fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result
         placed: existing.placed,
         entry: subject.entry.clone(),
         model: subject.model.name.clone(),
+        model_id: subject.model.id,
         user: first.user,
         user_epoch: first.user_epoch,
         label: first.label,

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use celeris_bandits::{BanditError, Candidates, Origin, PolicySpec, PoolShare, Pooled, Propensity, Simulation};
-use celeris_model::{DecisionId, ModelName, UserModel};
+use celeris_model::{DecisionId, ModelId, UserModel};
 use celeris_storage::{LatePropensity, Storage};
 use parking_lot::Mutex;
 
@@ -24,7 +24,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 /// A decision without propensities, and what its policy saw.
 pub(crate) struct Unknown {
     /// The model under which the decision is recorded.
-    pub(crate) decided_by: ModelName,
+    pub(crate) decided_by: ModelId,
     pub(crate) id: DecisionId,
     /// Whether the validation pool drew it.
     pub(crate) pool: bool,
@@ -125,7 +125,7 @@ fn run(storage: &Storage, waiting_bytes: &AtomicUsize, unknown: &Receiver<Box<Un
         let outcome = match unknown.propensities() {
             Ok(propensities) => {
                 let slots = propensities.into_iter().map(late).collect();
-                if storage.complete_decision(&unknown.decided_by, &unknown.id, slots) { "computed" } else { "dropped" }
+                if storage.complete_decision(unknown.decided_by, &unknown.id, slots) { "computed" } else { "dropped" }
             }
             Err(_) => "failed",
         };

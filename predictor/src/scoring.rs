@@ -141,13 +141,14 @@ impl Predictor {
         subject.version.caches_predictions(items).filter(|_| subject.footprint == Footprint::Kept)
     }
 
-    fn prediction_key(&self, subject: &Subject, epoch: UserEpoch, item: &ItemId) -> PredictionKey {
+    /// Where the prediction of an item is cached; `read` is the revision as of which its features were read.
+    fn prediction_key(&self, subject: &Subject, epoch: UserEpoch, item: &ItemId, read: Option<u64>) -> PredictionKey {
         PredictionKey {
             version: subject.version.serial,
             user: subject.key.user.clone(),
             epoch,
             item: item.clone(),
-            revision: self.features.revision(item),
+            revision: read.unwrap_or_else(|| self.features.revision(item)),
         }
     }
 
@@ -156,7 +157,7 @@ impl Predictor {
     pub(crate) fn recalled(&self, subject: &Subject, items: &[ItemId]) -> Option<(Glance, Vec<Scored>)> {
         let costs = self.look_up_costs(subject, items.len())?;
         let glance = subject.entry.glance()?;
-        let keys = items.iter().map(|item| self.prediction_key(subject, glance.epoch, item));
+        let keys = items.iter().map(|item| self.prediction_key(subject, glance.epoch, item, None));
         let found = self.predictions.get_all(keys)?;
         self.predictions.saved(costs.saved(found.len(), 0));
         let scored =
@@ -179,7 +180,7 @@ impl Predictor {
         let mut answer = Vec::with_capacity(picked.len());
         let mut missing = Vec::new();
         for (index, item) in picked.items().enumerate() {
-            let key = self.prediction_key(subject, moment.epoch, item);
+            let key = self.prediction_key(subject, moment.epoch, item, resolved[index].revision());
             let found = self.predictions.get(&key);
             answer.push(found.map(|prediction| prediction.estimate));
             if found.is_none() {

@@ -339,6 +339,7 @@ fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Time
     Decision {
         id,
         model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+        model_id: selection.as_ref().map_or(subject.model.id, |selection| selection.model_id),
         version: subject.version.id,
         user: subject.key.user.clone(),
         user_epoch: drawn.moment.epoch,
@@ -357,7 +358,7 @@ fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Time
 fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> Unknown {
     let Seen { ranking, scores, std_errors, offsets, features } = seen;
     Unknown {
-        decided_by: decision.model.clone(),
+        decided_by: decision.model_id,
         id: decision.id.clone(),
         pool: decision.pool,
         seed: decision.seed,

@@ -1,11 +1,12 @@
 //! The users this node holds: each one's history and states, rebuilt from the log when touched, dropped when unused.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_model::canonical::CHECKPOINT_EVERY;
-use celeris_model::{Example, GramSums, History, ModelName, StreamName, UserEpoch, UserId, UserModel, VersionId};
-use celeris_storage::{Event, Snapshot, Storage, Ticket};
+use celeris_model::{GramSums, History as _, ModelId, StreamName, UserEpoch, UserId, UserModel, VersionId};
+use celeris_storage::{CommitPosition, Event, Events, Snapshot, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -15,8 +16,10 @@ use crate::features::{FeatureSource, Resolved};
 use crate::version::ServingVersion;
 
 mod prepared;
+mod resolved;
 
 pub(crate) use prepared::Preparation;
+pub(crate) use resolved::ResolvedEvents;
 
 /// Which user of which stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,13 +43,17 @@ pub(crate) enum Amendment {
 pub(crate) struct UserState {
     /// The count of the user's events.
     pub(crate) epoch: UserEpoch,
+    /// The epoch of the last amendment that may have sums of an earlier history on the disk: one in the log's queue, or one
+    /// that was read. A durable one has deleted them.
+    amended: UserEpoch,
     /// How many observations came before `events`: they are in the log, and in the sums of whoever learnt from them.
     before: u64,
     /// The latest observations.
     events: Vec<Event>,
     /// Bytes of the long ids in `events`. Items of a table share theirs; counting them always errs on the safe side.
     item_bytes: usize,
-    /// When the last event is durable; `None` where it was read from the log.
+    /// When everything that this is made of is durable: the last event, and the features that states have frozen. `None`
+    /// where all of it was read from the disk.
     pub(crate) pending: Option<Ticket>,
     /// At most [`STATES_A_MODEL`] of each model. Events advance those of the active versions only; another one catches
     /// up when it is asked for.
@@ -59,14 +66,14 @@ const STATES_A_MODEL: usize = 2;
 
 /// A user's state under one version of a model.
 struct HeldState {
-    model: ModelName,
+    model: ModelId,
     version: VersionId,
     state: Arc<UserModel>,
 }
 
 impl HeldState {
     fn is_of(&self, version: &ServingVersion) -> bool {
-        self.version == version.id && self.model == version.model
+        self.version == version.id && self.model == version.model_id
     }
 }
 
@@ -104,60 +111,37 @@ pub(crate) struct Sources<'a> {
     pub(crate) storage: &'a Storage,
     pub(crate) features: &'a FeatureSource,
     pub(crate) key: &'a UserKey,
+    /// Where everything is durable that states built from these sources have frozen.
+    frozen: Cell<CommitPosition>,
 }
 
-impl Sources<'_> {
-    /// The user's snapshot under this version.
-    fn snapshot(&self, version: &ServingVersion) -> Result<Option<Snapshot>, PredictorError> {
-        let found = self.storage.snapshot(&self.key.stream, &version.model, &self.key.user)?;
-        Ok(found.filter(|snapshot| snapshot.version == version.id && snapshot.rule == version.rule))
+impl<'a> Sources<'a> {
+    pub(crate) fn new(storage: &'a Storage, features: &'a FeatureSource, key: &'a UserKey) -> Self {
+        Self { storage, features, key, frozen: Cell::default() }
     }
 
-    /// Leaves the sums of a state, which end with the observation of this epoch, for whoever builds it next.
-    fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch) {
-        let snapshot = Snapshot { version: version.id, rule: version.rule, epoch, sums };
-        let kept = self.storage.keep_snapshot(&self.key.stream, &version.model, &self.key.user, &snapshot);
+    /// A state that is built from these sources reflects what is durable at `position` only.
+    fn wait_for(&self, position: CommitPosition) {
+        self.frozen.set(self.frozen.get().max(position));
+    }
+
+    /// The user's snapshot under this version, of a history that was amended last by the event `amended`: one that was
+    /// made before is of another history, even while the amendment that deletes it is in the log's queue.
+    fn snapshot(&self, version: &ServingVersion, amended: UserEpoch) -> Result<Option<Snapshot>, PredictorError> {
+        let found = self.storage.snapshot(&self.key.stream, version.model_id, &self.key.user)?;
+        let fits = |snapshot: &Snapshot| {
+            snapshot.version == version.id && snapshot.rule == version.rule && snapshot.amended >= amended
+        };
+        Ok(found.filter(fits))
+    }
+
+    /// Leaves the sums of a state, which end with the observation of this epoch, for the next build.
+    fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch, amended: UserEpoch) {
+        let snapshot = Snapshot { version: version.id, rule: version.rule, epoch, amended, sums };
+        let kept = self.storage.keep_snapshot(&self.key.stream, version.model_id, &self.key.user, &snapshot);
         // Without it the state is built from further back, no more.
         let outcome = if kept.is_ok() { "kept" } else { "skipped" };
         metrics::counter!("celeris_snapshots_total", "outcome" => outcome).increment(1);
-    }
-}
-
-/// Features resolved for the examples from `first` on.
-pub(crate) struct ResolvedEvents<'a> {
-    first: u64,
-    events: &'a [Event],
-    resolved: Vec<Resolved<'a>>,
-}
-
-impl<'a> ResolvedEvents<'a> {
-    pub(crate) fn of(
-        first: u64,
-        events: &'a [Event],
-        version: &'a ServingVersion,
-        sources: &Sources<'_>,
-    ) -> Result<Self, PredictorError> {
-        let resolve = |(event, slot): (&Event, Option<u32>)| match slot {
-            Some(slot) => Ok(Resolved::Trained(version.theta.row(slot as usize))),
-            None => sources.features.resolve(version, &sources.key.stream, &event.item),
-        };
-        let slots = version.theta.slots(events.iter().map(|event| &event.item));
-        let resolved: Result<_, _> = events.iter().zip(slots).map(resolve).collect();
-        Ok(Self { first, events, resolved: resolved? })
-    }
-}
-
-impl History for ResolvedEvents<'_> {
-    fn example(&self, index: u64) -> Example<'_> {
-        let index = usize::try_from(index - self.first).expect("an index into memory");
-        let (event, resolved) = (&self.events[index], &self.resolved[index]);
-        Example {
-            features: resolved.features(),
-            label: event.label,
-            offset: resolved.offset(),
-            weight: event.weight,
-            timestamp: event.timestamp,
-        }
     }
 }
 
@@ -200,7 +184,7 @@ impl UserEntry {
     }
 
     /// Drops the user's states of `model` under other versions than `kept`.
-    pub(crate) fn release(&self, model: &ModelName, kept: &[VersionId]) {
+    pub(crate) fn release(&self, model: ModelId, kept: &[VersionId]) {
         let mut guard = self.state.lock();
         if let Some(state) = guard.as_mut() {
             state.release(model, kept);
@@ -262,20 +246,32 @@ fn item_bytes(event: &Event) -> usize {
 impl UserState {
     fn load(sources: &Sources<'_>, version: &ServingVersion) -> Result<Self, PredictorError> {
         let Sources { storage, key, .. } = sources;
-        let snapshot = sources.snapshot(version)?;
-        let after = snapshot.as_ref().map_or(UserEpoch(0), |snapshot| snapshot.epoch);
-        let read = storage.events_after(&key.stream, &key.user, after)?;
+        let (before, read) = Self::read(sources, version)?;
         let epoch = match read.last {
             Some(last) => last,
             // Nobody new where the user was erased: epochs are never used twice.
             None => storage.last_epoch(&key.stream, &key.user)?,
         };
-        let before = snapshot.map_or(0, |snapshot| snapshot.sums.observations());
         // Not in place, where there may be room for more.
         let mut events = Vec::with_capacity(read.observations.len());
         events.extend(read.observations.into_iter().map(|event| interned(event, version)));
         let item_bytes = events.iter().map(item_bytes).sum();
-        Ok(Self { epoch, before, events, item_bytes, pending: None, states: Vec::new() })
+        // An erasure leaves no entry, only the gap before what came after it.
+        let first = events.first().map_or(epoch.0, |event: &Event| event.epoch.0 - 1);
+        let amended = if before == 0 { read.amended.max(UserEpoch(first)) } else { read.amended };
+        Ok(Self { epoch, amended, before, events, item_bytes, pending: None, states: Vec::new() })
+    }
+
+    /// The events that the snapshot under `version` does not sum up, and how many observations it does.
+    fn read(sources: &Sources<'_>, version: &ServingVersion) -> Result<(u64, Events), PredictorError> {
+        let Sources { storage, key, .. } = sources;
+        if let Some(snapshot) = sources.snapshot(version, UserEpoch(0))? {
+            let read = storage.events_after(&key.stream, &key.user, snapshot.epoch)?;
+            if read.amended <= snapshot.amended {
+                return Ok((snapshot.sums.observations(), read));
+            }
+        }
+        Ok((0, storage.events_after(&key.stream, &key.user, UserEpoch(0))?))
     }
 
     /// Reads what came before the events in memory, all of which is durable.
@@ -321,15 +317,15 @@ impl UserState {
     }
 
     fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>) {
-        let others = self.states.iter().filter(|held| held.model == version.model);
+        let others = self.states.iter().filter(|held| held.model == version.model_id);
         if others.count() >= STATES_A_MODEL {
             // The one that lags furthest is the one that nobody asks for.
-            let lagging = self.states.iter().enumerate().filter(|(_, held)| held.model == version.model);
+            let lagging = self.states.iter().enumerate().filter(|(_, held)| held.model == version.model_id);
             if let Some((index, _)) = lagging.min_by_key(|(_, held)| held.state.observations()) {
                 self.states.swap_remove(index);
             }
         }
-        self.states.push(HeldState { model: version.model.clone(), version: version.id, state });
+        self.states.push(HeldState { model: version.model_id, version: version.id, state });
     }
 
     /// What a reply built on this must wait for.
@@ -363,6 +359,7 @@ impl UserState {
     /// The caller guarantees that the whole history has been read back.
     pub(crate) fn amend(&mut self, amendment: Amendment, ticket: Ticket) {
         self.epoch = self.epoch.next();
+        self.amended = self.epoch;
         self.pending = Some(ticket);
         self.states.clear();
         match amendment {
@@ -406,13 +403,23 @@ impl UserState {
             None => self.built(version, sources)?,
         };
         self.keep(version, model.clone());
+        self.wait_for_frozen(sources);
         Ok(model)
+    }
+
+    /// Answers from the states that were built from `sources` wait for the features that these have frozen, too.
+    fn wait_for_frozen(&mut self, sources: &Sources<'_>) {
+        let frozen = sources.frozen.get();
+        let is_later = self.pending.as_ref().is_none_or(|pending| pending.position() < frozen);
+        if is_later && !sources.storage.is_durable(frozen) {
+            self.pending = Some(sources.storage.ticket(frozen));
+        }
     }
 
     /// The state under `version`, resumed from its snapshot or built from the whole history.
     fn built(&mut self, version: &ServingVersion, sources: &Sources<'_>) -> Result<Arc<UserModel>, PredictorError> {
         let observations = self.observations();
-        let snapshot = if observations < CHECKPOINT_EVERY { None } else { sources.snapshot(version)? };
+        let snapshot = if observations < CHECKPOINT_EVERY { None } else { sources.snapshot(version, self.amended)? };
         let sums = snapshot.map_or_else(|| GramSums::empty(version.dim()), |snapshot| snapshot.sums);
         let first = sums.observations();
         if first < self.before {
@@ -424,7 +431,8 @@ impl UserState {
         if let Some(sums) = model.sums()
             && sums.observations() >= first + CHECKPOINT_EVERY
         {
-            sources.keep_snapshot(version, sums.clone(), self.event(sums.observations() - 1).epoch);
+            let epoch = self.event(sums.observations() - 1).epoch;
+            sources.keep_snapshot(version, sums.clone(), epoch, self.amended);
         }
         Ok(Arc::new(model))
     }
@@ -473,7 +481,7 @@ impl UserState {
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
-        ResolvedEvents::of(first, &self.events[self.place(first)..self.place(end)], version, sources)
+        ResolvedEvents::frozen(first, &self.events[self.place(first)..self.place(end)], version, sources)
     }
 
     /// Takes in an event that has been appended, and advances the states of `versions` by it.
@@ -514,7 +522,7 @@ impl UserState {
         if let Some(sums) = model.sums()
             && model.observations().is_multiple_of(CHECKPOINT_EVERY)
         {
-            sources.keep_snapshot(version, sums.clone(), self.epoch);
+            sources.keep_snapshot(version, sums.clone(), self.epoch, self.amended);
         }
         self.keep(version, model);
         Ok(())

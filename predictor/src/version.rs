@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::{ColdMap, Theta};
-use celeris_model::{Learning, ModelError, ModelName, StreamName, Timestamp, UserModel, VersionId};
+use celeris_model::{Learning, ModelError, ModelId, ModelName, StreamName, UserModel, VersionId};
 use tokio::sync::mpsc;
 
 use crate::beside::Witnessed;
@@ -17,8 +17,10 @@ use crate::predictions::PredictionCosts;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
-    /// The model.
+    /// The model's name.
     pub model: ModelName,
+    /// The model's identity, which is part of the key of everything that is kept for it.
+    pub model_id: ModelId,
     /// The version's number.
     pub id: VersionId,
     /// Its feature table.
@@ -27,7 +29,7 @@ pub struct ServingVersion {
     pub learning: Learning,
     /// What attributes say of the features of items outside the table, if the training knew any.
     pub cold_map: Option<Arc<ColdMap>>,
-    /// Tells in snapshots by what rule, and since when, users learn under it.
+    /// Tells in snapshots by what rule users learn under it.
     pub(crate) rule: u64,
     /// The state of everybody who has said nothing.
     pub(crate) newcomer: Arc<UserModel>,
@@ -49,7 +51,12 @@ impl ServingVersion {
     ///
     /// # Errors
     /// `DimMismatch` where table and prior disagree.
-    pub fn new(model: ModelName, id: VersionId, theta: Theta, learning: Learning) -> Result<Self, ModelError> {
+    pub fn new(
+        (model, model_id): (ModelName, ModelId),
+        id: VersionId,
+        theta: Theta,
+        learning: Learning,
+    ) -> Result<Self, ModelError> {
         if theta.dim() != learning.dim() {
             let (expected, received) = (theta.dim(), learning.dim());
             return Err(ModelError::DimMismatch { what: "prior mean", expected, received });
@@ -59,6 +66,7 @@ impl ServingVersion {
         let rule = learning.fingerprint();
         Ok(Self {
             model,
+            model_id,
             id,
             theta,
             learning,
@@ -70,14 +78,6 @@ impl ServingVersion {
             dir: None,
             retrieval: OnceLock::new(),
         })
-    }
-
-    /// The same, told apart by the time when it was finished from a version of the same name and number that was deleted:
-    /// what that one has left behind is not believed.
-    #[must_use]
-    pub fn finished(mut self, created: Timestamp) -> Self {
-        self.rule = self.learning.fingerprint() ^ created.0.cast_unsigned();
-        self
     }
 
     /// The same with a map from attributes to features, which is left out where its features are of another length.
@@ -129,6 +129,7 @@ pub struct RankingDefaults {
 /// A model that answers requests: a name, the stream it learns from, and the version that is active.
 pub(crate) struct ServedModel {
     pub(crate) name: ModelName,
+    pub(crate) id: ModelId,
     pub(crate) stream: StreamName,
     /// The stream's items.
     pub(crate) catalogue: Arc<StreamCatalogue>,

@@ -20,7 +20,7 @@ use crate::node::Predictor;
 use crate::predictions::{CachedPrediction, PredictionKey};
 use crate::scoring;
 use crate::users::{Preparation, Sources, UserEntry, UserKey};
-use crate::version::{RankingDefaults, ServingVersion};
+use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// What was hot at one moment under a model's active version.
 pub struct Hot {
@@ -152,7 +152,7 @@ impl Predictor {
         version: &ServingVersion,
         features: &FeatureSource,
     ) -> Result<(), PredictorError> {
-        let sources = Sources { features, ..self.sources(key) };
+        let sources = Sources::new(&self.storage, features, key);
         let mut user = entry.lock(&sources, version)?;
         match user.state().preparation(version) {
             Preparation::Done => {}
@@ -162,7 +162,7 @@ impl Predictor {
             Preparation::Copied(excerpt) => {
                 drop(user);
                 let state = excerpt.rebuild(version, &sources)?;
-                entry.lock(&sources, version)?.state().put_prepared(version, &excerpt, state);
+                entry.lock(&sources, version)?.state().put_prepared(version, (&excerpt, state), &sources);
             }
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Predictor {
         let users = self.users.unasked();
         let key = UserKey { stream: stream.clone(), user: user.clone() };
         let Some(entry) = users.get(&key) else { return Ok(0) };
-        let sources = Sources { features, ..self.sources(&key) };
+        let sources = Sources::new(&self.storage, features, &key);
         let mut locked = entry.lock(&sources, version)?;
         let state = locked.state();
         if state.epoch != epoch {
@@ -213,12 +213,15 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`.
     pub fn release(&self, model: &ModelName, kept: &[VersionId]) -> Result<(), PredictorError> {
-        let stream = self.model(model)?.stream.clone();
-        let of_stream = |key: &UserKey| key.stream == stream;
+        self.release_states(&*self.model(model)?, kept);
+        Ok(())
+    }
+
+    pub(crate) fn release_states(&self, served: &ServedModel, kept: &[VersionId]) {
+        let of_stream = |key: &UserKey| key.stream == served.stream;
         self.users.visit(of_stream, |key, entry| {
-            entry.release(model, kept);
+            entry.release(served.id, kept);
             self.users.reweigh(key);
         });
-        Ok(())
     }
 }

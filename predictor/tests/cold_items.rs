@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use celeris_features::{ColdItem, ColdMap, ColdMapParts, Encoder, Theta};
 use celeris_model::{
-    FeatureOrigin, ItemId, Learning, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId,
+    FeatureOrigin, ItemId, Learning, ModelId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
     ItemChange, ItemView, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, Scored,
@@ -52,7 +52,7 @@ fn prior() -> Prior {
 fn version() -> ServingVersion {
     let cold = ColdItem { offset: 2.5, features: vec![0.0, 0.0, 1.0] };
     let theta = Theta::new(vec![item("trained")], vec![3.5], vec![1.0, -1.0, 1.0], cold).unwrap();
-    ServingVersion::new(model(), VersionId(2), theta, prior().into()).unwrap().with_cold_map(Some(map()))
+    ServingVersion::new((model(), ModelId(1)), VersionId(2), theta, prior().into()).unwrap().with_cold_map(Some(map()))
 }
 
 struct Node {

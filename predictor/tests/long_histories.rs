@@ -6,7 +6,7 @@ use std::path::Path;
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Example, HalfLife, ItemId, Learning, Loss, ModelName, Observation, ObservationId, Prior, StreamName, Timestamp,
+    Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName, Timestamp,
     UserEpoch, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion};
@@ -20,6 +20,11 @@ const NAMES: [&str; 3] = ["graded", "clicks", "fading"];
 
 fn name(model: &str) -> ModelName {
     ModelName::new(model).unwrap()
+}
+
+fn model_id(model: &str) -> ModelId {
+    let place = NAMES.iter().position(|known| *known == model);
+    ModelId(place.unwrap_or(NAMES.len()) as u64 + 1)
 }
 
 fn stream() -> StreamName {
@@ -47,7 +52,7 @@ fn version(model: &str, id: u64) -> ServingVersion {
     let loss = if model == "clicks" { Loss::Logistic } else { Loss::Squared };
     let half_life = (model == "fading").then(|| HalfLife::from_seconds(900.0).unwrap());
     let learning = Learning::new(Prior::isotropic(DIM, 2.0, 0.5).unwrap(), loss, half_life);
-    ServingVersion::new(name(model), VersionId(id), theta, learning).unwrap()
+    ServingVersion::new((name(model), model_id(model)), VersionId(id), theta, learning).unwrap()
 }
 
 struct Open {
@@ -76,7 +81,7 @@ impl Open {
 
     /// The observations that a snapshot spares, or 0 without one.
     fn spared(&self, model: &str) -> u64 {
-        let found = self.storage.snapshot(&stream(), &name(model), &user()).unwrap();
+        let found = self.storage.snapshot(&stream(), model_id(model), &user()).unwrap();
         found.map_or(0, |snapshot| snapshot.sums.observations())
     }
 }
@@ -207,7 +212,7 @@ async fn a_cold_state_starts_from_the_snapshot_of_its_own_version_and_rule() {
     let mut scene = Scene { said: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(4) };
     let open = Open::at(dir.path(), models, 1);
     scene.observe(&open, 4_500).await;
-    let kept = open.storage.snapshot(&stream(), &name("graded"), &user()).unwrap().unwrap();
+    let kept = open.storage.snapshot(&stream(), model_id("graded"), &user()).unwrap().unwrap();
     assert_eq!((kept.version, kept.epoch, kept.sums.observations()), (VersionId(1), UserEpoch(4_096), 4_096));
 
     // Sums that no replay would come to, so that their use shows.
@@ -220,8 +225,8 @@ async fn a_cold_state_starts_from_the_snapshot_of_its_own_version_and_rule() {
     for (version, rule, used) in
         [(kept.version, kept.rule, true), (VersionId(2), kept.rule, false), (kept.version, !kept.rule, false)]
     {
-        let other = Snapshot { version, rule, epoch: kept.epoch, sums: sums.clone() };
-        open.storage.keep_snapshot(&stream(), &name("graded"), &user(), &other).unwrap();
+        let other = Snapshot { version, rule, epoch: kept.epoch, amended: kept.amended, sums: sums.clone() };
+        open.storage.keep_snapshot(&stream(), model_id("graded"), &user(), &other).unwrap();
         open = open.again(dir.path(), models, 1);
         let resumed = open.predictor.user(&name("graded"), &user(), 0).await.unwrap().state_hash;
         assert_eq!(resumed != replayed, used, "a snapshot of version {version} and rule {rule}");

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Decision, ItemId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId,
+    Decision, ItemId, ModelId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId,
     VersionId,
 };
 use celeris_predictor::{
@@ -52,7 +52,7 @@ fn open(dir: &Path, items: usize, defaults: RankingDefaults) -> (Storage, Predic
     let offsets = (0..items).map(|item| 3.0 + (item % 7) as f32 / 10.0).collect();
     let theta = Theta::new((0..items).map(item).collect(), offsets, features, cold).unwrap();
     let prior = Prior::isotropic(DIM, 1.0, 1.0).unwrap();
-    let version = ServingVersion::new(model(), VersionId(1), theta, prior.into()).unwrap();
+    let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta, prior.into()).unwrap();
     predictor.activate(&stream(), defaults, version).unwrap();
     (storage, predictor)
 }
@@ -354,7 +354,7 @@ async fn what_is_seen_is_exactly_what_the_log_says() {
 /// The record of a recommendation, once it can be read.
 fn decision(storage: &Storage, recommendation: &Recommendation) -> Arc<Decision> {
     let id = &recommendation.ranking.decision_id;
-    storage.decision(&model(), id).unwrap().expect("it was logged")
+    storage.decision(ModelId(1), id).unwrap().expect("it was logged")
 }
 
 #[tokio::test(flavor = "multi_thread")]

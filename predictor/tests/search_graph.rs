@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use celeris_features::{ColdItem, Theta};
-use celeris_model::{ItemId, ModelName, Prior, StreamName, VersionId};
+use celeris_model::{ItemId, ModelId, ModelName, Prior, StreamName, VersionId};
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, RetrievalView, ServingVersion};
 use celeris_storage::{Storage, StorageOptions};
 use rand::{RngExt as _, SeedableRng as _};
@@ -35,7 +35,7 @@ fn version(items: usize, dir: &Path) -> ServingVersion {
     let ids = (0..items).map(|item| ItemId::new(format!("item-{item}")).unwrap()).collect();
     let theta = Theta::new(ids, vec![0.0; items], features, ColdItem::blank(DIM)).unwrap();
     let learning = Prior::isotropic(DIM, 1.0, 1.0).unwrap().into();
-    ServingVersion::new(model(), VersionId(1), theta, learning).unwrap().kept_in(dir.to_owned())
+    ServingVersion::new((model(), ModelId(1)), VersionId(1), theta, learning).unwrap().kept_in(dir.to_owned())
 }
 
 /// Serves the version until it has what a search asks of a graph, and answers the figures.

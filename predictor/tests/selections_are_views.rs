@@ -12,7 +12,7 @@ use celeris_bandits::selection::{
 use celeris_features::{ColdItem, Theta};
 use celeris_model::ids::PARTITIONS;
 use celeris_model::{
-    ItemId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence, StreamName, UserId,
+    ItemId, ModelId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence, StreamName, UserId,
     VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, Scope, SelectionRule, ServingVersion};
@@ -49,14 +49,16 @@ fn version(model: &str, seed: u64) -> ServingVersion {
     let cold = ColdItem { offset: 3.0, features: vector() };
     let theta = Theta::new(items, vec![3.0; ITEMS], features, cold).unwrap();
     let prior = Prior::isotropic(DIM, 1.0, 1.0).unwrap();
-    ServingVersion::new(name(model), VersionId(1), theta, prior.into()).unwrap()
+    ServingVersion::new((name(model), ModelId(seed)), VersionId(1), theta, prior.into()).unwrap()
 }
 
 fn rule(scope: Scope, half_life: Option<u64>) -> SelectionRule {
     SelectionRule {
         name: name(&format!("{}-{}", if scope == Scope::User { "user" } else { "all" }, half_life.unwrap_or(0))),
+        id: ModelId(if scope == Scope::User { 5 } else { 6 }),
         stream: stream(),
         arms: ARMS.map(name).into(),
+        arm_ids: vec![ModelId(1), ModelId(2), ModelId(3)],
         strategy: StrategySpec::Exp4(Exp4::default()),
         scope,
         scale: LossScale { objective: Objective::Error, range: LabelRange::new(1.0, 5.0).unwrap() },
@@ -98,7 +100,10 @@ fn backwards(storage: &Storage) -> Vec<(Partition, Sequence, Record)> {
 
 /// The losses of the arms as the record tells them, on labels from 1 to 5.
 fn losses(record: &Record) -> Vec<Option<f64>> {
-    let predicted = |arm: &&str| record.predictions.iter().find(|prediction| prediction.model.as_str() == *arm);
+    let predicted = |arm: &&str| {
+        let id = ModelId(ARMS.iter().position(|known| known == arm).unwrap() as u64 + 1);
+        record.predictions.iter().find(|prediction| prediction.model == id)
+    };
     let loss = |arm: &&str| {
         let error = f64::from(predicted(arm)?.predicted) - f64::from(record.label);
         Some((error.abs() / 4.0).min(1.0))

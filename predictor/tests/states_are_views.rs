@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Example, ItemId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
+    Example, ItemId, ModelId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
     ItemChange, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, ServingVersion, Warmed,
@@ -47,7 +47,7 @@ fn version(id: u64) -> ServingVersion {
     let features = (0..TRAINED).flat_map(|_| vector(&mut rng)).collect();
     let cold = ColdItem { offset: 3.0, features: vector(&mut rng) };
     let theta = Theta::new(items, offsets, features, cold).unwrap();
-    ServingVersion::new(model(), VersionId(id), theta, Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().into())
+    ServingVersion::new((model(), ModelId(1)), VersionId(id), theta, Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().into())
         .unwrap()
 }
 

@@ -17,7 +17,7 @@
 //! | `decision_slot` | int32 | … or the item was not among the shown |
 //! | `decision_propensity` | float | … or the propensity is not known |
 //! | `decision_pool` | bool | it is the outcome of no decision |
-//! | `predictions` | list of `{model: utf8, version: int64, predicted: float}` | |
+//! | `predictions` | list of `{model_id: int64, version: int64, predicted: float}` | |
 //!
 //! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and because a client may
 //! send a time that no calendar of a reader holds.
@@ -45,7 +45,7 @@ const ROWS_A_GROUP: usize = 128 << 10;
 
 static PREDICTION_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
     Fields::from(vec![
-        Field::new("model", DataType::Utf8, false),
+        Field::new("model_id", DataType::Int64, false),
         Field::new("version", DataType::Int64, false),
         Field::new("predicted", DataType::Float32, false),
     ])
@@ -119,7 +119,7 @@ struct DecisionColumns {
 #[derive(Default)]
 struct PredictionColumns {
     lengths: Vec<usize>,
-    model: StringBuilder,
+    model: Int64Builder,
     version: Int64Builder,
     predicted: Float32Builder,
 }
@@ -143,7 +143,7 @@ impl PredictionColumns {
     fn push(&mut self, predictions: &[Prediction]) {
         self.lengths.push(predictions.len());
         for prediction in predictions {
-            self.model.append_value(prediction.model.as_str());
+            self.model.append_value(signed(prediction.model.0));
             self.version.append_value(signed(prediction.version.0));
             self.predicted.append_value(prediction.predicted);
         }

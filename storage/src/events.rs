@@ -46,6 +46,8 @@ pub struct Events {
     pub observations: Vec<Event>,
     /// The epoch of the last event of any kind that was read; `None` where there was none.
     pub last: Option<UserEpoch>,
+    /// The epoch of the last correction or retraction that was read; 0 where there was none.
+    pub amended: UserEpoch,
 }
 
 /// An entry of a user's history.
@@ -66,7 +68,7 @@ impl<'a> Entry<'a> {
         Ok(Self { sequence, epoch, key, event: body.0 })
     }
 
-    /// The event that it repeats; `None` where only the log tells: of an amendment, and in what older stores hold.
+    /// The event that it repeats; `None` of a correction or retraction.
     pub(crate) fn event(&self) -> Result<Option<Event>, StorageError> {
         if self.event.is_empty() {
             return Ok(None);
@@ -144,9 +146,6 @@ mod tests {
 
     use super::*;
     use crate::keys;
-    use crate::log::{Append, Appended, Then};
-    use crate::options::StorageOptions;
-    use crate::store::Storage;
 
     fn film() -> StreamName {
         StreamName::new("films").unwrap()
@@ -192,33 +191,5 @@ mod tests {
                 assert!(decoded.is_err(), "{length} bytes of {expected}");
             }
         }
-    }
-
-    #[tokio::test]
-    async fn entries_that_hold_a_place_alone_lead_to_what_the_log_says() {
-        let dir = tempfile::tempdir().unwrap();
-        let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
-        for epoch in 1..=5 {
-            let append = Append {
-                stream: film(),
-                record: observation(epoch, epoch as f32),
-                frozen: Vec::new(),
-                then: Then::Waits,
-            };
-            let Appended::New(placed) = storage.append(append).unwrap() else { panic!("it has no id") };
-            placed.durable().await.unwrap();
-        }
-        let alice = observation(1, 1.0).user;
-        let expected = storage.events_after(&film(), &alice, UserEpoch(0)).unwrap();
-        assert_eq!(expected.observations.len(), 5);
-        // As stores were before entries repeated their observations, and went on since.
-        let mut batch = storage.database().batch();
-        for epoch in [1, 2, 4] {
-            let mut value = Vec::new();
-            put_entry(Sequence(epoch), &[], &mut value);
-            batch.put(Column::History, &keys::history(&film(), &alice, UserEpoch(epoch)), &value);
-        }
-        storage.commit(batch).unwrap();
-        assert_eq!(storage.events_after(&film(), &alice, UserEpoch(0)).unwrap(), expected);
     }
 }

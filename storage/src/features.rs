@@ -1,12 +1,13 @@
 //! Item features: what callers put, and what versions froze.
 
-use celeris_model::{FeatureOrigin, ItemId, ModelName, VersionId};
+use celeris_model::{FeatureOrigin, ItemId, ModelId, VersionId};
 use serde::{Deserialize, Serialize};
 
 use crate::database::Column;
 use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
 use crate::keys;
+use crate::log::CommitPosition;
 use crate::store::Storage;
 
 /// The features that a caller put for an item; the next version takes them up.
@@ -22,7 +23,7 @@ pub struct ItemFeatures {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrozenFeatures {
     /// The model.
-    pub model: ModelName,
+    pub model: ModelId,
     /// Its version.
     pub version: VersionId,
     /// The item.
@@ -58,7 +59,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn item_features(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
+    pub fn item_features(&self, model: ModelId, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
         let stored = self.get_stored(Column::ItemFeatures, &keys::item_features(model, item))?;
         Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
     }
@@ -69,14 +70,26 @@ impl Storage {
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn frozen(
         &self,
-        model: &ModelName,
+        model: ModelId,
         version: VersionId,
         item: &ItemId,
     ) -> Result<Option<FrozenFeatures>, StorageError> {
         let key = keys::frozen(model, version, item);
         let Some(value) = self.database().get(Column::Frozen, &key)? else { return Ok(None) };
         let (StoredFrozen { offset, features }, origin) = decode_frozen(&key, &value)?;
-        Ok(Some(FrozenFeatures { model: model.clone(), version, item: item.clone(), offset, features, origin }))
+        Ok(Some(FrozenFeatures { model, version, item: item.clone(), offset, features, origin }))
+    }
+
+    /// Freezes the features of an item under a version, behind what was appended before; durable at the position that is
+    /// returned.
+    ///
+    /// The caller guarantees that one item of one version is frozen with one vector only. The disk may be nearly full: a
+    /// state that cannot be built again must not answer, and what freezes is small.
+    ///
+    /// # Errors
+    /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.
+    pub fn freeze(&self, frozen: &FrozenFeatures) -> Result<CommitPosition, StorageError> {
+        self.log().freeze(encode_frozen(frozen))
     }
 
     /// Deletes what belongs to a model: features put, features frozen, snapshots, decisions. Its stream stays, and so do its
@@ -84,7 +97,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_model(&self, model: &ModelName) -> Result<(), StorageError> {
+    pub fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
         self.delete_snapshots(model)?;
         let mut batch = self.database().batch();
         let prefix = keys::of_model(model);
@@ -98,7 +111,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_frozen(&self, model: &ModelName, version: VersionId) -> Result<(), StorageError> {
+    pub fn delete_frozen(&self, model: ModelId, version: VersionId) -> Result<(), StorageError> {
         let mut batch = self.database().batch();
         batch.delete_prefix(Column::Frozen, &keys::frozen_by(model, version));
         self.commit(batch)
@@ -112,7 +125,7 @@ impl Storage {
 }
 
 /// The complete entry of features that a caller gives.
-pub(crate) fn encode_given(model: &ModelName, item: &ItemId, revision: u64, features: &[f32]) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn encode_given(model: ModelId, item: &ItemId, revision: u64, features: &[f32]) -> (Vec<u8>, Vec<u8>) {
     let key = keys::item_features(model, item);
     let value = encode(&key, &StoredFeatures { revision, features: features.to_vec() });
     (key, value)
@@ -120,7 +133,7 @@ pub(crate) fn encode_given(model: &ModelName, item: &ItemId, revision: u64, feat
 
 /// The complete entry that freezes an item's features.
 pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
-    let key = keys::frozen(&frozen.model, frozen.version, &frozen.item);
+    let key = keys::frozen(frozen.model, frozen.version, &frozen.item);
     let mut body = to_bytes(&StoredFrozen { offset: frozen.offset, features: frozen.features.clone() });
     let place = |origin| (0_u8..).zip(ORIGINS).find_map(|(place, other)| (other == origin).then_some(place));
     body.extend(frozen.origin.and_then(place));
@@ -166,7 +179,7 @@ mod tests {
     fn the_origin_of_frozen_features_is_one_byte_behind_them() {
         for (place, origin) in ORIGINS.into_iter().enumerate() {
             let frozen = FrozenFeatures {
-                model: ModelName::new("films").unwrap(),
+                model: ModelId(7),
                 version: VersionId(3),
                 item: ItemId::new("m1").unwrap(),
                 offset: -1.0,

@@ -8,7 +8,7 @@ use crate::database::{Access, Column, Database, KeyRange};
 use crate::envelope::corrupt;
 use crate::erasures;
 use crate::error::StorageError;
-use crate::events::{Entry, Event, Events, epoch_of};
+use crate::events::{Entry, Events, epoch_of};
 use crate::hashing::{Hashes, IdHash};
 use crate::keys::{self, KeyReader};
 use crate::record;
@@ -83,7 +83,6 @@ impl Storage {
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn events_after(&self, stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Result<Events, StorageError> {
         let mut events = Events::default();
-        let mut unsaid = Vec::new();
         let range = KeyRange::prefix(keys::history_of(stream, user));
         let prefix = range.from.len();
         let range = range.after(keys::history(stream, user, epoch));
@@ -92,15 +91,10 @@ impl Storage {
             events.last = Some(entry.epoch);
             match entry.event()? {
                 Some(event) => events.observations.push(event),
-                None => unsaid.push(entry.sequence),
+                None => events.amended = entry.epoch,
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        if !unsaid.is_empty() {
-            let records = read_at(self.database(), stream, Partition::of(user), &unsaid)?;
-            events.observations.extend(records.into_iter().filter_map(|(_, record)| Event::of(record)));
-            events.observations.sort_unstable_by_key(|event| event.epoch);
-        }
         Ok(events)
     }
 

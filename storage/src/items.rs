@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use celeris_model::{ItemId, ModelName, StreamName};
+use celeris_model::{ItemId, ModelId, StreamName};
 use serde_json::{Map, Value};
 
 use crate::database::{Access, Column, KeyRange};
@@ -27,9 +27,9 @@ pub enum ItemWrite<'a> {
     /// These are its attributes from now on; one that was deleted is back.
     Describe(&'a ItemId, &'a Map<String, Value>),
     /// A caller gives these features to it, for one model.
-    Give(&'a ModelName, &'a ItemId, &'a [f32]),
+    Give(ModelId, &'a ItemId, &'a [f32]),
     /// It is deleted: a tombstone takes the place of its attributes, and features given for these models are gone.
-    Delete(&'a ItemId, &'a [ModelName]),
+    Delete(&'a ItemId, &'a [ModelId]),
 }
 
 /// An item as it was found on a sweep, not looked into yet, so that many can be at once.
@@ -76,7 +76,7 @@ impl Storage {
                         let key = keys::item(stream, item);
                         batch.put(Column::Items, &key, &tombstone(&key, revision));
                         for model in models {
-                            batch.delete(Column::ItemFeatures, &keys::item_features(model, item));
+                            batch.delete(Column::ItemFeatures, &keys::item_features(*model, item));
                         }
                     }
                 }

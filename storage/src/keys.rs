@@ -14,24 +14,24 @@
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
 //! |                   |                                            | or sealed revision alone: it was deleted  |
-//! | `item_features`   | model, item                                | sealed revision, features                 |
-//! | `frozen`          | model, version, item                       | sealed offset, features, origin           |
+//! | `item_features`   | model id, item                                | sealed revision, features                 |
+//! | `frozen`          | model id, version, item                    | sealed offset, features, origin           |
 //! | `catalog`         | the parts of the [`crate::CatalogKey`]     | sealed JSON                               |
 //! | `erasures`        | byte 0                                     | sealed key of the hashes, 16 bytes        |
 //! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |
 //! |                   | byte 2, stream, partition, sequence        | sealed [erasure](crate::Erasure)          |
 //! |                   | byte 3, stream, partition, sequence        | sealed range to [scrub](crate::scrub)     |
-//! | `snapshots`       | stream, partition, user, model             | sealed [snapshot](crate::Snapshot)        |
-//! | `decisions`       | model, decision id                         | sealed decision                           |
-//! | `decided_for`     | model, user, decision id                   | nothing                                   |
-//! | `decisions_erased`| model                                      | sealed count                              |
+//! | `snapshots`       | stream, partition, user, model id          | sealed [snapshot](crate::Snapshot)        |
+//! | `decisions`       | model id, decision id                      | sealed decision                           |
+//! | `decided_for`     | model id, user, decision id                | nothing                                   |
+//! | `decisions_erased`| model id                                   | sealed count                              |
 //!
 //! The last three lie in a database of their own. "Sealed" is explained in [`crate::envelope`].
 //!
 //! [hash]: crate::hashing
 //! [what was learnt]: crate::events
 
-use celeris_model::{DecisionId, ItemId, ModelName, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{DecisionId, ItemId, ModelId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
 
 use crate::database::KeyRange;
 use crate::hashing::{IdHash, UserHash};
@@ -72,8 +72,15 @@ pub(crate) fn of_stream(stream: &StreamName) -> Vec<u8> {
 }
 
 /// Everything of a model.
-pub(crate) fn of_model(model: &ModelName) -> Vec<u8> {
-    with_texts([model.as_str()])
+pub(crate) fn of_model(model: ModelId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    push_number(&mut key, model.0);
+    key
+}
+
+fn with_text(mut key: Vec<u8>, text: &str) -> Vec<u8> {
+    push_text(&mut key, text);
+    key
 }
 
 /// One record of the log.
@@ -158,22 +165,20 @@ pub(crate) fn item(stream: &StreamName, item: &ItemId) -> Vec<u8> {
 }
 
 /// An item's features as a caller put them.
-pub(crate) fn item_features(model: &ModelName, item: &ItemId) -> Vec<u8> {
-    with_texts([model.as_str(), item.as_str()])
+pub(crate) fn item_features(model: ModelId, item: &ItemId) -> Vec<u8> {
+    with_text(of_model(model), item.as_str())
 }
 
 /// What a version froze.
-pub(crate) fn frozen_by(model: &ModelName, version: VersionId) -> Vec<u8> {
+pub(crate) fn frozen_by(model: ModelId, version: VersionId) -> Vec<u8> {
     let mut key = of_model(model);
     push_number(&mut key, version.0);
     key
 }
 
 /// An item's features as a version froze them.
-pub(crate) fn frozen(model: &ModelName, version: VersionId, item: &ItemId) -> Vec<u8> {
-    let mut key = frozen_by(model, version);
-    push_text(&mut key, item.as_str());
-    key
+pub(crate) fn frozen(model: ModelId, version: VersionId, item: &ItemId) -> Vec<u8> {
+    with_text(frozen_by(model, version), item.as_str())
 }
 
 /// A catalog document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
@@ -182,9 +187,9 @@ pub(crate) fn catalog(parts: &[String]) -> Vec<u8> {
 }
 
 /// The snapshot of one user's state under a model.
-pub(crate) fn snapshot(stream: &StreamName, user: &UserId, model: &ModelName) -> Vec<u8> {
+pub(crate) fn snapshot(stream: &StreamName, user: &UserId, model: ModelId) -> Vec<u8> {
     let mut key = snapshots_of(stream, user);
-    push_text(&mut key, model.as_str());
+    push_number(&mut key, model.0);
     key
 }
 
@@ -194,25 +199,25 @@ pub(crate) fn snapshots_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
 }
 
 /// The model of a snapshot.
-pub(crate) fn model_of_snapshot(key: &[u8]) -> Option<ModelName> {
+pub(crate) fn model_of_snapshot(key: &[u8]) -> Option<ModelId> {
     let mut reader = KeyReader::new(key);
     let (_stream, _partition, _user) = (reader.text()?, reader.byte()?, reader.text()?);
-    ModelName::new(reader.text()?).ok()
+    reader.number().map(ModelId)
 }
 
 /// One ranking.
-pub(crate) fn decision(model: &ModelName, id: &DecisionId) -> Vec<u8> {
-    with_texts([model.as_str(), id.as_str()])
+pub(crate) fn decision(model: ModelId, id: &DecisionId) -> Vec<u8> {
+    with_text(of_model(model), id.as_str())
 }
 
 /// One decision among those for a user.
-pub(crate) fn decided_for(model: &ModelName, user: &UserId, id: &DecisionId) -> Vec<u8> {
-    with_texts([model.as_str(), user.as_str(), id.as_str()])
+pub(crate) fn decided_for(model: ModelId, user: &UserId, id: &DecisionId) -> Vec<u8> {
+    with_text(all_decided_for(model, user), id.as_str())
 }
 
 /// The decisions for a user.
-pub(crate) fn all_decided_for(model: &ModelName, user: &UserId) -> Vec<u8> {
-    with_texts([model.as_str(), user.as_str()])
+pub(crate) fn all_decided_for(model: ModelId, user: &UserId) -> Vec<u8> {
+    with_text(of_model(model), user.as_str())
 }
 
 /// The least key that is greater than every key beginning with `prefix`.
@@ -223,7 +228,7 @@ pub(crate) fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
             return prefix;
         }
     }
-    unreachable!("a prefix holds a text, and UTF-8 has no byte 0xff")
+    unreachable!("a prefix begins with the length of a text or number, which is below 0xff")
 }
 
 /// Takes a key apart again. Every method answers `None` where the key does not have that part.
@@ -284,7 +289,7 @@ mod tests {
     fn keys_are_what_existing_stores_hold() {
         // These bytes are on users' disks. A change needs a new format version and a way to read the old one.
         let stream = StreamName::new("films").unwrap();
-        let model = ModelName::new("films").unwrap();
+        let model = ModelId(0x0201);
         let user = UserId::new("alice").unwrap();
         let item_id = ItemId::new("m1").unwrap();
         let partition = Partition::of(&user);
@@ -297,12 +302,12 @@ mod tests {
             (erased_user(&stream, hashes.user(&stream, &user)), "010466696c6d737efbf20eba81e7314a9bf48f2f3099da"),
             (erasure(&stream, partition, Sequence(5)), "020466696c6d73300105"),
             (unscrubbed(&stream, partition, Sequence(5)), "030466696c6d73300105"),
-            (decided_for(&model, &user, &DecisionId::new("d").unwrap()), "0466696c6d7304616c6963650064"),
+            (decided_for(model, &user, &DecisionId::new("d").unwrap()), "0466696c6d7304616c6963650064"),
             (item(&stream, &item_id), "0466696c6d73016d31"),
-            (item_features(&model, &item_id), "0466696c6d73016d31"),
-            (frozen(&model, VersionId(3), &item_id), "0466696c6d730103016d31"),
+            (item_features(model, &item_id), "0466696c6d73016d31"),
+            (frozen(model, VersionId(3), &item_id), "0466696c6d730103016d31"),
             (catalog(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
-            (decision(&model, &DecisionId::new("d").unwrap()), "0466696c6d730064"),
+            (decision(model, &DecisionId::new("d").unwrap()), "0466696c6d730064"),
         ];
         for (key, expected) in cases {
             assert_eq!(hex(&key), expected);

@@ -14,23 +14,22 @@
 //! | timestamp      | always                                      | signed milliseconds                             |
 //! | observation id | `OBSERVATION_ID`: the client gave one       | text                                            |
 //! | decision       | `DECISION`                                  | text, flags, then slot, propensity, selection   |
-//! | predictions    | always one, by the stream's own model, …    | version, float                                  |
-//! |                | … unless `PREDICTIONS`                      | count, then for each: model, version, float     |
+//! | predictions    | always one, …                               | model id, version, float                        |
+//! |                | … unless `PREDICTIONS`                      | count, then the same for each                   |
 //! | first label    | `FIRST_LABEL`                               | float                                           |
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
 //! The flags of a decision say in three bits how it joined and which of its parts are there; a selection is its text,
-//! flags, the arm and the context if there are any, and a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
+//! its id, flags, the arm and the context if there are any, and a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
 
 use celeris_model::{
-    DecisionFacts, DecisionId, ItemId, Joined, ModelName, ObservationId, Prediction, Record, RecordKind,
-    SelectionFacts, Sequence, StreamName, Timestamp, UserEpoch, UserId, VersionId,
+    DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record, RecordKind,
+    SelectionFacts, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
 
 use crate::database::Column;
 use crate::envelope::{self, corrupt, unseal};
 use crate::error::StorageError;
-use crate::keys::KeyReader;
 use crate::wire::{Reader, Writer};
 
 /// Which parts are there.
@@ -104,17 +103,12 @@ fn flag(is_set: bool, flag: u64) -> u64 {
     if is_set { flag } else { 0 }
 }
 
-fn own_prediction<'a>(stream: &StreamName, record: &'a Record) -> Option<&'a Prediction> {
-    let [prediction] = record.predictions.as_slice() else { return None };
-    (prediction.model.as_str() == stream.as_str()).then_some(prediction)
-}
-
 /// The record as a value that is complete but for its seal, which needs the key and so the sequence.
-pub(crate) fn encode(stream: &StreamName, record: &Record) -> Vec<u8> {
-    let own = own_prediction(stream, record);
+pub(crate) fn encode(record: &Record) -> Vec<u8> {
+    let one = record.predictions.len() == 1;
     let flags = kind_number(record.kind)
         | flag(record.observation_id.is_some(), Flags::OBSERVATION_ID)
-        | flag(own.is_none(), Flags::PREDICTIONS)
+        | flag(!one, Flags::PREDICTIONS)
         | flag(record.weight != 1.0, Flags::WEIGHT)
         | flag(record.feedback.is_some(), Flags::FEEDBACK)
         | flag(record.decision.is_some(), Flags::DECISION)
@@ -142,19 +136,13 @@ pub(crate) fn encode(stream: &StreamName, record: &Record) -> Vec<u8> {
     if let Some(decision) = &record.decision {
         encode_decision(&mut value, decision);
     }
-    match own {
-        Some(prediction) => {
-            value.varint(prediction.version.0);
-            value.float(prediction.predicted);
-        }
-        None => {
-            value.varint(record.predictions.len() as u64);
-            for Prediction { model, version, predicted } in &record.predictions {
-                value.text(model.as_str());
-                value.varint(version.0);
-                value.float(*predicted);
-            }
-        }
+    if !one {
+        value.varint(record.predictions.len() as u64);
+    }
+    for Prediction { model, version, predicted } in &record.predictions {
+        value.varint(model.0);
+        value.varint(version.0);
+        value.float(*predicted);
     }
     if let Some(label) = record.first_label {
         value.float(label);
@@ -185,8 +173,9 @@ fn encode_decision(value: &mut Writer, facts: &DecisionFacts) {
     }
 }
 
-fn encode_selection(value: &mut Writer, SelectionFacts { model, arm, propensity, context }: &SelectionFacts) {
+fn encode_selection(value: &mut Writer, SelectionFacts { model, model_id, arm, propensity, context }: &SelectionFacts) {
     value.text(model.as_str());
+    value.varint(model_id.0);
     value.varint(flag(arm.is_some(), Flags::ARM) | flag(context.is_some(), Flags::CONTEXT));
     for name in arm.iter().chain(context) {
         value.text(name.as_str());
@@ -208,24 +197,23 @@ pub(crate) fn blank() -> Vec<u8> {
 pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Option<Record>, StorageError> {
     let body = unseal(Column::Log, key, value)?;
     let mut body = Reader(body);
-    let stream = KeyReader::new(key).text().ok_or_else(|| corrupt(Column::Log, key, "its key names no stream"))?;
     let unreadable = || corrupt(Column::Log, key, "its body is not that of a record");
     let flags = body.varint().filter(|flags| flags & !Flags::ALL == 0).ok_or_else(unreadable)?;
     let record = match flags {
         BLANK => None,
-        _ => Some(decode_body(flags, stream, &mut body).ok_or_else(unreadable)?),
+        _ => Some(decode_body(flags, &mut body).ok_or_else(unreadable)?),
     };
     if body.0.is_empty() { Ok(record) } else { Err(unreadable()) }
 }
 
 /// The record in a value that [`encode`] has made and nobody has sealed.
-pub(crate) fn decode_unsealed(stream: &StreamName, value: &[u8]) -> Option<Record> {
+pub(crate) fn decode_unsealed(value: &[u8]) -> Option<Record> {
     let mut body = Reader(envelope::unsealed_body(value));
     let flags = body.varint()?;
-    decode_body(flags, stream.as_str(), &mut body)
+    decode_body(flags, &mut body)
 }
 
-fn decode_body(flags: u64, stream: &str, body: &mut Reader) -> Option<Record> {
+fn decode_body(flags: u64, body: &mut Reader) -> Option<Record> {
     let has = |flag| flags & flag != 0;
     Some(Record {
         kind: kind_of(flags & Flags::KIND)?,
@@ -243,11 +231,7 @@ fn decode_body(flags: u64, stream: &str, body: &mut Reader) -> Option<Record> {
         decision: if has(Flags::DECISION) { Some(decode_decision(body)?) } else { None },
         predictions: match has(Flags::PREDICTIONS) {
             true => decode_predictions(body)?,
-            false => vec![Prediction {
-                model: ModelName::new(stream).ok()?,
-                version: VersionId(body.varint()?),
-                predicted: body.float()?,
-            }],
+            false => vec![decode_prediction(body)?],
         },
         first_label: if has(Flags::FIRST_LABEL) { Some(body.float()?) } else { None },
         targets: match has(Flags::TARGETS) {
@@ -272,30 +256,30 @@ fn decode_decision(body: &mut Reader) -> Option<DecisionFacts> {
 }
 
 fn decode_selection(body: &mut Reader) -> Option<SelectionFacts> {
-    let model = ModelName::new(body.text()?).ok()?;
+    let (model, model_id) = (ModelName::new(body.text()?).ok()?, ModelId(body.varint()?));
     let flags = body.varint()?;
     let mut name = |flag| if flags & flag == 0 { Some(None) } else { Some(Some(ModelName::new(body.text()?).ok()?)) };
     let (arm, context) = (name(Flags::ARM)?, name(Flags::CONTEXT)?);
-    Some(SelectionFacts { model, arm, propensity: body.float()?, context })
+    Some(SelectionFacts { model, model_id, arm, propensity: body.float()?, context })
 }
 
 fn decode_predictions(body: &mut Reader) -> Option<Vec<Prediction>> {
     let count = body.varint()?;
-    (0..count)
-        .map(|_| {
-            Some(Prediction {
-                model: ModelName::new(body.text()?).ok()?,
-                version: VersionId(body.varint()?),
-                predicted: body.float()?,
-            })
-        })
-        .collect()
+    (0..count).map(|_| decode_prediction(body)).collect()
+}
+
+fn decode_prediction(body: &mut Reader) -> Option<Prediction> {
+    Some(Prediction {
+        model: ModelId(body.varint()?),
+        version: VersionId(body.varint()?),
+        predicted: body.float()?,
+    })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use celeris_model::Partition;
+    use celeris_model::{Partition, StreamName};
 
     use super::*;
     use crate::keys;
@@ -317,7 +301,7 @@ mod tests {
             observation_id: None,
             decision: None,
             predictions: vec![Prediction {
-                model: ModelName::new("films").unwrap(),
+                model: ModelId(7),
                 version: VersionId(2),
                 predicted: 3.25,
             }],
@@ -341,11 +325,13 @@ mod tests {
                 pool: true,
                 selection: None,
             }),
-            predictions: vec![Prediction {
-                model: ModelName::new("other").unwrap(),
-                version: VersionId(1),
-                predicted: 0.0,
-            }],
+            predictions: [(7, 1, 0.0), (300, 2, 0.5)]
+                .map(|(model, version, predicted)| Prediction {
+                    model: ModelId(model),
+                    version: VersionId(version),
+                    predicted,
+                })
+                .to_vec(),
             first_label: Some(-1.0),
             targets: vec![Sequence(3), Sequence(300)],
             ..usual()
@@ -354,7 +340,7 @@ mod tests {
 
     fn stored(record: &Record) -> (Vec<u8>, Vec<u8>) {
         let key = keys::log(&stream(), Partition::of(&record.user), Sequence(9));
-        let mut value = encode(&stream(), record);
+        let mut value = encode(record);
         envelope::seal(&key, &mut value);
         (key, value)
     }
@@ -378,7 +364,7 @@ mod tests {
         assert_eq!(keys::hex(&value), "010469f650d7");
         assert_eq!(decode(&key, &value).unwrap(), None);
         for record in [usual(), full()] {
-            let whole = encode(&stream(), &record);
+            let whole = encode(&record);
             for length in 1..=whole.len() + 1 {
                 let mut value: Vec<u8> = whole.iter().copied().chain([0]).take(length).collect();
                 envelope::seal(&key, &mut value);
@@ -398,7 +384,7 @@ mod tests {
         let name = |name: &str| ModelName::new(name).unwrap();
         let selection = |arm: Option<&str>, context: Option<&str>| {
             let (arm, context) = (arm.map(name), context.map(name));
-            Some(SelectionFacts { model: name("best"), arm, propensity: 0.25, context })
+            Some(SelectionFacts { model: name("best"), model_id: ModelId(9), arm, propensity: 0.25, context })
         };
         let joined = Joined::ALL.into_iter().filter(|joined| *joined != Joined::Slot);
         let mut all: Vec<DecisionFacts> = joined.map(|joined| DecisionFacts::without_slot(id(), joined)).collect();

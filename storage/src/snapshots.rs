@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use celeris_model::canonical::CHECKPOINT_EVERY;
-use celeris_model::{GramSums, ModelName, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{GramSums, ModelId, StreamName, UserEpoch, UserId, VersionId};
 
 use crate::database::{Access, Column, KeyRange};
 use crate::envelope::{begin, corrupt, seal, unseal};
@@ -24,6 +24,9 @@ pub struct Snapshot {
     pub rule: u64,
     /// The epoch of the last observation in them.
     pub epoch: UserEpoch,
+    /// The epoch of the last amendment (correction, retraction or erasure) of the user when they were made, 0 where there
+    /// was none. The sums are those of the user's history only while no later amendment is appended, durable or not.
+    pub amended: UserEpoch,
     /// The sums.
     pub sums: GramSums,
 }
@@ -40,7 +43,7 @@ impl Storage {
     pub fn keep_snapshot(
         &self,
         stream: &StreamName,
-        model: &ModelName,
+        model: ModelId,
         user: &UserId,
         snapshot: &Snapshot,
     ) -> Result<(), StorageError> {
@@ -55,7 +58,7 @@ impl Storage {
     pub fn snapshot(
         &self,
         stream: &StreamName,
-        model: &ModelName,
+        model: ModelId,
         user: &UserId,
     ) -> Result<Option<Snapshot>, StorageError> {
         let key = keys::snapshot(stream, user, model);
@@ -65,10 +68,10 @@ impl Storage {
     }
 
     /// Deletes all snapshots of a model, but for those in the queue.
-    pub(crate) fn delete_snapshots(&self, model: &ModelName) -> Result<(), StorageError> {
+    pub(crate) fn delete_snapshots(&self, model: ModelId) -> Result<(), StorageError> {
         let mut keys = Vec::new();
         self.database().scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
-            if keys::model_of_snapshot(key).is_some_and(|of| of == *model) {
+            if keys::model_of_snapshot(key).is_some_and(|of| of == model) {
                 keys.push(key.to_vec());
             }
             Ok(ControlFlow::Continue(()))
@@ -82,10 +85,11 @@ impl Storage {
 /// Nobody has a snapshot before this epoch, so that amendments of short histories need not look for one.
 pub(crate) const EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
 
-fn encode(key: Vec<u8>, Snapshot { version, rule, epoch, sums }: &Snapshot) -> (Vec<u8>, Vec<u8>) {
+fn encode(key: Vec<u8>, Snapshot { version, rule, epoch, amended, sums }: &Snapshot) -> (Vec<u8>, Vec<u8>) {
     let mut value = Writer(begin());
     value.varint(version.0);
     value.varint(epoch.0);
+    value.varint(amended.0);
     value.0.extend_from_slice(&rule.to_le_bytes());
     value.0.extend_from_slice(&sums.to_bytes());
     seal(&key, &mut value.0);
@@ -94,7 +98,8 @@ fn encode(key: Vec<u8>, Snapshot { version, rule, epoch, sums }: &Snapshot) -> (
 
 fn decode(body: &[u8]) -> Option<Snapshot> {
     let mut body = Reader(body);
-    let (version, epoch) = (VersionId(body.varint()?), UserEpoch(body.varint()?));
+    let version = VersionId(body.varint()?);
+    let (epoch, amended) = (UserEpoch(body.varint()?), UserEpoch(body.varint()?));
     let (rule, sums) = body.0.split_first_chunk()?;
-    Some(Snapshot { version, rule: u64::from_le_bytes(*rule), epoch, sums: GramSums::from_bytes(sums)? })
+    Some(Snapshot { version, rule: u64::from_le_bytes(*rule), epoch, amended, sums: GramSums::from_bytes(sums)? })
 }

@@ -11,7 +11,7 @@ use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::hashing::Hashes;
-use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters};
+use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters, Ticket};
 use crate::options::StorageOptions;
 use crate::scrub::{Scope, Scrubber};
 use crate::space::SpaceGuard;
@@ -140,6 +140,20 @@ impl Storage {
     /// `Poisoned` if it will never be known to be; `Closed`.
     pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
         self.inner.log.progress().wait(position).await
+    }
+
+    /// A way to wait until everything up to `position` is durable.
+    #[must_use]
+    pub fn ticket(&self, position: CommitPosition) -> Ticket {
+        self.inner.log.ticket(position)
+    }
+
+    /// Keeps the log from writing what is queued until the guard is dropped. For tests of what happens between queueing
+    /// and sync; nothing else calls it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hold_writes(&self) -> impl Drop + use<> {
+        self.inner.log.hold_writes()
     }
 
     /// Whether everything up to `position` is durable now.

@@ -23,7 +23,8 @@ fn decision(who: &str, at: i64) -> Decision {
     };
     Decision {
         id: DecisionId::first_at(Timestamp(at)),
-        model: model("films"),
+        model: model_name("films"),
+        model_id: model("films"),
         version: VersionId(1),
         user: user(who),
         user_epoch: UserEpoch(4),
@@ -65,16 +66,16 @@ fn candidates_and_propensities_that_come_late_are_part_of_the_decision() {
     let late = LateCandidates { bytes: 48, make: Box::new(move || RecordedCandidates::Full(full)) };
     assert!(storage.record_decision_with(made.clone(), late));
     // A join needs no candidates, and finds the decision at once.
-    assert!(storage.unwritten_decision(&made.model, &made.id).is_none_or(|found| found.shown == made.shown));
-    let found = storage.decision(&made.model, &made.id).unwrap().unwrap();
+    assert!(storage.unwritten_decision(made.model_id, &made.id).is_none_or(|found| found.shown == made.shown));
+    let found = storage.decision(made.model_id, &made.id).unwrap().unwrap();
     assert_eq!(found.candidates, RecordedCandidates::Full(items.to_vec()));
     let digest = RecordedCandidates::Digest { count: 3, digest: CandidateDigest::of(&items) };
     let (other, of_all) = (decision("alice", 2_000), digest.clone());
     let late = LateCandidates { bytes: 20, make: Box::new(move || of_all) };
     assert!(storage.record_decision_with(other.clone(), late));
-    assert!(storage.complete_decision(&other.model, &other.id, propensities()));
+    assert!(storage.complete_decision(other.model_id, &other.id, propensities()));
     storage.flush_decisions();
-    let found = storage.decision(&other.model, &other.id).unwrap().unwrap();
+    let found = storage.decision(other.model_id, &other.id).unwrap().unwrap();
     assert_eq!(found.candidates, digest);
     let shown: Vec<_> = found.shown.iter().map(|slot| (slot.propensity, slot.propensity_std_error)).collect();
     assert_eq!(shown, [(Some(0.5), Some(0.01)), (Some(0.25), None)]);
@@ -86,14 +87,14 @@ fn what_comes_late_for_an_erased_decision_does_not_bring_it_back() {
     let storage = open(dir.path());
     let made = decision("alice", 1_000);
     assert!(storage.record_decision(made.clone()));
-    assert_eq!(storage.decisions_erased(&made.model).unwrap(), 0);
-    assert_eq!(storage.erase_decisions(std::slice::from_ref(&made.model), &made.user).unwrap(), 1);
-    assert!(storage.complete_decision(&made.model, &made.id, propensities()));
+    assert_eq!(storage.decisions_erased(made.model_id).unwrap(), 0);
+    assert_eq!(storage.erase_decisions(&[made.model_id], &made.user, UserEpoch(2)).unwrap(), 1);
+    assert!(storage.complete_decision(made.model_id, &made.id, propensities()));
     storage.flush_decisions();
-    assert_eq!(storage.decision(&made.model, &made.id).unwrap(), None);
-    assert_eq!(storage.decisions_erased(&made.model).unwrap(), 1, "others can tell that something is gone");
+    assert_eq!(storage.decision(made.model_id, &made.id).unwrap(), None);
+    assert_eq!(storage.decisions_erased(made.model_id).unwrap(), 1, "others can tell that something is gone");
     drop(storage);
-    assert_eq!(open(dir.path()).decisions_erased(&made.model).unwrap(), 1);
+    assert_eq!(open(dir.path()).decisions_erased(made.model_id).unwrap(), 1);
 }
 
 #[test]
@@ -104,17 +105,17 @@ fn decisions_are_in_the_order_of_time_and_expire_by_it() {
     for at in [5_000, 1_000, 3_000, 2_000, 4_000] {
         assert!(storage.record_decision(decision("alice", at)));
     }
-    let other = Decision { model: model("books"), ..decision("alice", 500) };
+    let other = Decision { model_id: model("books"), ..decision("alice", 500) };
     assert!(storage.record_decision(other.clone()));
     assert_eq!(times(&storage, None, 10_000), [1_000, 2_000, 3_000, 4_000, 5_000]);
     assert_eq!(times(&storage, Some(2_000), 5_000), [3_000, 4_000], "behind the one, before the other");
-    assert_eq!(storage.models_with_decisions().unwrap(), [model("books"), model("films")]);
-    assert_eq!(storage.expire_decisions(&model("films"), Timestamp(3_000)).unwrap(), 2);
-    assert_eq!(storage.expire_decisions(&model("films"), Timestamp(3_000)).unwrap(), 0);
+    assert_eq!(storage.models_with_decisions().unwrap(), [model("films"), model("books")]);
+    assert_eq!(storage.expire_decisions(model("films"), Timestamp(3_000)).unwrap(), 2);
+    assert_eq!(storage.expire_decisions(model("films"), Timestamp(3_000)).unwrap(), 0);
     assert_eq!(times(&storage, None, 10_000), [3_000, 4_000, 5_000]);
     assert_eq!(storage.decision_counters().expired, 2);
-    assert_eq!(storage.decision(&other.model, &other.id).unwrap().as_deref(), Some(&other));
-    assert_eq!(storage.erase_decisions(&[model("films")], &user("alice")).unwrap(), 3, "no index of what is gone");
+    assert_eq!(storage.decision(other.model_id, &other.id).unwrap().as_deref(), Some(&other));
+    assert_eq!(storage.erase_decisions(&[model("films")], &user("alice"), UserEpoch(2)).unwrap(), 3, "no index of what is gone");
 }
 
 #[test]

@@ -63,8 +63,8 @@ async fn live_a_little(dir: &Path, options: &StorageOptions) -> Storage {
         put(&storage, amendment(RecordKind::Correct, &who, epochs + 9, Some(first))).await;
         put(&storage, amendment(RecordKind::Retract, &who, epochs + 10, Some(second))).await;
         let epoch = UserEpoch(epochs + 10);
-        let snapshot = Snapshot { version: VersionId(1), rule: 1, epoch, sums: GramSums::empty(2) };
-        storage.keep_snapshot(&stream("films"), &model("liking"), &who, &snapshot).unwrap();
+        let snapshot = Snapshot { version: VersionId(1), rule: 1, epoch, amended: UserEpoch(0), sums: GramSums::empty(2) };
+        storage.keep_snapshot(&stream("films"), model("liking"), &who, &snapshot).unwrap();
         if life < 2 {
             storage.close().unwrap();
             drop(storage);
@@ -84,7 +84,7 @@ fn history_places(storage: &Storage, who: &UserId) -> (Sequence, Sequence) {
 fn assert_erased(storage: &Storage) {
     let who = user(SECRETS[0]);
     assert!(storage.history(&stream("films"), &who).unwrap().is_empty());
-    assert_eq!(storage.snapshot(&stream("films"), &model("liking"), &who).unwrap(), None);
+    assert_eq!(storage.snapshot(&stream("films"), model("liking"), &who).unwrap(), None);
     assert_eq!(storage.last_epoch(&stream("films"), &who).unwrap(), UserEpoch(BORN + 31));
     for epoch in [1, 2, 8, 28].map(|epoch| BORN + epoch) {
         let name = id(&format!("{}-{epoch}", SECRETS[2]));
@@ -185,7 +185,8 @@ fn an_erased_users_decisions_go_and_no_others() {
     let storage = open(dir.path());
     let decide = |who: &str, of: &str, n: u64| Decision {
         id: DecisionId::new(format!("d-{who}-{n}")).unwrap(),
-        model: model(of),
+        model: model_name(of),
+        model_id: model(of),
         version: VersionId(1),
         user: user(who),
         user_epoch: UserEpoch(1),
@@ -203,14 +204,14 @@ fn an_erased_users_decisions_go_and_no_others() {
             assert!(storage.record_decision(decide(who, of, n)));
         }
     }
-    let erased = storage.erase_decisions(&[model("films"), model("books")], &user(SECRETS[0])).unwrap();
+    let erased = storage.erase_decisions(&[model("films"), model("books")], &user(SECRETS[0]), UserEpoch(2)).unwrap();
     assert_eq!(erased, 100);
-    let found = |who: &str, of: &str| storage.decision(&model(of), &decide(who, of, 7).id).unwrap().is_some();
+    let found = |who: &str, of: &str| storage.decision(model(of), &decide(who, of, 7).id).unwrap().is_some();
     assert_eq!(
         [found(SECRETS[0], "films"), found(SECRETS[0], "books"), found(SECRETS[0], "other"), found("bob", "films")],
         [false, false, true, true]
     );
-    assert_eq!(storage.erase_decisions(&[model("other")], &user(SECRETS[0])).unwrap(), 50);
+    assert_eq!(storage.erase_decisions(&[model("other")], &user(SECRETS[0]), UserEpoch(2)).unwrap(), 50);
     storage.close().unwrap();
     assert_eq!(traces(&dir.path().join("decisions")), Vec::<String>::new());
 }

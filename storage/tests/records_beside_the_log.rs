@@ -22,7 +22,7 @@ fn describe(storage: &Storage, of: &str, name: &str, value: &Value) -> u64 {
 
 /// Gives an item features for the model of the stream's name and answers the revision.
 fn give(storage: &Storage, of: &str, name: &str, features: &[f32]) -> u64 {
-    storage.write_items(&stream(of), [ItemWrite::Give(&model(of), &item(name), features)]).unwrap()
+    storage.write_items(&stream(of), [ItemWrite::Give(model(of), &item(name), features)]).unwrap()
 }
 
 fn frozen(version: u64) -> FrozenFeatures {
@@ -39,7 +39,8 @@ fn frozen(version: u64) -> FrozenFeatures {
 fn decision(id: &str) -> Decision {
     Decision {
         id: DecisionId::new(id).unwrap(),
-        model: model("films"),
+        model: model_name("films"),
+        model_id: model("films"),
         version: VersionId(1),
         user: user("alice"),
         user_epoch: UserEpoch(4),
@@ -77,10 +78,10 @@ fn revisions_of_an_item_grow_even_across_its_deletion() {
     assert_eq!(storage.item(&films, &item("m1")).unwrap().unwrap().revision, third);
     let put = give(&storage, "films", "m1", &[0.5, 1.0]);
     assert!(put > third);
-    let features = storage.item_features(&model("films"), &item("m1")).unwrap().unwrap();
+    let features = storage.item_features(model("films"), &item("m1")).unwrap().unwrap();
     assert_eq!((features.features, features.revision), (vec![0.5, 1.0], put));
     storage.write_items(&films, [ItemWrite::Delete(&item("m1"), &[model("films")])]).unwrap();
-    assert_eq!(storage.item_features(&model("films"), &item("m1")).unwrap(), None);
+    assert_eq!(storage.item_features(model("films"), &item("m1")).unwrap(), None);
 }
 
 #[test]
@@ -149,10 +150,10 @@ async fn features_freeze_with_the_record_that_learnt_from_them() {
     crash_image(live.path(), image.path());
     let storage = open(image.path());
     for version in 1..=3 {
-        let found = storage.frozen(&model("films"), VersionId(version), &item("m1")).unwrap();
+        let found = storage.frozen(model("films"), VersionId(version), &item("m1")).unwrap();
         assert_eq!(found, Some(frozen(version)));
     }
-    assert_eq!(storage.frozen(&model("films"), VersionId(4), &item("m1")).unwrap(), None);
+    assert_eq!(storage.frozen(model("films"), VersionId(4), &item("m1")).unwrap(), None);
 }
 
 #[tokio::test]
@@ -217,7 +218,7 @@ fn decisions_are_readable_after_a_flush_and_after_the_process_ends() {
     let storage = open(image.path());
     for n in 0..1000 {
         let expected = decision(&format!("d-{n}"));
-        assert_eq!(storage.decision(&model("films"), &expected.id).unwrap().as_deref(), Some(&expected));
+        assert_eq!(storage.decision(model("films"), &expected.id).unwrap().as_deref(), Some(&expected));
     }
     assert_eq!(storage.decisions_dropped(), 0);
     storage.close().unwrap();
@@ -239,7 +240,7 @@ fn a_damaged_end_of_the_decisions_does_not_keep_the_store_from_opening() {
     let middle = usize::try_from(std::fs::metadata(&wal).unwrap().len()).unwrap() / 2;
     flip(&wal, 8 * middle);
     let storage = open(image.path());
-    let found = |n: u64| storage.decision(&model("films"), &decision(&format!("d-{n}")).id).unwrap();
+    let found = |n: u64| storage.decision(model("films"), &decision(&format!("d-{n}")).id).unwrap();
     assert_eq!(found(0).as_deref(), Some(&decision("d-0")));
     assert_eq!(found(9), None);
 }
@@ -255,7 +256,7 @@ fn decisions_that_find_no_room_are_counted() {
     assert!(storage.decisions_dropped() > 0);
     for n in accepted {
         let id = DecisionId::new(format!("d-{n}")).unwrap();
-        assert!(storage.decision(&model("films"), &id).unwrap().is_some());
+        assert!(storage.decision(model("films"), &id).unwrap().is_some());
     }
 }
 
@@ -268,18 +269,18 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     new(storage.append(record).unwrap()).durable().await.unwrap();
     give(&storage, "films", "m1", &[1.0]);
     assert!(storage.record_decision(decision("d")));
-    let snapshot = Snapshot { version: VersionId(1), rule: 7, epoch: UserEpoch(5_000), sums: GramSums::empty(2) };
+    let snapshot = Snapshot { version: VersionId(1), rule: 7, epoch: UserEpoch(5_000), amended: UserEpoch(0), sums: GramSums::empty(2) };
     for name in ["films", "other"] {
-        storage.keep_snapshot(&stream("films"), &model(name), &user("u"), &snapshot).unwrap();
+        storage.keep_snapshot(&stream("films"), model(name), &user("u"), &snapshot).unwrap();
     }
     // Behind the snapshots in the queue.
     new(storage.append(append(observation(&user("u"), 2))).unwrap()).durable().await.unwrap();
-    storage.delete_model(&model("films")).unwrap();
-    assert_eq!(storage.snapshot(&stream("films"), &model("films"), &user("u")).unwrap(), None);
-    assert_eq!(storage.snapshot(&stream("films"), &model("other"), &user("u")).unwrap(), Some(snapshot));
-    assert_eq!(storage.frozen(&model("films"), VersionId(1), &item("m1")).unwrap(), None);
-    assert_eq!(storage.item_features(&model("films"), &item("m1")).unwrap(), None);
-    assert_eq!(storage.decision(&model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
-    assert_eq!(storage.frozen(&model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
+    storage.delete_model(model("films")).unwrap();
+    assert_eq!(storage.snapshot(&stream("films"), model("films"), &user("u")).unwrap(), None);
+    assert_eq!(storage.snapshot(&stream("films"), model("other"), &user("u")).unwrap(), Some(snapshot));
+    assert_eq!(storage.frozen(model("films"), VersionId(1), &item("m1")).unwrap(), None);
+    assert_eq!(storage.item_features(model("films"), &item("m1")).unwrap(), None);
+    assert_eq!(storage.decision(model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
+    assert_eq!(storage.frozen(model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
     assert_eq!(storage.watermark(&stream("films")).records(), 2);
 }

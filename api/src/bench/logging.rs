@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use celeris_model::{
-    Decision, DecisionId, ItemId, ModelName, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
+    Decision, DecisionId, ItemId, ModelId, ModelName, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
 };
 use celeris_predictor::{DecisionLogging, PredictionCaching, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
@@ -85,6 +85,7 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
         // As long as any, and another for each.
         id: DecisionId::first_at(Timestamp(now.0 + number as i64)),
         model: model.clone(),
+        model_id: ModelId(1),
         version: VersionId(2),
         user: scene::user(number).map_err(Failure::other)?,
         user_epoch: UserEpoch(20),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use celeris_model::{ItemId, ModelError, ModelName, Observation, ObservationId, StreamName, VersionId};
+use celeris_model::{ItemId, ModelError, ModelId, ModelName, Observation, ObservationId, StreamName, VersionId};
 use celeris_predictor::{LossEvent, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
 use celeris_storage::{Storage, StorageOptions, Then};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -151,7 +151,7 @@ fn version(name: &str, id: VersionId, catalogue: usize, dim: usize) -> Result<Se
     let model = ModelName::new(name).map_err(Failure::other)?;
     let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
     let prior = scene::prior(dim).map_err(Failure::other)?;
-    ServingVersion::new(model, id, theta, prior.into()).map_err(Failure::other)
+    ServingVersion::new((model, ModelId(1)), id, theta, prior.into()).map_err(Failure::other)
 }
 
 impl Drop for Warm {

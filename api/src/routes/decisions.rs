@@ -252,7 +252,8 @@ async fn get(
     Params(asked): Params<Asked>,
 ) -> Result<Json<DecisionReply>, ApiError> {
     tokio::task::block_in_place(|| {
-        let Some(decision) = node.storage.decision(&model, &decision_id).map_err(PredictorError::from)? else {
+        let decided_by = node.manager.decides_as(&model)?;
+        let Some(decision) = node.storage.decision(decided_by, &decision_id).map_err(PredictorError::from)? else {
             let kept = humantime_serde::re::humantime::format_duration(node.storage.decision_retention());
             return Err(ApiError::not_found(format!(
                 "no decision {decision_id} of model {model} is on record: it was never logged, is older than {kept}, \

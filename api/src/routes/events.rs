@@ -70,7 +70,7 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 fn describe(NumberedEvent { number, event }: NumberedEvent) -> Event {
-    let Recorded { at, model: _, kind, by, why, before, after, details } = event;
+    let Recorded { at, model: _, model_id: _, kind, by, why, before, after, details } = event;
     Event {
         number,
         at: at.0,

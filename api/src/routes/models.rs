@@ -199,6 +199,8 @@ pub struct RecentLoss {
 pub struct Model {
     /// `model`.
     kind: Kind,
+    /// Its identity, which is never reused: a model that is deleted and created again under its name has another.
+    id: u64,
     #[schema(value_type = String)]
     name: ModelName,
     #[schema(value_type = String)]
@@ -253,16 +255,17 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
-    let ModelRecord { config, created, active, watching, .. } = record;
-    let status = node.manager.watch_status(&config.name);
+    let ModelRecord { id, config, created, active, watching, .. } = record;
+    let status = node.manager.watch_status(id);
     let watching = watching.map(|watching| Watching {
         against: watching.against.0,
         since: watching.since.0,
         comparison: status.and_then(|status| status.comparison),
     });
-    let recent = node.manager.recent_loss(&config.name);
+    let recent = node.manager.recent_loss(id);
     Ok(Model {
         kind: Kind::Model,
+        id: id.0,
         versions: node.manager.versions(&config.name)?.len(),
         items: node.predictor.active(&config.name)?.theta.items().len(),
         observations: node.storage.watermark(&config.stream).records(),

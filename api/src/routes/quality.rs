@@ -228,8 +228,9 @@ async fn get(
     InModel(model): InModel,
     Params(Whose { user }): Params<Whose>,
 ) -> Result<Json<Quality>, ApiError> {
+    let id = node.manager.model(&model)?.id;
     let known = node.manager.quality(&model)?;
-    let user = user.and_then(|user| node.manager.user_quality(&model, &user).map(|loss| (user, loss)));
+    let user = user.and_then(|user| node.manager.user_quality(id, &user).map(|loss| (user, loss)));
     Ok(Json(describe(model, known, user)))
 }
 

@@ -94,6 +94,8 @@ impl From<NewSelectionBody> for NewSelection {
 pub struct Selection {
     #[schema(value_type = String)]
     name: ModelName,
+    /// Its identity, which is never reused.
+    id: u64,
     /// `selection`.
     kind: Kind,
     #[schema(value_type = String)]
@@ -146,6 +148,7 @@ pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection,
     Ok(Selection {
         observations: node.storage.watermark(&record.stream).records(),
         name: record.name,
+        id: record.id.0,
         kind: Kind::Selection,
         stream: record.stream,
         arms: record.arms,

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use celeris_manager::{ErasedSpan, ManagerError};
-use celeris_model::{ItemId, ModelName, ObservationId, Record, Sequence, UserId};
+use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
 use celeris_predictor::Erased;
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
@@ -103,8 +103,8 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(get, erase))
 }
 
-fn event(model: &ModelName, sequence: Sequence, record: Record) -> Event {
-    let predicted = record.predictions.iter().find(|prediction| prediction.model == *model);
+fn event(model: ModelId, sequence: Sequence, record: Record) -> Event {
+    let predicted = record.predictions.iter().find(|prediction| prediction.model == model);
     Event {
         observation_id: observation_id(sequence, &record),
         predicted: predicted.map(|prediction| prediction.predicted),
@@ -131,6 +131,7 @@ async fn get(
     if history_max > HISTORY_MAX {
         return Err(ApiError::invalid(format!("history: at most {HISTORY_MAX}, got {history_max}")));
     }
+    let id = node.manager.model(&model)?.id;
     let view = node.predictor.user(&model, &user, history_max).await?;
     Ok(Json(User {
         user,
@@ -140,7 +141,7 @@ async fn get(
         observations: view.observations,
         weights: view.weights,
         state_hash: format!("{:016x}", view.state_hash),
-        history: view.history.into_iter().map(|(sequence, record)| event(&model, sequence, record)).collect(),
+        history: view.history.into_iter().map(|(sequence, record)| event(id, sequence, record)).collect(),
     }))
 }
 
@@ -150,10 +151,15 @@ async fn get(
     params(("model" = String, Path), ("user" = String, Path)),
     responses((status = 200, body = Receipt), (status = 404, body = Problem), (status = 503, body = Problem)))]
 async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
+    // A task of its own: a client that goes away must not leave an erasure half done.
+    tokio::spawn(erased(node, model, user)).await.map_err(ApiError::internal)?
+}
+
+async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Receipt>, ApiError> {
     let Erased { user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
     let versions = tokio::task::block_in_place(|| {
         let stream = node.manager.stream_of(&model)?;
-        node.manager.forget_user(&stream, &user);
+        node.manager.forget_user(&stream, &user, user_epoch);
         let mut knowing = Vec::new();
         for (model, version) in node.manager.versions_knowing(&stream, ErasedSpan::from(&erasure))? {
             let active = node.manager.model(&model)?.active == version;

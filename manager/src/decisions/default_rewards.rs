@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use celeris_model::{Decision, DecisionId, ModelName, Timestamp};
+use celeris_model::{Decision, DecisionId, ModelId, Timestamp};
 use celeris_predictor::{DefaultReward as Given, PendingObservation};
 use celeris_storage::{CatalogBatch, CatalogKey, DecisionRange, StorageError};
 
@@ -23,8 +23,8 @@ fn cursors_key() -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["default_rewards"])
 }
 
-fn cursor_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["default_rewards", model.as_str()])
+fn cursor_key(model: ModelId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["default_rewards".to_owned(), model.to_string()])
 }
 
 impl Manager {
@@ -33,7 +33,7 @@ impl Manager {
         let wanted = tokio::task::block_in_place(|| self.default_rewards_wanted(now))?;
         for (model, (reward, mut cursor)) in wanted {
             // One model's trouble is not another's.
-            while let Some(reached) = self.give_some(&model, reward, &cursor, now).await? {
+            while let Some(reached) = self.give_some(model, reward, &cursor, now).await? {
                 cursor = reached;
             }
         }
@@ -45,17 +45,17 @@ impl Manager {
     fn default_rewards_wanted(
         &self,
         now: Timestamp,
-    ) -> Result<BTreeMap<ModelName, (DefaultReward, DecisionId)>, ManagerError> {
+    ) -> Result<BTreeMap<ModelId, (DefaultReward, DecisionId)>, ManagerError> {
         let mut cursors: BTreeMap<CatalogKey, DecisionId> =
             self.storage.list_catalog::<DecisionId>(&cursors_key()?)?.into_iter().collect();
         let mut wanted = BTreeMap::new();
         let mut changes = CatalogBatch::new();
         let mut changed = false;
-        let models = self.models()?.into_iter().map(|record| (record.config.name, record.config.default_reward));
-        let selections = self.selections()?.into_iter().map(|record| (record.name, record.default_reward));
+        let models = self.models()?.into_iter().map(|record| (record.id, record.config.default_reward));
+        let selections = self.selections()?.into_iter().map(|record| (record.id, record.default_reward));
         for (model, reward) in models.chain(selections) {
             let Some(reward) = reward else { continue };
-            let key = cursor_key(&model)?;
+            let key = cursor_key(model)?;
             let cursor = match cursors.remove(&key) {
                 Some(cursor) => cursor,
                 None => {
@@ -80,13 +80,13 @@ impl Manager {
     /// Gives the rewards of some decisions behind `cursor`, and moves it; `None` where none are due.
     async fn give_some(
         &self,
-        model: &ModelName,
+        model: ModelId,
         reward: DefaultReward,
         cursor: &DecisionId,
         now: Timestamp,
     ) -> Result<Option<DecisionId>, ManagerError> {
         let before = Timestamp(now.0.saturating_sub(reward.after_ms()));
-        let range = DecisionRange { model: model.clone(), after: Some(cursor.clone()), before };
+        let range = DecisionRange { model, after: Some(cursor.clone()), before };
         let due = tokio::task::block_in_place(|| self.due(&range))?;
         let Some(last) = due.last() else { return Ok(None) };
         let reached = last.id.clone();

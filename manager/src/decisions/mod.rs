@@ -48,7 +48,7 @@ impl Manager {
         let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
         for model in self.storage.models_with_decisions()? {
-            while self.storage.expire_decisions(&model, before)? > 0 {}
+            while self.storage.expire_decisions(model, before)? > 0 {}
         }
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Manager {
         }
         let record = self.model(model)?;
         match self.version(model, decision.version) {
-            Ok(_) => Ok(Some(Arc::new(self.load(&record.config, decision.version)?))),
+            Ok(_) => Ok(Some(Arc::new(self.load(&record, decision.version)?))),
             Err(ManagerError::UnknownVersion { .. }) => Ok(None),
             Err(error) => Err(error),
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use celeris_model::{Decision, ModelName};
+use celeris_model::{Decision, ModelId, ModelName};
 use celeris_storage::Storage;
 
 use crate::decisions::DecisionsWriter;
@@ -51,11 +51,11 @@ impl Files {
 ///
 /// # Errors
 /// `Io`, `Features` or `Storage`.
-pub(super) fn export(storage: &Storage, model: &ModelName, root: &Path) -> Result<u64, ManagerError> {
+pub(super) fn export(storage: &Storage, (model, id): (&ModelName, ModelId), root: &Path) -> Result<u64, ManagerError> {
     let folder = root.join(format!("model={model}"));
     fs::create_dir_all(&folder).map_err(ManagerError::io(&folder))?;
     let mut files = Files { folder, open: None, files: 0, rows: 0 };
-    let outcome = storage.scan_decisions(model, |decision| match files.push(&decision) {
+    let outcome = storage.scan_decisions(id, |decision| match files.push(&decision) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     })?;

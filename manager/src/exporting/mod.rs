@@ -27,6 +27,7 @@ use serde::Serialize;
 use crate::error::ManagerError;
 use crate::records::{ModelRecord, models_key};
 use crate::sealing::seal_into;
+use crate::selections::deciding;
 
 /// The layout that is written.
 const FORMAT: u32 = 1;
@@ -43,7 +44,7 @@ pub struct Exported {
     pub exported: Timestamp,
     /// Observations by stream.
     pub observations: BTreeMap<StreamName, u64>,
-    /// Decisions by model.
+    /// Decisions by model or selection.
     pub decisions: BTreeMap<ModelName, u64>,
     /// Versions by model.
     pub versions: BTreeMap<ModelName, u64>,
@@ -75,13 +76,13 @@ pub fn export_store(storage: &Storage, out: &Path, tell: Tell) -> Result<Exporte
         let rows = seal_into(storage, stream, &out.join("observations"), &never)?;
         exported.observations.insert(stream.clone(), rows);
     }
+    let deciding = deciding(storage)?;
+    for (done, (id, name)) in deciding.iter().enumerate() {
+        tell("decisions", done as f32 / deciding.len() as f32);
+        exported.decisions.insert(name.clone(), decisions::export(storage, (name, *id), &out.join("decisions"))?);
+    }
     let models = storage.list_catalog::<ModelRecord>(&models_key()?)?;
     let models: Vec<ModelRecord> = models.into_iter().map(|(_, record)| record).collect();
-    for (done, record) in models.iter().enumerate() {
-        tell("decisions", done as f32 / models.len() as f32);
-        let model = &record.config.name;
-        exported.decisions.insert(model.clone(), decisions::export(storage, model, &out.join("decisions"))?);
-    }
     tell("versions", 0.0);
     exported.versions = versions::export(storage, &models, out)?;
     tell("versions", 1.0);

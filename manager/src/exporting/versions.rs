@@ -16,6 +16,7 @@ use celeris_model::ModelName;
 use celeris_storage::Storage;
 
 use crate::error::ManagerError;
+use crate::manager::versions_dir;
 use crate::records::{ModelRecord, VersionRecord, versions_key};
 
 /// The columns of the table of versions, filled row by row.
@@ -110,8 +111,9 @@ pub(super) fn export(
         counts.insert(name.clone(), versions.len() as u64);
         for (_, version) in &versions {
             columns.push(model, version);
-            let place = Path::new("versions").join(name.as_str()).join(version.version.to_string());
-            copy_directory(&storage.dir().join(&place), &out.join(&place))?;
+            let number = version.version.to_string();
+            let from = versions_dir(storage, model.identity()).join(&number);
+            copy_directory(&from, &out.join("versions").join(name.as_str()).join(&number))?;
         }
     }
     let table = columns.finish();

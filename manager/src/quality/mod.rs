@@ -21,11 +21,13 @@ pub mod windows;
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use celeris_model::{Loss, ModelName, Record, StreamName, Timestamp, UserId, VersionId};
+use celeris_model::{Loss, ModelId, ModelName, Record, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::LossEvent;
 use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError, Watermark};
+use hashlink::LruCache;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 pub use curve::CurvePoint;
 pub use drift::{DriftSettings, PageHinkley, Rise};
@@ -33,7 +35,7 @@ pub use loss::Metric;
 pub use users::{UserLoss, UsersLoss};
 pub use windows::{MeanLoss, WINDOW_MAX};
 
-use crate::records::ModelConfig;
+use crate::records::ModelRecord;
 use crate::triggers::{Facts, Triggers};
 use curve::{Curve, Place};
 use loss::loss_of;
@@ -50,6 +52,9 @@ const WINDOWS: [usize; 3] = [100, WINDOW, WINDOW_MAX];
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MINUTES: usize = 60;
 const DAY_HOURS: usize = 24;
+
+/// Erased users who are remembered: losses of their events wait in a bounded channel, for less than a second.
+const ERASED_MAX: usize = 65_536;
 
 /// The error of the latest predictions, each made before its observation was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,7 +124,7 @@ pub(crate) struct Birth {
 }
 
 impl Birth {
-    pub(crate) fn put(&self, model: &ModelName, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+    pub(crate) fn put(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
         batch.put(birth_key(model, self.version)?, self)?;
         Ok(())
     }
@@ -184,12 +189,11 @@ struct Scored<'a> {
 
 /// One model's monitors.
 pub(crate) struct Monitor {
+    model: ModelName,
     stream: StreamName,
     loss: Loss,
     triggers: Triggers,
     created: Timestamp,
-    /// Where the log stood when the model was created. A deleted model of the same name may have left predictions before.
-    life: Watermark,
     version: VersionId,
     first_served: Watermark,
     since: Watermark,
@@ -219,13 +223,15 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    fn new(config: &ModelConfig, created: Timestamp, version: VersionId) -> Self {
+    fn new(record: &ModelRecord) -> Self {
+        let ModelRecord { config, created, active: version, .. } = record;
+        let (created, version) = (*created, *version);
         Self {
+            model: config.name.clone(),
             stream: config.stream.clone(),
             loss: config.loss,
             triggers: config.triggers.clone(),
             created,
-            life: Watermark::start(),
             version,
             first_served: Watermark::start(),
             since: Watermark::start(),
@@ -381,26 +387,25 @@ pub(crate) enum Behind {
 /// The monitors of all models.
 pub(crate) struct Monitors {
     storage: Storage,
-    by_model: Mutex<HashMap<ModelName, Monitor>>,
+    by_model: Mutex<HashMap<ModelId, Monitor>>,
+    /// Users who were erased lately, by stream, with the epoch of that event.
+    erased: Mutex<LruCache<(StreamName, u64), UserEpoch>>,
 }
 
 impl Monitors {
     pub(crate) fn new(storage: Storage) -> Self {
-        Self { storage, by_model: Mutex::default() }
+        Self { storage, by_model: Mutex::default(), erased: Mutex::new(LruCache::new(ERASED_MAX)) }
     }
 
     /// Begins to monitor a model, whose log is not read.
-    pub(crate) fn watch(&self, config: &ModelConfig, created: Timestamp, version: VersionId) {
-        self.by_model.lock().insert(config.name.clone(), Monitor::new(config, created, version));
+    pub(crate) fn watch(&self, record: &ModelRecord) {
+        self.by_model.lock().insert(record.id, Monitor::new(record));
     }
 
     /// Takes over what the catalog knows of the version that serves.
-    pub(crate) fn resume(&self, model: &ModelName) -> Result<(), StorageError> {
+    pub(crate) fn resume(&self, model: ModelId) -> Result<(), StorageError> {
         let mut monitors = self.by_model.lock();
-        let Some(monitor) = monitors.get_mut(model) else { return Ok(()) };
-        if let Some(untrained) = self.storage.catalog::<Birth>(&birth_key(model, VersionId(1))?)? {
-            monitor.life = untrained.first;
-        }
+        let Some(monitor) = monitors.get_mut(&model) else { return Ok(()) };
         if let Some(birth) = self.storage.catalog::<Birth>(&birth_key(model, monitor.version)?)? {
             monitor.serve(birth);
         }
@@ -421,7 +426,7 @@ impl Monitors {
                 let Record { user, label, timestamp, decision, predictions, .. } = &entry.record;
                 for prediction in predictions {
                     let Some(monitor) = monitors.get_mut(&prediction.model) else { continue };
-                    if monitor.stream != stream || entry.sequence <= monitor.life.get(entry.partition) {
+                    if monitor.stream != stream {
                         continue;
                     }
                     let is_later = entry.sequence > monitor.since.get(entry.partition);
@@ -450,13 +455,19 @@ impl Monitors {
     /// log's end, and corrections and losses that were dropped are counted in.
     pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp, behind: Behind) {
         let mut monitors = self.by_model.lock();
+        let mut erased = self.erased.lock();
         // An event comes after its record, so the log is never behind, and often ahead.
-        let mut ends: HashMap<&ModelName, u64> = HashMap::new();
+        let mut ends: HashMap<ModelId, u64> = HashMap::new();
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
-            let end = ends.entry(&event.model).or_insert_with(|| self.storage.watermark(&monitor.stream).records());
+            let end = ends.entry(event.model).or_insert_with(|| self.storage.watermark(&monitor.stream).records());
             let position = (monitor.position + 1).min(*end).max(monitor.position);
             monitor.position = position;
+            // An observation from before an erasure may be told of behind it.
+            let is_erased = erased.get(&(monitor.stream.clone(), hash(&event.user))).is_some_and(|at| event.user_epoch < *at);
+            if is_erased {
+                continue;
+            }
             let scored = Scored {
                 version: event.version,
                 user: &event.user,
@@ -479,8 +490,8 @@ impl Monitors {
     }
 
     /// What the catalog is to know of a version that begins to serve; `None` for an unknown model, or where it serves.
-    pub(crate) fn birth(&self, model: &ModelName, version: VersionId) -> Result<Option<Birth>, StorageError> {
-        let stream = match self.by_model.lock().get(model) {
+    pub(crate) fn birth(&self, model: ModelId, version: VersionId) -> Result<Option<Birth>, StorageError> {
+        let stream = match self.by_model.lock().get(&model) {
             Some(monitor) if monitor.version != version || monitor.observations == 0 => monitor.stream.clone(),
             _ => return Ok(None),
         };
@@ -498,15 +509,15 @@ impl Monitors {
         }))
     }
 
-    pub(crate) fn serve(&self, model: &ModelName, birth: Birth) {
-        if let Some(monitor) = self.by_model.lock().get_mut(model) {
+    pub(crate) fn serve(&self, model: ModelId, birth: Birth) {
+        if let Some(monitor) = self.by_model.lock().get_mut(&model) {
             monitor.serve(birth);
         }
     }
 
     /// A training of the model has ended, however it did.
-    pub(crate) fn trained(&self, model: &ModelName) {
-        if let Some(monitor) = self.by_model.lock().get_mut(model) {
+    pub(crate) fn trained(&self, model: ModelId) {
+        if let Some(monitor) = self.by_model.lock().get_mut(&model) {
             monitor.armed = self.storage.watermark(&monitor.stream);
             monitor.is_kept = false;
             monitor.rearm();
@@ -514,8 +525,8 @@ impl Monitors {
     }
 
     /// Changed settings hold from now on; a drift test that they change begins anew.
-    pub(crate) fn configure(&self, model: &ModelName, triggers: &Triggers) {
-        if let Some(monitor) = self.by_model.lock().get_mut(model) {
+    pub(crate) fn configure(&self, model: ModelId, triggers: &Triggers) {
+        if let Some(monitor) = self.by_model.lock().get_mut(&model) {
             let changed = monitor.triggers.drift_settings() != triggers.drift_settings();
             monitor.triggers = triggers.clone();
             if changed {
@@ -526,18 +537,21 @@ impl Monitors {
     }
 
     /// Adds the removal of what is kept of a model to the write that deletes the model.
-    pub(crate) fn delete(&self, model: &ModelName, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+    pub(crate) fn delete(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
         for (key, _birth) in self.storage.list_catalog::<Birth>(&births_key(model)?)? {
             batch.delete(key);
         }
         Ok(())
     }
 
-    pub(crate) fn forget(&self, model: &ModelName) {
-        self.by_model.lock().remove(model);
+    pub(crate) fn forget(&self, model: ModelId) {
+        self.by_model.lock().remove(&model);
     }
 
-    pub(crate) fn forget_user(&self, stream: &StreamName, user: &UserId) {
+    /// Forgets a user who was erased by the event of this epoch. Losses of earlier events may still be on their way, and
+    /// are dropped when they come.
+    pub(crate) fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
+        self.erased.lock().insert((stream.clone(), hash(user)), erased);
         for monitor in self.by_model.lock().values_mut().filter(|monitor| monitor.stream == *stream) {
             monitor.users.forget(user);
         }
@@ -547,11 +561,11 @@ impl Monitors {
     pub(crate) fn keep(&self) -> Result<(), StorageError> {
         let mut unkept = Vec::new();
         for (model, monitor) in self.by_model.lock().iter().filter(|(_, monitor)| !monitor.is_kept) {
-            unkept.push((model.clone(), monitor.birth()));
+            unkept.push((*model, monitor.birth()));
         }
         for (model, birth) in unkept {
             let mut batch = CatalogBatch::new();
-            birth.put(&model, &mut batch)?;
+            birth.put(model, &mut batch)?;
             self.storage.commit_catalog(&batch)?;
             if let Some(monitor) = self.by_model.lock().get_mut(&model)
                 && monitor.birth() == birth
@@ -562,22 +576,22 @@ impl Monitors {
         Ok(())
     }
 
-    pub(crate) fn recent(&self, model: &ModelName) -> Option<RecentLoss> {
-        let mean = self.by_model.lock().get(model)?.latest_squared_errors.mean(WINDOW)?;
+    pub(crate) fn recent(&self, model: ModelId) -> Option<RecentLoss> {
+        let mean = self.by_model.lock().get(&model)?.latest_squared_errors.mean(WINDOW)?;
         Some(RecentLoss { rmse: mean.mean.sqrt(), count: usize::try_from(mean.count).unwrap_or(WINDOW) })
     }
 
-    pub(crate) fn describe(&self, model: &ModelName, now: Timestamp) -> Option<Quality> {
-        self.by_model.lock().get(model).map(|monitor| monitor.describe(now))
+    pub(crate) fn describe(&self, model: ModelId, now: Timestamp) -> Option<Quality> {
+        self.by_model.lock().get(&model).map(|monitor| monitor.describe(now))
     }
 
-    pub(crate) fn user(&self, model: &ModelName, user: &UserId) -> Option<MeanLoss> {
-        self.by_model.lock().get(model)?.users.get(user)
+    pub(crate) fn user(&self, model: ModelId, user: &UserId) -> Option<MeanLoss> {
+        self.by_model.lock().get(&model)?.users.get(user)
     }
 
     /// Records in the log of the model's stream.
-    pub(crate) fn position(&self, model: &ModelName) -> Option<u64> {
-        let stream = self.by_model.lock().get(model)?.stream.clone();
+    pub(crate) fn position(&self, model: ModelId) -> Option<u64> {
+        let stream = self.by_model.lock().get(&model)?.stream.clone();
         Some(self.storage.watermark(&stream).records())
     }
 
@@ -585,16 +599,20 @@ impl Monitors {
     pub(crate) fn triggered(&self) -> Vec<(ModelName, Facts)> {
         let monitors = self.by_model.lock();
         let set = monitors.iter().filter(|(_, monitor)| monitor.triggers.any());
-        set.map(|(model, monitor)| (model.clone(), monitor.facts())).collect()
+        set.map(|(_, monitor)| (monitor.model.clone(), monitor.facts())).collect()
     }
 }
 
+fn hash(user: &UserId) -> u64 {
+    xxh3_64(user.as_str().as_bytes())
+}
+
 /// The births of all versions of a model.
-fn births_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["quality", model.as_str()])
+fn births_key(model: ModelId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["quality".to_owned(), model.to_string()])
 }
 
 /// The number is padded so that the catalog's order is theirs.
-fn birth_key(model: &ModelName, version: VersionId) -> Result<CatalogKey, StorageError> {
+fn birth_key(model: ModelId, version: VersionId) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["quality".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
 }

@@ -7,11 +7,20 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::records::ModelConfig;
 
 const VERSION: VersionId = VersionId(1);
 
+const MODEL: ModelId = ModelId(7);
+
 fn config() -> ModelConfig {
     ModelConfig::new(ModelName::new("films").unwrap(), 8)
+}
+
+/// The model as the catalog has it.
+fn record(config: ModelConfig) -> ModelRecord {
+    let (created, active) = (Timestamp(0), VERSION);
+    ModelRecord { id: MODEL, config, created, active, newest: active, served: Vec::new(), watching: None }
 }
 
 /// Observations as the log has them, a millisecond apart from the `first` on, whose predictions are off by at most `error`;
@@ -34,7 +43,7 @@ fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<R
         observation_id: None,
         decision: (number % 10 == 0).then(facts),
         predictions: vec![Prediction {
-            model: config().name,
+            model: MODEL,
             version: VERSION,
             predicted: 3.0 + random.random_range(-error..error),
         }],
@@ -49,9 +58,10 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
     let wanted = storage.watermark(&stream).records() + records.len() as u64;
     for record in records {
         let event = LossEvent {
-            model: config().name,
+            model: MODEL,
             version: VERSION,
             user: record.user.clone(),
+            user_epoch: record.user_epoch,
             predicted: record.predictions[0].predicted,
             label: record.label,
             timestamp: record.timestamp,
@@ -69,13 +79,13 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
 }
 
 fn known(monitors: &Monitors) -> Quality {
-    monitors.describe(&config().name, Timestamp(1_700_000_000_000)).unwrap()
+    monitors.describe(MODEL, Timestamp(1_700_000_000_000)).unwrap()
 }
 
 fn restarted(storage: &Storage) -> Quality {
     let monitors = Monitors::new(storage.clone());
-    monitors.watch(&config(), Timestamp(0), VERSION);
-    monitors.resume(&config().name).unwrap();
+    monitors.watch(&record(config()));
+    monitors.resume(MODEL).unwrap();
     monitors.rebuild(Timestamp(1_700_000_000_000)).unwrap();
     known(&monitors)
 }
@@ -85,13 +95,13 @@ fn an_alarm_survives_a_restart_until_it_was_acted_on() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(5);
-    let (monitors, model) = (Monitors::new(storage.clone()), config().name);
-    monitors.watch(&config(), Timestamp(0), VERSION);
-    let birth = monitors.birth(&model, VERSION).unwrap().unwrap();
+    let monitors = Monitors::new(storage.clone());
+    monitors.watch(&record(config()));
+    let birth = monitors.birth(MODEL, VERSION).unwrap().unwrap();
     let mut batch = CatalogBatch::new();
-    birth.put(&model, &mut batch).unwrap();
+    birth.put(MODEL, &mut batch).unwrap();
     storage.commit_catalog(&batch).unwrap();
-    monitors.serve(&model, birth);
+    monitors.serve(MODEL, birth);
 
     observe(&storage, &monitors, records(0, 1500, 1.0, &mut random));
     assert_eq!(known(&monitors).rise, None);
@@ -110,7 +120,7 @@ fn an_alarm_survives_a_restart_until_it_was_acted_on() {
     assert!((mean(&after) - mean(&before)).abs() < f64::EPSILON, "the same losses");
 
     // A job has run and changed nothing. Its reason is no reason for another.
-    monitors.trained(&model);
+    monitors.trained(MODEL);
     monitors.keep().unwrap();
     observe(&storage, &monitors, records(2000, 20, 2.5, &mut random));
     let after = restarted(&storage);
@@ -125,14 +135,14 @@ fn a_version_that_serves_again_keeps_the_loss_at_its_first_birth() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(6);
-    let (monitors, model) = (Monitors::new(storage.clone()), config().name);
-    monitors.watch(&config(), Timestamp(0), VERSION);
+    let monitors = Monitors::new(storage.clone());
+    monitors.watch(&record(config()));
     let switch = |version| {
-        let birth = monitors.birth(&model, version).unwrap().unwrap();
+        let birth = monitors.birth(MODEL, version).unwrap().unwrap();
         let mut batch = CatalogBatch::new();
-        birth.put(&model, &mut batch).unwrap();
+        birth.put(MODEL, &mut batch).unwrap();
         storage.commit_catalog(&batch).unwrap();
-        monitors.serve(&model, birth);
+        monitors.serve(MODEL, birth);
     };
     switch(VERSION);
     observe(&storage, &monitors, records(0, 1200, 1.0, &mut random));
@@ -146,5 +156,5 @@ fn a_version_that_serves_again_keeps_the_loss_at_its_first_birth() {
     switch(VERSION);
     let again = known(&monitors);
     assert_eq!((again.baseline, again.observations), (Some(first), 0));
-    assert_eq!(monitors.birth(&model, VersionId(1)).unwrap().map(|birth| birth.baseline), Some(Some(first)));
+    assert_eq!(monitors.birth(MODEL, VersionId(1)).unwrap().map(|birth| birth.baseline), Some(Some(first)));
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use celeris_features::version_dir::sha256_of;
-use celeris_model::{DecisionId, ModelName, Timestamp};
+use celeris_model::{DecisionId, ModelId, ModelName, Timestamp};
 use celeris_storage::{DecisionRange, Storage};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ struct Segment {
 struct Sealed {
     format: u32,
     model: ModelName,
+    /// Its identity: a folder of another model of the name is written anew.
+    model_id: ModelId,
     /// When this was written.
     sealed: Timestamp,
     /// The last decision that is sealed.
@@ -65,9 +67,9 @@ struct Sealed {
 }
 
 impl Sealed {
-    fn nothing(model: ModelName) -> Self {
+    fn nothing((model, model_id): (ModelName, ModelId)) -> Self {
         let (sealed, up_to, segments) = (Timestamp(0), None, Vec::new());
-        Self { format: FORMAT, model, sealed, up_to, erased: 0, next_segment: 1, segments }
+        Self { format: FORMAT, model, model_id, sealed, up_to, erased: 0, next_segment: 1, segments }
     }
 
     /// The first run of neighbours that a merge would make one of.
@@ -89,9 +91,9 @@ pub(super) struct DecisionSealer {
 }
 
 impl DecisionSealer {
-    pub(super) fn new(storage: Storage, model: ModelName, root: &Path) -> Self {
-        let folder = root.join(files::model_folder_name(&model));
-        Self { storage, folder, sealed: Sealed::nothing(model), opened: false, last_attempt: None }
+    pub(super) fn new(storage: Storage, (model, id): (&ModelName, ModelId), root: &Path) -> Self {
+        let folder = root.join(files::model_folder_name(model));
+        Self { storage, folder, sealed: Sealed::nothing((model.clone(), id)), opened: false, last_attempt: None }
     }
 
     /// Whether it is time for an attempt.
@@ -118,9 +120,9 @@ impl DecisionSealer {
     /// Reads what the folder says, and removes what it does not list. A file that is not what it says is written anew.
     fn open(&mut self) -> Result<(), ManagerError> {
         files::create_folder(&self.folder)?;
-        let model = self.sealed.model.clone();
+        let model = (self.sealed.model.clone(), self.sealed.model_id);
         let read = files::read_json::<Sealed>(&self.folder.join(WATERMARK_FILE));
-        let read = read.filter(|sealed| sealed.format == FORMAT && sealed.model == model);
+        let read = read.filter(|sealed| sealed.format == FORMAT && sealed.model_id == model.1);
         let mut sealed = read.unwrap_or_else(|| Sealed::nothing(model));
         files::remove_unlisted(&self.folder, |name| sealed.segments.iter().any(|segment| segment.file == name))?;
         let whole = |segment: &Segment| {
@@ -163,7 +165,7 @@ impl DecisionSealer {
     /// Writes the files anew that hold erased decisions: those that have more rows than there are decisions.
     fn rewrite_erased(&mut self) -> Result<(), ManagerError> {
         // Asked for first: what is erased meanwhile is found the next time.
-        let erased = self.storage.decisions_erased(&self.sealed.model)?;
+        let erased = self.storage.decisions_erased(self.sealed.model_id)?;
         if erased == self.sealed.erased {
             return Ok(());
         }
@@ -187,7 +189,7 @@ impl DecisionSealer {
     fn append(&mut self, now: Timestamp) -> Result<bool, ManagerError> {
         let settled = i64::try_from(SETTLED_AFTER.as_millis()).unwrap_or(i64::MAX);
         let range = DecisionRange {
-            model: self.sealed.model.clone(),
+            model: self.sealed.model_id,
             after: self.sealed.up_to.clone(),
             before: Timestamp(now.0 - settled),
         };
@@ -222,7 +224,7 @@ impl DecisionSealer {
         mut visit: impl FnMut(&celeris_model::Decision) -> Result<(), ManagerError>,
     ) -> Result<(), ManagerError> {
         let end = up_to.made_at().map_or(i64::MAX, |made| made.0.saturating_add(1));
-        let range = DecisionRange { model: self.sealed.model.clone(), after: after.cloned(), before: Timestamp(end) };
+        let range = DecisionRange { model: self.sealed.model_id, after: after.cloned(), before: Timestamp(end) };
         let outcome = self.storage.scan_decisions_in(&range, |decision| {
             if decision.id > *up_to {
                 return ControlFlow::Break(Ok(()));
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_merged_until_they_are_few() {
-        let mut sealed = Sealed::nothing(ModelName::new("films").unwrap());
+        let mut sealed = Sealed::nothing((ModelName::new("films").unwrap(), ModelId(1)));
         let id = |n: u64| DecisionId::first_at(Timestamp(n as i64));
         let (rounds, rows) = (3_000, 40);
         for n in 0..rounds {

@@ -1,10 +1,11 @@
 //! The names of sealed files, and the steps that make them durable or take them away.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use celeris_model::{ModelName, StreamName};
+use celeris_model::{ModelId, ModelName, StreamName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -186,7 +187,7 @@ pub(super) fn remove_unknown_streams(root: &Path, known: &[StreamName]) -> Resul
 }
 
 /// Removes what is sealed of models that have no decisions.
-pub(super) fn remove_unknown_models(root: &Path, known: &[ModelName]) -> Result<(), ManagerError> {
+pub(super) fn remove_unknown_models(root: &Path, known: &BTreeMap<ModelId, &ModelName>) -> Result<(), ManagerError> {
     let entries = match fs::read_dir(root) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(ManagerError::io(root))?,
@@ -195,7 +196,7 @@ pub(super) fn remove_unknown_models(root: &Path, known: &[ModelName]) -> Result<
         let entry = entry.map_err(ManagerError::io(root))?;
         let name = entry.file_name();
         let model = name.to_str().and_then(|name| ModelName::new(name.strip_prefix(MODEL_PREFIX)?).ok());
-        if model.is_some_and(|model| !known.contains(&model)) {
+        if model.is_some_and(|model| !known.values().any(|known| **known == model)) {
             remove_all(&entry.path())?;
         }
     }

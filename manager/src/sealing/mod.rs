@@ -24,7 +24,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::{ModelName, StreamName};
+use celeris_model::{ModelId, ModelName, StreamName};
 use celeris_storage::Storage;
 use parking_lot::Mutex;
 
@@ -32,6 +32,7 @@ use self::decisions::DecisionSealer;
 pub use self::files::{folder_name, stream_of_folder};
 use self::stream::StreamSealer;
 use crate::error::ManagerError;
+use crate::selections::deciding;
 
 /// How much nicer than the rest of the node the sealer is: requests go first.
 const NICENESS: i32 = 15;
@@ -185,17 +186,20 @@ fn look_at_decisions(
     shared: &Shared,
     options: SealingOptions,
     root: &Path,
-    sealers: &mut BTreeMap<ModelName, DecisionSealer>,
+    sealers: &mut BTreeMap<ModelId, DecisionSealer>,
 ) -> Result<(), ManagerError> {
+    let names = deciding(&shared.storage)?;
     let present = shared.storage.models_with_decisions()?;
-    sealers.retain(|model, _| present.contains(model));
+    let present: BTreeMap<ModelId, &ModelName> =
+        present.into_iter().filter_map(|id| names.get(&id).map(|name| (id, name))).collect();
+    sealers.retain(|id, _| present.contains_key(id));
     files::remove_unknown_models(root, &present)?;
-    for model in present {
+    for (id, name) in present {
         if shared.stopping.load(Ordering::Acquire) {
             return Ok(());
         }
-        let made = || DecisionSealer::new(shared.storage.clone(), model.clone(), root);
-        let sealer = sealers.entry(model.clone()).or_insert_with(made);
+        let made = || DecisionSealer::new(shared.storage.clone(), (name, id), root);
+        let sealer = sealers.entry(id).or_insert_with(made);
         if sealer.is_due(options.interval) {
             sealer.seal(&shared.stopping)?;
         }
@@ -211,7 +215,7 @@ fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
     let root = observations_dir(&shared.storage);
     let decisions_root = sealed_decisions_dir(&shared.storage);
     let mut streams: BTreeMap<StreamName, StreamSealer> = BTreeMap::new();
-    let mut decisions: BTreeMap<ModelName, DecisionSealer> = BTreeMap::new();
+    let mut decisions: BTreeMap<ModelId, DecisionSealer> = BTreeMap::new();
     let started = Instant::now();
     if let Err(error) = files::remove_unknown_streams(&root, &shared.storage.streams()) {
         tracing::warn!(%error, "cannot remove the sealed segments of deleted streams");

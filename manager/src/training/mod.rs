@@ -61,8 +61,8 @@ impl Manager {
             blocking(move || {
                 let progress = |share| manager.jobs.progress(&id, "export", share);
                 progress(0.0);
-                let export = export(&manager.storage, &record.config, engine, &dir, progress)?;
-                let active = || manager.version_dir(&record.config.name, record.active);
+                let export = export(&manager.storage, &record, engine, &dir, progress)?;
+                let active = || manager.version_dir(&record, record.active);
                 let warm_start = (from == TrainFrom::Active).then(active);
                 let files = write_jobs(&record, Training { engine, limits, warm_start, export }, &dir)?;
                 pause::at(PausedAt::Training);

@@ -2,7 +2,7 @@
 
 use celeris_bandits::selection::strategy::Learns;
 use celeris_bandits::selection::{ArmSums, Outcome};
-use celeris_model::{ModelName, Partition, Record, RecordKind, SelectionFacts, Sequence};
+use celeris_model::{Partition, Record, RecordKind, SelectionFacts, Sequence};
 
 use crate::selection::SelectionRule;
 
@@ -22,13 +22,13 @@ impl SelectionRule {
             return None;
         }
         let facts = record.decision.as_ref().and_then(|facts| facts.selection.as_ref());
-        let facts = facts.filter(|facts| facts.model == self.name);
+        let facts = facts.filter(|facts| facts.model_id == self.id);
         let strategy = self.strategy.strategy();
         let group = self.group(facts.and_then(|facts| facts.context.as_ref())).ok()?;
         let said = match strategy.learns() {
             Learns::FromServed => strategy.observe(self.served(facts?, record)?),
             Learns::FromEvery => {
-                let losses: Vec<Option<f64>> = self.arms.iter().map(|arm| self.loss(arm, record)).collect();
+                let losses: Vec<Option<f64>> = (0..self.arms.len()).map(|arm| self.loss(arm, record)).collect();
                 strategy.observe(Outcome::Every(&losses))
             }
         };
@@ -39,12 +39,12 @@ impl SelectionRule {
         let served = facts.arm.as_ref()?;
         let arm = self.arms.iter().position(|arm| arm == served)?;
         let propensity = f64::from(facts.propensity);
-        let loss = self.loss(served, record)?;
+        let loss = self.loss(arm, record)?;
         (propensity > 0.0).then_some(Outcome::Served { arm, propensity, loss })
     }
 
-    fn loss(&self, arm: &ModelName, record: &Record) -> Option<f64> {
-        let predicted = record.predictions.iter().find(|prediction| prediction.model == *arm);
+    fn loss(&self, arm: usize, record: &Record) -> Option<f64> {
+        let predicted = record.predictions.iter().find(|prediction| prediction.model == self.arm_ids[arm]);
         self.scale.loss(predicted.map(|prediction| prediction.predicted), record.label)
     }
 }

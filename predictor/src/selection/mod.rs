@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use celeris_bandits::selection::{Combined, HalfLifeRecords, Labels, Layout, LossScale, State, StrategySpec};
 use celeris_model::ids::PARTITIONS;
-use celeris_model::{Estimate, Loss, ModelName, StreamName};
+use celeris_model::{Estimate, Loss, ModelId, ModelName, StreamName};
 use celeris_storage::Watermark;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -49,10 +49,14 @@ pub enum Scope {
 pub struct SelectionRule {
     /// Its name.
     pub name: ModelName,
+    /// Its identity, under which its decisions are kept.
+    pub id: ModelId,
     /// The stream of its arms.
     pub stream: StreamName,
     /// The models that answer, at least two.
     pub arms: Vec<ModelName>,
+    /// The identities of the arms, in their order.
+    pub arm_ids: Vec<ModelId>,
     /// How it selects among them.
     pub strategy: StrategySpec,
     /// Whose losses a state is made of.
@@ -170,13 +174,13 @@ impl Predictor {
     }
 
     /// The selections among models of a stream.
-    pub(crate) fn selections_of(&self, stream: &StreamName) -> Vec<ModelName> {
+    pub(crate) fn selections_of(&self, stream: &StreamName) -> Vec<ModelId> {
         let selections = self.selections.load();
         selections
             .values()
             .map(|selection| &selection.rule)
             .filter(|rule| rule.stream == *stream)
-            .map(|rule| rule.name.clone())
+            .map(|rule| rule.id)
             .collect()
     }
 

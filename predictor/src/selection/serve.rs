@@ -32,7 +32,13 @@ impl Selection {
         propensity: f32,
         context: Option<&ModelName>,
     ) -> SelectionFacts {
-        SelectionFacts { model: self.rule.name.clone(), arm: arm.cloned(), propensity, context: context.cloned() }
+        SelectionFacts {
+            model: self.rule.name.clone(),
+            model_id: self.rule.id,
+            arm: arm.cloned(),
+            propensity,
+            context: context.cloned(),
+        }
     }
 }
 

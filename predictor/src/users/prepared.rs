@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use celeris_model::{History as _, ModelName, UserEpoch, UserModel, VersionId};
+use celeris_model::{History as _, ModelId, UserEpoch, UserModel, VersionId};
 
 use super::{Event, HeldState, ResolvedEvents, Sources, UserState};
 use crate::error::PredictorError;
@@ -14,7 +14,7 @@ const COPIED_EVENTS_MAX: u64 = 4096;
 
 /// What a state is built from, as it was at one moment.
 pub(crate) struct Excerpt {
-    epoch: UserEpoch,
+    amended: UserEpoch,
     events: Vec<Event>,
 }
 
@@ -25,7 +25,7 @@ impl Excerpt {
         version: &ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Arc<UserModel>, PredictorError> {
-        let history = ResolvedEvents::of(0, &self.events, version, sources)?;
+        let history = ResolvedEvents::frozen(0, &self.events, version, sources)?;
         Ok(Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?))
     }
 }
@@ -51,24 +51,28 @@ impl UserState {
             // Catching up is quick.
             Preparation::UnderLock
         } else {
-            Preparation::Copied(Excerpt { epoch: self.epoch, events: self.events.clone() })
+            Preparation::Copied(Excerpt { amended: self.amended, events: self.events.clone() })
         }
     }
 
-    /// Keeps a state that was built outside the lock, unless the past has changed meanwhile. Events that were only added
-    /// leave it lagging.
-    pub(crate) fn put_prepared(&mut self, version: &ServingVersion, excerpt: &Excerpt, state: Arc<UserModel>) {
-        let events_since = self.epoch.0.checked_sub(excerpt.epoch.0);
-        let observations_since = self.observations().checked_sub(excerpt.events.len() as u64);
-        let only_added = events_since == observations_since;
+    /// Keeps a state that was built outside the lock from these sources, unless the past has changed meanwhile. Events
+    /// that were only added leave it lagging.
+    pub(crate) fn put_prepared(
+        &mut self,
+        version: &ServingVersion,
+        (excerpt, state): (&Excerpt, Arc<UserModel>),
+        sources: &Sources<'_>,
+    ) {
+        let only_added = self.amended == excerpt.amended && self.observations() >= excerpt.events.len() as u64;
         if only_added && !self.states.iter().any(|held| held.is_of(version)) {
             self.keep(version, state);
+            self.wait_for_frozen(sources);
         }
     }
 
     /// Drops the states of `model` under other versions than `kept`.
-    pub(crate) fn release(&mut self, model: &ModelName, kept: &[VersionId]) {
-        self.states.retain(|held| held.model != *model || kept.contains(&held.version));
+    pub(crate) fn release(&mut self, model: ModelId, kept: &[VersionId]) {
+        self.states.retain(|held| held.model != model || kept.contains(&held.version));
     }
 
     /// What `version` expected of the event of this epoch, had it predicted it before learning from it; learns from
@@ -99,6 +103,7 @@ impl UserState {
         drop(history);
         let after = self.caught_up(before, index + 1, version, sources)?;
         self.keep(version, after);
+        self.wait_for_frozen(sources);
         Ok(Some(version.learning.loss().expected_label(score)))
     }
 }

@@ -9,6 +9,7 @@
 
 mod allowance;
 mod counters;
+mod erased;
 mod reading;
 mod stored;
 mod writer;
@@ -20,11 +21,12 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::{Decision, DecisionId, ModelName, RecordedCandidates, UserId};
+use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates, UserEpoch, UserId};
 use parking_lot::Mutex;
 
 use self::allowance::Allowance;
 use self::counters::Counters;
+use self::erased::ErasedUsers;
 pub use self::counters::DecisionCounters;
 pub use self::reading::DecisionRange;
 use crate::database::{Column, Database, Durability, Tuning};
@@ -55,7 +57,7 @@ pub struct LatePropensity {
 enum Message {
     Write(Arc<Decision>, Option<LateCandidates>),
     /// Propensities by slot; nothing happens where the decision is gone.
-    Complete(ModelName, DecisionId, Vec<LatePropensity>),
+    Complete(ModelId, DecisionId, Vec<LatePropensity>),
     /// Answered once everything before it is readable.
     Flush(Sender<()>),
 }
@@ -71,6 +73,7 @@ struct Shared {
     allowance: Allowance,
     /// Held while what is there decides what is written, so that no erased decision comes back.
     changing: Mutex<()>,
+    erased_users: ErasedUsers,
 }
 
 /// The decisions and their writer thread.
@@ -91,6 +94,7 @@ impl Decisions {
             counters: Counters::default(),
             allowance: Allowance::new(options.decision_bytes_per_second, Instant::now()),
             changing: Mutex::default(),
+            erased_users: ErasedUsers::default(),
         });
         let (queue, messages) = sync_channel(options.decision_queue_max);
         let writer = {
@@ -142,7 +146,7 @@ impl Decisions {
         }
     }
 
-    pub(crate) fn delete_model(&self, model: &ModelName) -> Result<(), StorageError> {
+    pub(crate) fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
         self.flush();
         let _changing = self.shared.changing.lock();
         let mut batch = self.shared.database.batch();
@@ -191,8 +195,8 @@ impl Storage {
 
     /// Adds the propensities of all slots of a decision, and says whether there was room in the queue. Nothing happens to
     /// a decision that is gone meanwhile. Never blocks.
-    pub fn complete_decision(&self, model: &ModelName, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
-        let message = Message::Complete(model.clone(), id.clone(), slots);
+    pub fn complete_decision(&self, model: ModelId, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
+        let message = Message::Complete(model, id.clone(), slots);
         self.decisions().queue().is_some_and(|queue| queue.try_send(message).is_ok())
     }
 
@@ -219,12 +223,18 @@ impl Storage {
         self.decisions().flush();
     }
 
-    /// Deletes a user's decisions under these models and says how many there were. Returns once that is durable and the
-    /// bytes have left the sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
+    /// Deletes a user's decisions under these models and says how many there were. Those made before the event `erased`
+    /// that come later are dropped: a ranking may be under way. Returns once that is durable and the bytes have left the
+    /// sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left then, and it can be tried again.
-    pub fn erase_decisions(&self, models: &[ModelName], user: &UserId) -> Result<u64, StorageError> {
-        self.decisions().erase(models, user)
+    pub fn erase_decisions(
+        &self,
+        models: &[ModelId],
+        user: &UserId,
+        erased: UserEpoch,
+    ) -> Result<u64, StorageError> {
+        self.decisions().erase(models, user, erased)
     }
 }

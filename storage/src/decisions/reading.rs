@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use celeris_model::{Decision, DecisionId, ModelName, Timestamp, UserId};
+use celeris_model::{Decision, DecisionId, ModelId, Timestamp, UserEpoch, UserId};
 
 use super::{Decisions, Shared, stored};
 use crate::database::{Access, Batch, Column, Durability, KeyRange};
@@ -19,7 +19,7 @@ const EXPIRED_AT_ONCE: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionRange {
     /// The model.
-    pub model: ModelName,
+    pub model: ModelId,
     /// Those that come after this one; from the first on where there is none.
     pub after: Option<DecisionId>,
     /// Those that were made before this moment.
@@ -31,16 +31,16 @@ impl DecisionRange {
         // Ids are of one length, so that they sort by time; any other text sorts elsewhere.
         let first = self.after.clone().unwrap_or_else(|| DecisionId::first_at(Timestamp(0)));
         let end = DecisionId::first_at(self.before);
-        let mut from = keys::decision(&self.model, &first);
+        let mut from = keys::decision(self.model, &first);
         if self.after.is_some() {
             from.push(0);
         }
-        KeyRange { from, to: keys::decision(&self.model, &end) }
+        KeyRange { from, to: keys::decision(self.model, &end) }
     }
 }
 
 impl Decisions {
-    fn find(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
+    fn find(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
         if self.unwritten(model, id).is_some() {
             // Its candidates may not be worked out yet.
             self.flush();
@@ -50,8 +50,8 @@ impl Decisions {
         Ok(Some(Arc::new(stored::decode(&key, &value)?)))
     }
 
-    fn unwritten(&self, model: &ModelName, id: &DecisionId) -> Option<Arc<Decision>> {
-        self.shared.unwritten.lock().get(id).filter(|decision| decision.model == *model).cloned()
+    fn unwritten(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
+        self.shared.unwritten.lock().get(id).filter(|decision| decision.model_id == model).cloned()
     }
 
     fn scan<B>(
@@ -69,7 +69,12 @@ impl Decisions {
     }
 
     /// Deletes one user's decisions, those that wait too.
-    pub(super) fn erase(&self, models: &[ModelName], user: &UserId) -> Result<u64, StorageError> {
+    pub(super) fn erase(
+        &self,
+        models: &[ModelId],
+        user: &UserId,
+        epoch: UserEpoch,
+    ) -> Result<u64, StorageError> {
         self.flush();
         let database = &self.shared.database;
         let mut touched = Vec::new();
@@ -77,7 +82,8 @@ impl Decisions {
         {
             let _changing = self.shared.changing.lock();
             let mut batch = database.batch();
-            for model in models {
+            for &model in models {
+                self.shared.erased_users.add(model, user, epoch);
                 let of_model = self.shared.erase_from(&mut batch, model, user)?;
                 if of_model > 0 {
                     self.shared.count_erased(&mut batch, model, of_model)?;
@@ -105,8 +111,8 @@ impl Decisions {
     }
 
     /// Deletes at most [`EXPIRED_AT_ONCE`] of a model's decisions from before this moment.
-    fn expire_some(&self, model: &ModelName, before: Timestamp) -> Result<u64, StorageError> {
-        let range = DecisionRange { model: model.clone(), after: None, before }.keys();
+    fn expire_some(&self, model: ModelId, before: Timestamp) -> Result<u64, StorageError> {
+        let range = DecisionRange { model, after: None, before }.keys();
         let database = &self.shared.database;
         let _changing = self.shared.changing.lock();
         let mut batch = database.batch();
@@ -114,7 +120,7 @@ impl Decisions {
         database.scan(Column::Decisions, range, Access::Sweep, |key, value| {
             let decision = stored::decode(key, value)?;
             batch.delete(Column::Decisions, key);
-            batch.delete(Column::DecidedFor, &keys::decided_for(&decision.model, &decision.user, &decision.id));
+            batch.delete(Column::DecidedFor, &keys::decided_for(decision.model_id, &decision.user, &decision.id));
             expired += 1;
             Ok(if expired < EXPIRED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
@@ -126,25 +132,25 @@ impl Decisions {
     }
 
     /// The models that have decisions.
-    fn models(&self) -> Result<Vec<ModelName>, StorageError> {
-        let mut models: Vec<ModelName> = Vec::new();
+    fn models(&self) -> Result<Vec<ModelId>, StorageError> {
+        let mut models: Vec<ModelId> = Vec::new();
         let mut range = KeyRange::from(Vec::new());
         loop {
             let mut next = None;
             self.shared.database.scan(Column::Decisions, range, Access::Lookup, |key, _| {
-                let model = KeyReader::new(key).text().and_then(|model| ModelName::new(model).ok());
+                let model = KeyReader::new(key).number().map(ModelId);
                 next = Some(model.ok_or_else(|| corrupt(Column::Decisions, key, "its key names no model"))?);
                 Ok(ControlFlow::Break(()))
             })?;
             let Some(model) = next else { return Ok(models) };
-            range = KeyRange::from(keys::after_prefix(keys::of_model(&model)));
+            range = KeyRange::from(keys::after_prefix(keys::of_model(model)));
             models.push(model);
         }
     }
 }
 
 impl Shared {
-    fn erase_from(&self, batch: &mut Batch, model: &ModelName, user: &UserId) -> Result<u64, StorageError> {
+    fn erase_from(&self, batch: &mut Batch, model: ModelId, user: &UserId) -> Result<u64, StorageError> {
         let range = KeyRange::prefix(keys::all_decided_for(model, user));
         let prefix = range.from.len();
         let mut erased = 0;
@@ -159,7 +165,7 @@ impl Shared {
         Ok(erased)
     }
 
-    fn count_erased(&self, batch: &mut Batch, model: &ModelName, erased: u64) -> Result<(), StorageError> {
+    fn count_erased(&self, batch: &mut Batch, model: ModelId, erased: u64) -> Result<(), StorageError> {
         let key = keys::of_model(model);
         let count = self.erased(model)? + erased;
         let body = postcard::to_extend(&count, Vec::new()).expect("a vector takes any bytes");
@@ -167,7 +173,7 @@ impl Shared {
         Ok(())
     }
 
-    fn erased(&self, model: &ModelName) -> Result<u64, StorageError> {
+    fn erased(&self, model: ModelId) -> Result<u64, StorageError> {
         let key = keys::of_model(model);
         let Some(value) = self.database.get(Column::DecisionsErased, &key)? else { return Ok(0) };
         let body = unseal(Column::DecisionsErased, &key, &value)?;
@@ -182,7 +188,7 @@ impl Storage {
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn scan_decisions<B>(
         &self,
-        model: &ModelName,
+        model: ModelId,
         visit: impl FnMut(Decision) -> ControlFlow<B>,
     ) -> Result<ControlFlow<B>, StorageError> {
         self.decisions().scan(KeyRange::prefix(keys::of_model(model)), visit)
@@ -204,14 +210,14 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn decision(&self, model: &ModelName, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
+    pub fn decision(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
         self.decisions().find(model, id)
     }
 
     /// One decision, if it is in memory still, where only the number of its candidates may be known: answers without the
     /// disk.
     #[must_use]
-    pub fn unwritten_decision(&self, model: &ModelName, id: &DecisionId) -> Option<Arc<Decision>> {
+    pub fn unwritten_decision(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
         self.decisions().unwritten(model, id)
     }
 
@@ -220,7 +226,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn decisions_erased(&self, model: &ModelName) -> Result<u64, StorageError> {
+    pub fn decisions_erased(&self, model: ModelId) -> Result<u64, StorageError> {
         self.decisions().shared.erased(model)
     }
 
@@ -228,7 +234,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn models_with_decisions(&self) -> Result<Vec<ModelName>, StorageError> {
+    pub fn models_with_decisions(&self) -> Result<Vec<ModelId>, StorageError> {
         self.decisions().models()
     }
 
@@ -237,7 +243,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn expire_decisions(&self, model: &ModelName, before: Timestamp) -> Result<u64, StorageError> {
+    pub fn expire_decisions(&self, model: ModelId, before: Timestamp) -> Result<u64, StorageError> {
         self.decisions().expire_some(model, before)
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
                     if batch.new.contains(&id) {
                         std::mem::replace(&mut batch, Together::new(shared)).commit();
                     }
-                    batch.complete(&keys::decision(&model, &id), &slots);
+                    batch.complete(&keys::decision(model, &id), &slots);
                 }
                 Message::Flush(done) => batch.waiting.push(done),
             }
@@ -66,10 +66,13 @@ impl<'a> Together<'a> {
             }
         };
         let (key, value) = stored::encode(&decision);
-        self.writes.put(Column::Decisions, &key, &value);
-        let decided_for = keys::decided_for(&decision.model, &decision.user, &decision.id);
-        self.writes.put(Column::DecidedFor, &decided_for, &[]);
         self.new.insert(decision.id.clone());
+        if self.shared.erased_users.holds(&decision) {
+            return;
+        }
+        self.writes.put(Column::Decisions, &key, &value);
+        let decided_for = keys::decided_for(decision.model_id, &decision.user, &decision.id);
+        self.writes.put(Column::DecidedFor, &decided_for, &[]);
     }
 
     fn complete(&mut self, key: &[u8], slots: &[LatePropensity]) {

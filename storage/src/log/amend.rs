@@ -60,7 +60,7 @@ fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     let first_label = Some(original.first_label.unwrap_or(original.label));
     let corrected = Record { label: record.label, first_label, ..original };
     let key = keys::log(stream, Partition::of(&record.user), sequence);
-    let mut value = record::encode(stream, &corrected);
+    let mut value = record::encode(&corrected);
     envelope::seal(&key, &mut value);
     let mut entry = Vec::new();
     events::put_entry(sequence, &events::encode_event(&corrected), &mut entry);

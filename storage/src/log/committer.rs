@@ -23,6 +23,7 @@ pub(super) fn run(shared: &Shared) {
             continue;
         }
         shared.space.look();
+        let _writing = shared.writing.lock();
         match write(shared, &group, &mut scratch) {
             Ok(bytes) => publish(shared, &group, bytes),
             Err(error) => shared.progress.poison(&error.to_string()),

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 
 pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
 
@@ -104,6 +104,8 @@ struct Shared {
     pending: PendingIds,
     /// The last durable sequences.
     watermarks: RwLock<HashMap<StreamName, Watermark>>,
+    /// Held by the committer while it writes, and by tests that look at what lies between queueing and sync.
+    writing: Arc<Mutex<()>>,
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
@@ -142,6 +144,7 @@ impl Log {
             progress: Arc::default(),
             pending: PendingIds::default(),
             watermarks: RwLock::new(watermarks),
+            writing: Arc::default(),
             commits: AtomicU64::new(0),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -166,13 +169,13 @@ impl Log {
             // The key was made before an erasure takes the user out of the record.
             let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?.map(Box::new);
             let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
-            let encoded = encode(&stream, &record, history)?;
+            let encoded = encode(&record, history)?;
             let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), amendment };
             return shared.enqueue(prepared, None, then).map(Appended::New);
         }
         let prepared = |id| -> Result<Prepared, StorageError> {
             let history = HistoryEntry { key: &key, event: &events::encode_event(&record) };
-            let encoded = encode(&stream, &record, Some(history))?;
+            let encoded = encode(&record, Some(history))?;
             let frozen = frozen.iter().map(features::encode_frozen).collect();
             Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, amendment: None })
         };
@@ -188,7 +191,7 @@ impl Log {
         let hash = shared.hashes.id(&stream, id);
         let mut shard = shared.pending.lock(hash);
         if let Some((encoded, placed)) = shard.get(&hash) {
-            let record = record::decode_unsealed(&stream, encoded.value()).ok_or_else(|| StorageError::Database {
+            let record = record::decode_unsealed(encoded.value()).ok_or_else(|| StorageError::Database {
                 action: "read",
                 reason: "a queued record is damaged".into(),
             })?;
@@ -217,7 +220,22 @@ impl Log {
     pub(crate) fn keep_snapshot(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<(), StorageError> {
         self.shared.progress.health()?;
         self.shared.space.check()?;
-        self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value)).map(drop)
+        self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value), Then::AppendsMore).map(drop)
+    }
+
+    /// See [`crate::Storage::freeze`].
+    pub(crate) fn freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<CommitPosition, StorageError> {
+        self.shared.progress.health()?;
+        self.shared.queue.push_change(Change::Put(Column::Frozen, key, value), Then::Waits)
+    }
+
+    /// A way to wait for `position`.
+    pub(crate) fn ticket(&self, position: CommitPosition) -> Ticket {
+        self.shared.progress.ticket(position)
+    }
+
+    pub(crate) fn hold_writes(&self) -> ArcMutexGuard<RawMutex, ()> {
+        self.shared.writing.lock_arc()
     }
 
     pub(crate) fn progress(&self) -> &Progress {
@@ -281,8 +299,8 @@ impl Shared {
 }
 
 /// Encodes all that does not depend on the sequence, so that the committer has little left to do.
-fn encode(stream: &StreamName, record: &Record, history: Option<HistoryEntry<'_>>) -> Result<Encoded, StorageError> {
-    let value = record::encode(stream, record);
+fn encode(record: &Record, history: Option<HistoryEntry<'_>>) -> Result<Encoded, StorageError> {
+    let value = record::encode(record);
     // An erasure lists everything of its user: that it must not be refused for.
     if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
         return Err(StorageError::RecordTooLarge { bytes: value.len() });

@@ -216,12 +216,12 @@ impl Queue {
         Ok(self.enqueue(&mut state, Waiting { work: Work::DeleteStream(stream), bytes: 0, then: Then::Waits }))
     }
 
-    /// Puts a change in line, for which nobody waits.
-    pub(super) fn push_change(&self, change: Change) -> Result<CommitPosition, StorageError> {
+    /// Puts a change in line.
+    pub(super) fn push_change(&self, change: Change, then: Then) -> Result<CommitPosition, StorageError> {
         let bytes = change.bytes();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
-        Ok(self.enqueue(&mut state, Waiting { work: Work::Change(change), bytes, then: Then::AppendsMore }))
+        Ok(self.enqueue(&mut state, Waiting { work: Work::Change(change), bytes, then }))
     }
 
     fn check_room(&self, state: &State, bytes: usize) -> Result<(), StorageError> {

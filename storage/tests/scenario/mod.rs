@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use celeris_model::{
-    ItemId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
+    ItemId, ModelId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
     UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{
@@ -17,7 +17,13 @@ pub fn stream(name: &str) -> StreamName {
     StreamName::new(name).unwrap()
 }
 
-pub fn model(name: &str) -> ModelName {
+/// The identity of the model of this name.
+pub fn model(name: &str) -> ModelId {
+    let names = ["films", "books", "other", "liking"];
+    ModelId(names.iter().position(|known| *known == name).unwrap() as u64 + 1)
+}
+
+pub fn model_name(name: &str) -> ModelName {
     ModelName::new(name).unwrap()
 }
 

@@ -1,0 +1,72 @@
+//! A user's events with the features that one version has for their items.
+
+use celeris_model::{Example, History};
+use celeris_storage::Event;
+
+use super::Sources;
+use crate::error::PredictorError;
+use crate::features::Resolved;
+use crate::version::ServingVersion;
+
+/// Features resolved for the examples from `first` on.
+pub(crate) struct ResolvedEvents<'a> {
+    pub(super) first: u64,
+    pub(super) events: &'a [Event],
+    pub(super) resolved: Vec<Resolved<'a>>,
+}
+
+impl<'a> ResolvedEvents<'a> {
+    /// The events as `version` sees them now, for what answers once and is not kept.
+    pub(crate) fn of(
+        first: u64,
+        events: &'a [Event],
+        version: &'a ServingVersion,
+        sources: &Sources<'_>,
+    ) -> Result<Self, PredictorError> {
+        let stream = &sources.key.stream;
+        Self::by(first, events, version, |event| sources.features.resolve(version, stream, &event.item))
+    }
+
+    /// The events for a state that is about to learn from them under `version`: all features are frozen from now on.
+    pub(super) fn frozen(
+        first: u64,
+        events: &'a [Event],
+        version: &'a ServingVersion,
+        sources: &Sources<'_>,
+    ) -> Result<Self, PredictorError> {
+        Self::by(first, events, version, |event| {
+            let resolved = sources.features.resolve_frozen(version, &sources.key.stream, &event.item)?;
+            sources.wait_for(resolved.frozen().unwrap_or_default());
+            Ok(resolved)
+        })
+    }
+
+    fn by(
+        first: u64,
+        events: &'a [Event],
+        version: &'a ServingVersion,
+        resolve: impl Fn(&Event) -> Result<Resolved<'a>, PredictorError>,
+    ) -> Result<Self, PredictorError> {
+        let slots = version.theta.slots(events.iter().map(|event| &event.item));
+        let resolve = |(event, slot): (&Event, Option<u32>)| match slot {
+            Some(slot) => Ok(Resolved::Trained(version.theta.row(slot as usize))),
+            None => resolve(event),
+        };
+        let resolved: Result<_, _> = events.iter().zip(slots).map(resolve).collect();
+        Ok(Self { first, events, resolved: resolved? })
+    }
+}
+
+impl History for ResolvedEvents<'_> {
+    fn example(&self, index: u64) -> Example<'_> {
+        let index = usize::try_from(index - self.first).expect("an index into memory");
+        let (event, resolved) = (&self.events[index], &self.resolved[index]);
+        Example {
+            features: resolved.features(),
+            label: event.label,
+            offset: resolved.offset(),
+            weight: event.weight,
+            timestamp: event.timestamp,
+        }
+    }
+}
