@@ -111,12 +111,7 @@ pub struct Event {
 
 impl Event {
     /// An event of now, without versions or details.
-    pub fn now(
-        (model, model_id): (&ModelName, ModelId),
-        kind: EventKind,
-        by: Actor,
-        why: impl Into<String>,
-    ) -> Self {
+    pub fn now((model, model_id): (&ModelName, ModelId), kind: EventKind, by: Actor, why: impl Into<String>) -> Self {
         Self {
             at: SystemTime::now().into(),
             model: model.clone(),

@@ -19,7 +19,8 @@ use crate::jobs::{Job, Jobs};
 use crate::pause::{self, Step};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
 use crate::records::{
-    ModelConfig, ModelRecord, VersionRecord, all_deleted_key, deleted_key, last_id_key, model_key, models_key, version_key,
+    ModelConfig, ModelRecord, VersionRecord, all_deleted_key, deleted_key, last_id_key, model_key, models_key,
+    version_key,
 };
 use crate::training::AllowedTrainers;
 use crate::watch::WatchStatus;
@@ -351,7 +352,8 @@ impl Manager {
 
     /// Removes version directories that the catalog does not name: an interrupted switch left them.
     fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
-        let named: Vec<String> = self.versions(&record.config.name)?.iter().map(|record| record.version.to_string()).collect();
+        let named: Vec<String> =
+            self.versions(&record.config.name)?.iter().map(|record| record.version.to_string()).collect();
         let dir = self.versions_dir(record);
         for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {
             let entry = entry.map_err(ManagerError::io(&dir))?;

@@ -273,12 +273,7 @@ impl Manager {
 }
 
 /// How the gate's verdict is told in the audit.
-pub(crate) fn gate_event(
-    record: &ModelRecord,
-    active: VersionId,
-    version: VersionId,
-    report: &GateReport,
-) -> Event {
+pub(crate) fn gate_event(record: &ModelRecord, active: VersionId, version: VersionId, report: &GateReport) -> Event {
     let kind = if report.lets_pass() { EventKind::GatePassed } else { EventKind::GateRefused };
     let why = match report.verdict {
         Verdict::Forced => format!("gate.force, in spite of {}", report.why),

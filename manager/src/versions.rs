@@ -163,7 +163,8 @@ impl Manager {
                 batch.delete(version_key(model, *version)?);
                 batch.put(pruned_key(id, *version)?, &(model, id, version))?;
                 let why = format!("the model keeps {} versions", record.config.keep_versions);
-                events.push(Event::now(record.identity(), EventKind::Pruned, Actor::Job, why).with("version", version.0));
+                events
+                    .push(Event::now(record.identity(), EventKind::Pruned, Actor::Job, why).with("version", version.0));
             }
             batch.put(model_key(model)?, &record)?;
             self.commit_noting(batch, &events)?;

@@ -198,12 +198,7 @@ impl Manager {
             }
         };
         self.watches.lock().insert(record.id, WatchStatus::default());
-        let watch = Watch {
-            manager: Arc::downgrade(self),
-            record: record.clone(),
-            watching,
-            other,
-        };
+        let watch = Watch { manager: Arc::downgrade(self), record: record.clone(), watching, other };
         let thread = std::thread::Builder::new().name("celeris-watch".to_owned());
         if let Err(error) = thread.spawn(move || watch.run(&runtime, queue)) {
             tracing::warn!(%model, %error, "no thread can be started, so the version is not watched");

@@ -27,7 +27,8 @@ pub use canonical::GramSums;
 pub use decision::{CandidateDigest, Decision, DecisionFacts, Joined, RecordedCandidates, SelectionFacts, ShownSlot};
 pub use error::ModelError;
 pub use ids::{
-    DecisionId, ItemId, ModelId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId,
+    DecisionId, ItemId, ModelId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId,
+    VersionId,
 };
 pub use influence::Influence;
 pub use learning::{HalfLife, Learning, Loss};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::observation::check_label;
-use celeris_model::{DecisionFacts, ModelId, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
+use celeris_model::{
+    DecisionFacts, ModelId, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId,
+};
 use celeris_storage::{Append, Appended, Erasure, Lookup, Placed, StorageError, Then, Ticket};
 
 use crate::error::PredictorError;

@@ -63,7 +63,6 @@ impl Joins {
             None => drop(rewarded.insert(facts.id.clone(), vec![slot])),
         }
     }
-
 }
 
 /// The decision that an observation names.

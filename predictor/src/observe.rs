@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use celeris_model::{
-    Decision, DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
-    Timestamp, UserEpoch, UserId,
+    Decision, DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
+    Sequence, Timestamp, UserEpoch, UserId,
 };
 use celeris_storage::{Append, Appended, Event, Existing, Placed, StorageError, Then};
 

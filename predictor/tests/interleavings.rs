@@ -34,23 +34,46 @@ const ITEMS: usize = 12;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Observe { user: usize, item: usize, label: f32 },
+    Observe {
+        user: usize,
+        item: usize,
+        label: f32,
+    },
     /// Enough observations that a checkpoint of a long history is among them.
-    Burst { user: usize, count: usize },
+    Burst {
+        user: usize,
+        count: usize,
+    },
     /// The observation is one of those that the user has made, by its share of them.
-    Correct { user: usize, place: f64, label: f32 },
-    Retract { user: usize, place: f64 },
-    Erase { user: usize },
+    Correct {
+        user: usize,
+        place: f64,
+        label: f32,
+    },
+    Retract {
+        user: usize,
+        place: f64,
+    },
+    Erase {
+        user: usize,
+    },
     /// Other features for an item.
-    Give { item: usize, seed: u64 },
-    Read { user: usize },
+    Give {
+        item: usize,
+        seed: u64,
+    },
+    Read {
+        user: usize,
+    },
     /// From here to the next release nothing that is queued is written.
     Hold,
     Release,
     /// What a kill would leave on the disk at this moment is opened, and looked at.
     Crash,
     Restart,
-    Switch { version: u64 },
+    Switch {
+        version: u64,
+    },
     /// The model is deleted, and another one created under its name.
     Recreate,
 }
@@ -367,7 +390,7 @@ fn copy_dir(from: &Path, to: &Path) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 24,
+        cases: 12,
         max_shrink_iters: 200,
         failure_persistence: None,
         rng_seed: proptest::test_runner::RngSeed::Fixed(18),

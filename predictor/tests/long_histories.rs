@@ -6,8 +6,8 @@ use std::path::Path;
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName, Timestamp,
-    UserEpoch, UserId, UserModel, VersionId,
+    Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName,
+    Timestamp, UserEpoch, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion};
 use celeris_storage::{Snapshot, Storage, StorageOptions, Then};

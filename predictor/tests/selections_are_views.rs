@@ -12,8 +12,8 @@ use celeris_bandits::selection::{
 use celeris_features::{ColdItem, Theta};
 use celeris_model::ids::PARTITIONS;
 use celeris_model::{
-    ItemId, ModelId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence, StreamName, UserId,
-    VersionId,
+    ItemId, ModelId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence, StreamName,
+    UserId, VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, Scope, SelectionRule, ServingVersion};
 use celeris_storage::{LogRange, Storage, StorageOptions, Watermark};

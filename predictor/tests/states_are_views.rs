@@ -47,8 +47,13 @@ fn version(id: u64) -> ServingVersion {
     let features = (0..TRAINED).flat_map(|_| vector(&mut rng)).collect();
     let cold = ColdItem { offset: 3.0, features: vector(&mut rng) };
     let theta = Theta::new(items, offsets, features, cold).unwrap();
-    ServingVersion::new((model(), ModelId(1)), VersionId(id), theta, Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().into())
-        .unwrap()
+    ServingVersion::new(
+        (model(), ModelId(1)),
+        VersionId(id),
+        theta,
+        Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().into(),
+    )
+    .unwrap()
 }
 
 /// What was observed, and the weights that it amounts to.

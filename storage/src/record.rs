@@ -269,11 +269,7 @@ fn decode_predictions(body: &mut Reader) -> Option<Vec<Prediction>> {
 }
 
 fn decode_prediction(body: &mut Reader) -> Option<Prediction> {
-    Some(Prediction {
-        model: ModelId(body.varint()?),
-        version: VersionId(body.varint()?),
-        predicted: body.float()?,
-    })
+    Some(Prediction { model: ModelId(body.varint()?), version: VersionId(body.varint()?), predicted: body.float()? })
 }
 
 #[cfg(test)]
@@ -300,11 +296,7 @@ mod tests {
             timestamp: Timestamp(1_700_000_000_000),
             observation_id: None,
             decision: None,
-            predictions: vec![Prediction {
-                model: ModelId(7),
-                version: VersionId(2),
-                predicted: 3.25,
-            }],
+            predictions: vec![Prediction { model: ModelId(7), version: VersionId(2), predicted: 3.25 }],
             first_label: None,
             targets: Vec::new(),
         }

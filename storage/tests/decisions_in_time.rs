@@ -115,7 +115,11 @@ fn decisions_are_in_the_order_of_time_and_expire_by_it() {
     assert_eq!(times(&storage, None, 10_000), [3_000, 4_000, 5_000]);
     assert_eq!(storage.decision_counters().expired, 2);
     assert_eq!(storage.decision(other.model_id, &other.id).unwrap().as_deref(), Some(&other));
-    assert_eq!(storage.erase_decisions(&[model("films")], &user("alice"), UserEpoch(2)).unwrap(), 3, "no index of what is gone");
+    assert_eq!(
+        storage.erase_decisions(&[model("films")], &user("alice"), UserEpoch(2)).unwrap(),
+        3,
+        "no index of what is gone"
+    );
 }
 
 #[test]

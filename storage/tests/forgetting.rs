@@ -63,7 +63,8 @@ async fn live_a_little(dir: &Path, options: &StorageOptions) -> Storage {
         put(&storage, amendment(RecordKind::Correct, &who, epochs + 9, Some(first))).await;
         put(&storage, amendment(RecordKind::Retract, &who, epochs + 10, Some(second))).await;
         let epoch = UserEpoch(epochs + 10);
-        let snapshot = Snapshot { version: VersionId(1), rule: 1, epoch, amended: UserEpoch(0), sums: GramSums::empty(2) };
+        let snapshot =
+            Snapshot { version: VersionId(1), rule: 1, epoch, amended: UserEpoch(0), sums: GramSums::empty(2) };
         storage.keep_snapshot(&stream("films"), model("liking"), &who, &snapshot).unwrap();
         if life < 2 {
             storage.close().unwrap();

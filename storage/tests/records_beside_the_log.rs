@@ -269,7 +269,13 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     new(storage.append(record).unwrap()).durable().await.unwrap();
     give(&storage, "films", "m1", &[1.0]);
     assert!(storage.record_decision(decision("d")));
-    let snapshot = Snapshot { version: VersionId(1), rule: 7, epoch: UserEpoch(5_000), amended: UserEpoch(0), sums: GramSums::empty(2) };
+    let snapshot = Snapshot {
+        version: VersionId(1),
+        rule: 7,
+        epoch: UserEpoch(5_000),
+        amended: UserEpoch(0),
+        sums: GramSums::empty(2),
+    };
     for name in ["films", "other"] {
         storage.keep_snapshot(&stream("films"), model(name), &user("u"), &snapshot).unwrap();
     }

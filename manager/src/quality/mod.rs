@@ -464,7 +464,8 @@ impl Monitors {
             let position = (monitor.position + 1).min(*end).max(monitor.position);
             monitor.position = position;
             // An observation from before an erasure may be told of behind it.
-            let is_erased = erased.get(&(monitor.stream.clone(), hash(&event.user))).is_some_and(|at| event.user_epoch < *at);
+            let is_erased =
+                erased.get(&(monitor.stream.clone(), hash(&event.user))).is_some_and(|at| event.user_epoch < *at);
             if is_erased {
                 continue;
             }

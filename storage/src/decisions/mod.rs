@@ -26,8 +26,8 @@ use parking_lot::Mutex;
 
 use self::allowance::Allowance;
 use self::counters::Counters;
-use self::erased::ErasedUsers;
 pub use self::counters::DecisionCounters;
+use self::erased::ErasedUsers;
 pub use self::reading::DecisionRange;
 use crate::database::{Column, Database, Durability, Tuning};
 use crate::error::StorageError;
@@ -229,12 +229,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left then, and it can be tried again.
-    pub fn erase_decisions(
-        &self,
-        models: &[ModelId],
-        user: &UserId,
-        erased: UserEpoch,
-    ) -> Result<u64, StorageError> {
+    pub fn erase_decisions(&self, models: &[ModelId], user: &UserId, erased: UserEpoch) -> Result<u64, StorageError> {
         self.decisions().erase(models, user, erased)
     }
 }

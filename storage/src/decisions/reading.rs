@@ -69,12 +69,7 @@ impl Decisions {
     }
 
     /// Deletes one user's decisions, those that wait too.
-    pub(super) fn erase(
-        &self,
-        models: &[ModelId],
-        user: &UserId,
-        epoch: UserEpoch,
-    ) -> Result<u64, StorageError> {
+    pub(super) fn erase(&self, models: &[ModelId], user: &UserId, epoch: UserEpoch) -> Result<u64, StorageError> {
         self.flush();
         let database = &self.shared.database;
         let mut touched = Vec::new();

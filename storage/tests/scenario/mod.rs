@@ -6,8 +6,8 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use celeris_model::{
-    ItemId, ModelId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName, Timestamp,
-    UserEpoch, UserId, VersionId,
+    ItemId, ModelId, ModelName, ObservationId, Partition, Prediction, Record, RecordKind, Sequence, StreamName,
+    Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{
     Append, Appended, Event, Events, Existing, LogRange, Lookup, Placed, Storage, StorageOptions, Then,
