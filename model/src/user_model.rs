@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
 use crate::kernel;
-use crate::learning::{Learning, Lesson};
+use crate::learning::{Learning, Lesson, Loss};
 use crate::linear::{Real, dot, quadratic};
 use crate::observation::Timestamp;
 use crate::rank_one::State;
@@ -16,6 +16,9 @@ use crate::sampler::Sampler;
 /// The promise is a relative 2-norm error of the weights below 1e-4 up to this condition. Measured, states that go
 /// through full blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/ridge_oracle.rs`).
 pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
+
+/// Passes over its examples that a logistic solve usually takes.
+const NEWTON_PASSES: u64 = 8;
 
 /// Entries of a state that are worth fetching ahead: as many as half of the nearest cache holds.
 const PREFETCHED_MAX: usize = 4096;
@@ -193,6 +196,22 @@ impl UserModel {
         learning.half_life().is_some()
             || is_checkpoint(self.observations + 1)
             || self.outgrows_single_precision(gram_norm())
+    }
+
+    /// About how many multiplications [`UserModel::absorb`] takes when it absorbs `example` next: `dim^2` for a step, or
+    /// where [`UserModel::solve_is_due`] the solve's `dim^3` and as much as the examples take that enter the sums.
+    #[must_use]
+    pub fn absorb_multiplications(&self, learning: &Learning, example: &Example) -> u64 {
+        let square = (self.dim() * self.dim()) as u64;
+        if !self.solve_is_due(learning, example) {
+            return square;
+        }
+        let passes = match learning.loss() {
+            Loss::Squared | Loss::Implicit => 1,
+            Loss::Logistic => NEWTON_PASSES,
+        };
+        let examples = self.observations + 1 - self.history_from();
+        square.saturating_mul(self.dim() as u64 + passes * examples)
     }
 
     /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: of that example

@@ -14,6 +14,7 @@ use crate::error::PredictorError;
 use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, default_reward_id};
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
+use crate::scoring::QUICK_MULTIPLICATIONS_MAX;
 use crate::users::{Learner, LockedUser, UserEntry};
 use crate::version::ServingVersion;
 
@@ -178,7 +179,8 @@ impl Predictor {
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
         let event = Event { item, label, weight, timestamp, epoch: user_epoch };
-        state.advance(event, placed.ticket().clone(), learners, &sources);
+        let is_quick = state.advance_multiplications(&event, &learners) <= QUICK_MULTIPLICATIONS_MAX as u64;
+        compute(is_quick, || state.advance(event, placed.ticket().clone(), learners, &sources));
         Ok(PendingObservation {
             placed,
             entry: subject.entry.clone(),

@@ -14,7 +14,7 @@ use crate::users::{Glance, Moment};
 use crate::version::ServingVersion;
 
 /// How many multiplications a request may take on an async thread: a millisecond of portable code.
-const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
+pub(crate) const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
 
 /// How many items from outside the trained table a request may look up on an async thread.
 const QUICK_LOOKUPS_MAX: usize = 16;

@@ -20,6 +20,7 @@ mod resolved;
 
 pub(crate) use prepared::Preparation;
 pub(crate) use resolved::ResolvedEvents;
+use resolved::example;
 
 /// Which user of which stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -482,6 +483,16 @@ impl UserState {
         sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
         ResolvedEvents::frozen(first, &self.events[self.place(first)..self.place(end)], version, sources)
+    }
+
+    /// About how many multiplications [`UserState::advance`] takes.
+    pub(crate) fn advance_multiplications(&self, event: &Event, learners: &[Learner<'_>]) -> u64 {
+        let of_one = |learner: &Learner<'_>| {
+            let held = self.held(learner.version)?;
+            let example = example(event, &learner.newest);
+            Some(held.state.absorb_multiplications(&learner.version.learning, &example))
+        };
+        learners.iter().filter_map(of_one).sum()
     }
 
     /// Takes in an event that has been appended, and advances the states of `versions` by it.

@@ -274,8 +274,9 @@ impl Scene {
             match done.await {
                 Ok(Some((who, epoch))) => self.acknowledged[who] = self.acknowledged[who].max(epoch),
                 Ok(None) => {}
-                // It was retracted or erased before.
+                // It was retracted or erased before, or is not durable yet.
                 Err(PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {}
+                Err(PredictorError::UnknownObservation { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
@@ -314,6 +315,10 @@ impl Scene {
     }
 
     async fn take(&mut self, step: Step) {
+        if matches!(step, Step::Restart) {
+            // Before anything else holds on to the node that ends.
+            return self.restart().await;
+        }
         let predictor = Arc::clone(&self.node().predictor);
         match step {
             Step::Observe { user, item, label } => self.observe(user, item, label),
@@ -360,7 +365,7 @@ impl Scene {
                 self.node().check(&self.models, "after a release").await;
             }
             Step::Crash => self.crash().await,
-            Step::Restart => self.restart().await,
+            Step::Restart => unreachable!("it was taken above"),
             Step::Switch { version } => {
                 self.models.films.1 = version;
                 self.serve();

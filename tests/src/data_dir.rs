@@ -20,6 +20,20 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The folder of a model's versions, which is named after the model and its identity.
+///
+/// # Panics
+/// Unless there is one, and no other of the name.
+#[must_use]
+pub fn versions_of(data_dir: &Path, model: &str) -> PathBuf {
+    let entries = fs::read_dir(data_dir.join("versions")).expect("a data directory has versions");
+    let of_model = |path: &PathBuf| path.file_stem().is_some_and(|name| name == model);
+    let mut folders = entries.map(|entry| entry.expect("the versions can be listed").path()).filter(of_model);
+    let folder = folders.next().expect("the model has versions");
+    assert_eq!(folders.next(), None, "nothing is left of another model of the name");
+    folder
+}
+
 /// The largest file of the write-ahead log under the observations.
 ///
 /// # Panics

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use celeris_tests::data_dir::versions_of;
 use celeris_tests::scene::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, eventually};
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ fn versions(model: &ModelClient) -> (BTreeSet<u64>, u64) {
 
 /// The folders of versions that are there.
 fn folders(data: &Path) -> BTreeSet<u64> {
-    let entries = fs::read_dir(data.join("versions/films")).unwrap().map(Result::unwrap);
+    let entries = fs::read_dir(versions_of(data, "films")).unwrap().map(Result::unwrap);
     entries.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
@@ -51,7 +52,7 @@ fn assert_whole(node: &Node, data: &Path, observations: u64) -> u64 {
     let (numbers, active) = versions(&films);
     assert!(numbers.contains(&active));
     assert_eq!(folders(data), numbers, "every version that is listed is there, and no other");
-    assert!(numbers.iter().all(|version| data.join(format!("versions/films/{version}/_SUCCESS")).is_file()));
+    assert!(numbers.iter().all(|version| versions_of(data, "films").join(format!("{version}/_SUCCESS")).is_file()));
     assert!(!data.join("jobs").exists() || fs::read_dir(data.join("jobs")).unwrap().next().is_none());
     assert_eq!(films.get("").expect(200)["observations"], observations);
     active

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use celeris_datasets::Rating;
+use celeris_tests::data_dir::versions_of;
 use celeris_tests::scene::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
@@ -101,7 +102,7 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
         assert!(tail["candidate"].as_f64() < tail["incumbent"].as_f64(), "{report}");
         assert_eq!((&report["measure"], &report["incumbent"]), (&json!("rmse"), &json!(1)));
     }
-    poison(&copy, &data.join("versions/mirrored/2"), "mirrored");
+    poison(&copy, &versions_of(&data, "mirrored").join("2"), "mirrored");
 
     // The gate: kept, with the report, and not activated.
     let refused = retrain(&client, &films);

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use celeris_tests::data_dir::versions_of;
 use celeris_tests::scene::write_dataset;
 use celeris_tests::{Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
@@ -43,7 +44,8 @@ fn a_version_trained_elsewhere_is_registered_and_can_be_activated() {
         (client.get(&format!("/v1/jobs/{job}")).expect(200)["state"] == "succeeded").then_some(())
     });
     // What a batch job leaves is a version directory; here that of the node's own training stands in for it.
-    let trained = dir.path().join("data/versions/films/2");
+    let versions = versions_of(&dir.path().join("data"), "films");
+    let trained = versions.join("2");
     let imports = dir.path().join("imports");
     copy(&trained, &imports.join("nightly"));
     let predict = || films.post("predict", &json!({"user": "1", "items": ["1", "2", "3"]})).expect(200);
@@ -57,7 +59,7 @@ fn a_version_trained_elsewhere_is_registered_and_can_be_activated() {
         }
     };
     refused(trained.to_str().unwrap(), &["not inside"]);
-    refused("../data/versions/films/2", &["not inside"]);
+    refused("../data/versions/films.1/2", &["not inside"]);
     refused("/etc", &["not inside"]);
     refused(".", &["not inside"]);
     refused("nowhere", &["nowhere", "No such file"]);
@@ -96,7 +98,7 @@ fn a_version_trained_elsewhere_is_registered_and_can_be_activated() {
     fs::remove_dir_all(imports.join("nightly")).unwrap();
     assert_eq!(films.post("versions/3/activate", &json!({})).expect(200)["active_version"], 3);
     assert_eq!(predict()["scores"], before["scores"]);
-    let names = fs::read_dir(dir.path().join("data/versions/films")).unwrap();
+    let names = fs::read_dir(&versions).unwrap();
     let mut names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     assert_eq!(names, ["1", "2", "3"], "refused copies are gone");

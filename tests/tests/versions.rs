@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use celeris_tests::data_dir::versions_of;
 use celeris_tests::scene::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, eventually};
 use serde_json::{Value, json};
@@ -84,7 +85,8 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
         assert_eq!(retrain(&client, &films)["state"], "succeeded");
     }
     assert_eq!(numbers(&films), BTreeSet::from([1, 4, 5, 6, 7]));
-    assert!(!data.join("versions/films/2").exists() && data.join("versions/films/1").exists());
+    let folder = versions_of(&data, "films");
+    assert!(!folder.join("2").exists() && folder.join("1").exists());
     assert_eq!(films.post("versions/2/activate", &json!({})).status, 404);
     assert_eq!(films.post("rollback", &json!({})).expect(200)["active_version"], 6);
     assert_eq!(films.delete("versions/1/pin").expect(200)["pinned"], false);

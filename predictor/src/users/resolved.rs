@@ -60,13 +60,17 @@ impl<'a> ResolvedEvents<'a> {
 impl History for ResolvedEvents<'_> {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index - self.first).expect("an index into memory");
-        let (event, resolved) = (&self.events[index], &self.resolved[index]);
-        Example {
-            features: resolved.features(),
-            label: event.label,
-            offset: resolved.offset(),
-            weight: event.weight,
-            timestamp: event.timestamp,
-        }
+        example(&self.events[index], &self.resolved[index])
+    }
+}
+
+/// What an event says of the item with these features.
+pub(super) fn example<'a>(event: &Event, resolved: &'a Resolved<'_>) -> Example<'a> {
+    Example {
+        features: resolved.features(),
+        label: event.label,
+        offset: resolved.offset(),
+        weight: event.weight,
+        timestamp: event.timestamp,
     }
 }
