@@ -1,0 +1,168 @@
+//! A name is not an identity: what is created under the name of something deleted meets nothing of it, and a user whose past
+//! changes is what the log says at every moment.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use celeris_tests::scene::any_label;
+use celeris_tests::{Client, ModelClient, Node, NodeOptions, data_dir};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+fn create(client: &Client, body: &Value) -> ModelClient {
+    client.post("/v1/models", body).expect(201);
+    client.model(body["name"].as_str().unwrap())
+}
+
+fn observe(model: &ModelClient, user: &str, item: &str, label: f32) -> Value {
+    model.observe(&json!({"user": user, "item": item, "label": label}))
+}
+
+fn score(model: &ModelClient, user: &str, item: &str) -> f64 {
+    model.post("predict", &json!({"user": user, "item": item})).expect(200)["scores"][0]["score"].as_f64().unwrap()
+}
+
+fn state(model: &ModelClient, user: &str) -> String {
+    let state = model.user(user, 0);
+    format!("{} {} {}", state["observations"], state["state_hash"], state["weights"])
+}
+
+/// The model, and what it has said and been told, so that something could be met.
+fn lived_in(client: &Client, dim: usize) -> (ModelClient, String) {
+    let films = create(client, &json!({"name": "films", "stream": "feedback", "dim": dim}));
+    let features: Vec<f32> = (1..dim).map(|n| n as f32).chain([1.0]).collect();
+    films.put("items/late", &json!({"features": features})).expect(200);
+    for _ in 0..5 {
+        observe(&films, "ann", "late", 5.0);
+    }
+    let ranked = films.post("topk", &json!({"user": "ann", "items": ["late", "other"], "k": 1})).expect(200);
+    (films, ranked["decision_id"].as_str().unwrap().to_owned())
+}
+
+/// The model under a name that was another's is the one that it would be under a name of its own.
+fn assert_meets_nothing(node: &Node, decision: &str, settings: &Value) {
+    let client = node.client();
+    let (mut again, mut twin) = (settings.clone(), settings.clone());
+    (again["name"], again["stream"]) = ("films".into(), "feedback".into());
+    (twin["name"], twin["stream"]) = ("twin".into(), "feedback".into());
+    let (films, twin) = (create(&client, &again), create(&client, &twin));
+    assert_ne!(films.get("").expect(200)["id"], twin.get("").expect(200)["id"]);
+    for _ in 0..3 {
+        for user in ["ann", "bob"] {
+            let of =
+                |model| (state(model, user), score(model, user, "late").to_bits(), score(model, user, "x").to_bits());
+            assert_eq!(of(&films), of(&twin), "{user} with {settings}");
+        }
+        observe(&films, "ann", "late", 1.0);
+        observe(&twin, "bob", "x", 0.0);
+    }
+    assert_eq!(films.get(&format!("decisions/{decision}")).status, 404);
+    let event = films.get("events").expect(200);
+    let kinds: Vec<&Value> = event["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
+    assert_eq!(kinds, ["created"]);
+    for model in [films, twin] {
+        assert_eq!(model.delete("").status, 204);
+    }
+}
+
+#[test]
+fn a_model_created_again_under_its_name_meets_nothing_of_the_deleted_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    for settings in [json!({"dim": 8}), json!({"dim": 4, "loss": "logistic"}), json!({"dim": 4})] {
+        let (films, decision) = lived_in(&node.client(), 4);
+        assert_eq!(films.delete("").status, 204);
+        assert_meets_nothing(&node, &decision, &settings);
+        // Labels that clicks know, for the next model of the stream.
+        for user in ["ann", "bob"] {
+            let erased = create(&node.client(), &json!({"name": "eraser", "stream": "feedback", "dim": 1}));
+            erased.delete(&format!("users/{user}")).expect(200);
+            assert_eq!(erased.delete("").status, 204);
+        }
+    }
+}
+
+#[test]
+fn a_deletion_that_a_kill_interrupts_leaves_nothing_that_a_later_model_meets() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeOptions::default().pause_at("deletion").serve(dir.path());
+    let (films, decision) = lived_in(&node.client(), 4);
+    let deleting = films.clone();
+    // No answer comes: the node is killed first.
+    let asked = thread::spawn(move || deleting.node().try_send("DELETE", &deleting.path(""), "", "").is_err());
+    node.await_said("paused at deletion");
+    node.kill_hard();
+    assert!(asked.join().unwrap());
+    let left = data_dir::versions_of(dir.path(), "films");
+    assert!(left.is_dir());
+
+    let node = Node::serve(dir.path());
+    assert!(!left.exists(), "the next start removes what is left");
+    assert_eq!(node.client().get("/v1/models").expect(200)["models"], json!([]));
+    assert_meets_nothing(&node, &decision, &json!({"dim": 4}));
+}
+
+#[test]
+fn a_score_does_not_move_by_a_restart_after_features_were_given_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create(&node.client(), &json!({"name": "films", "dim": 3}));
+    for _ in 0..4 {
+        observe(&films, "ann", "late", 5.0);
+    }
+    // It has not served when the observations came: its state of the user is built from the log.
+    let second = create(&node.client(), &json!({"name": "second", "stream": "films", "dim": 3}));
+    second.put("items/late", &json!({"features": [1.0, 0.5, 1.0]})).expect(200);
+    let before = (state(&second, "ann"), score(&second, "ann", "late").to_bits());
+    let put = second.put("items/late", &json!({"features": [-2.0, 2.0, 1.0]})).expect(200);
+    assert_eq!(put["effective"], "next_version", "a state has learnt from others");
+    node.kill_hard();
+    let node = Node::serve(dir.path());
+    let second = node.model("second");
+    assert_eq!((state(&second, "ann"), score(&second, "ann", "late").to_bits()), before);
+}
+
+/// Corrections and retractions of a user with a long history while others read that user.
+#[test]
+fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
+    const LONG: usize = 4_200;
+    const AMENDED: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create(&node.client(), &json!({"name": "films", "dim": 4}));
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let line = |n: usize| {
+        let label = any_label(&mut random);
+        json!({"user": "ann", "item": format!("i{}", n % 9), "label": label, "observation_id": format!("o{n}")})
+    };
+    let body: String = (0..LONG).map(line).map(|line| format!("{line}\n")).collect();
+    assert_eq!(films.observe_lines(&body).unwrap().map(Result::unwrap).count(), LONG);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    score(&films, "ann", "i1");
+                }
+            });
+        }
+        for n in 0..AMENDED {
+            let path = format!("observations/o{}", n * 7);
+            if n % 4 == 3 {
+                films.delete(&path).expect(200);
+            } else {
+                films.put(&path, &json!({"label": 1_000.0 + n as f32})).expect(200);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    // A model that comes now is built from the log alone.
+    let twin = create(&node.client(), &json!({"name": "twin", "stream": "films", "dim": 4}));
+    assert_eq!(state(&films, "ann"), state(&twin, "ann"));
+    let before = state(&films, "ann");
+    node.kill_hard();
+    let node = Node::serve(dir.path());
+    assert_eq!(state(&node.model("films"), "ann"), before);
+}
