@@ -142,7 +142,7 @@ impl Scene {
         let example = |said: &Said| {
             let row = version.theta.row(said.item);
             let Said { label, weight, timestamp, .. } = *said;
-            Example { features: row.features, offset: row.offset, label, weight, timestamp }
+            Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before: None }
         };
         // `said` outlives the examples, whose features are the table's.
         let examples: Vec<Example> = self.said.iter().map(example).collect();

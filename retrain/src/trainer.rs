@@ -178,6 +178,7 @@ impl Trained {
             offset: self.item_offsets[item],
             weight: rating.weight,
             timestamp: Timestamp::default(),
+            taken_before: None,
         }
     }
 
