@@ -1,7 +1,9 @@
 //! Features from implicit feedback: alternating least squares after Hu, Koren and Volinsky (2008).
 //!
 //! Every pair of a user and an item has a preference `p`, 1 where the user has taken the item and 0 elsewhere, held with
-//! the confidence `c = 1 + sum weight * label` over what was observed of the pair. Factors minimise
+//! the confidence `c = 1 + sum weight * label` over what was observed of the pair ([`celeris_model::preference`]). Nothing
+//! fades here: what a half-life fades is the pull of a user's past at the user's own weights, and items are what all who
+//! ever took them say. Factors minimise
 //!
 //! ```text
 //! sum over all pairs  c (p - x_u · y_i)^2  +  lambda (sum |x_u|^2 + sum |y_i|^2)
@@ -19,6 +21,7 @@
 use std::collections::HashMap;
 
 use celeris_features::ColdItem;
+use celeris_model::preference::{self, excess, is_taken};
 use celeris_model::{Prior, kernel};
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use rand::{RngExt, SeedableRng};
@@ -59,23 +62,24 @@ const STEPS_FROM_NOTHING: usize = 10;
 const REFINEMENTS: usize = 4;
 const STEPS_EXACT: usize = 64;
 
-/// The pairs that were taken, each once.
+/// The pairs that were taken, each once; the label of a pair is its confidence beyond that of the others, `c - 1`, as near
+/// as `f32` has it, and never 0: what was taken was taken, however little it says.
 ///
 /// A pair that was observed several times is one preference, held with the confidence of all of them; labels of 0 and
 /// below say nothing beyond what is assumed of every pair.
+#[expect(clippy::cast_possible_truncation, reason = "ratings are held in f32; rounding to the nearest is meant")]
 pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
     let mut places: HashMap<(u32, u32), usize, foldhash::fast::RandomState> = HashMap::default();
     places.reserve(ratings.list().len());
-    let mut pairs: Vec<Rating> = Vec::new();
-    for rating in ratings.list().iter().filter(|rating| rating.label > 0.0) {
+    let mut pairs: Vec<(Rating, f64)> = Vec::new();
+    for rating in ratings.list().iter().filter(|rating| is_taken(rating.label)) {
         let place = *places.entry((rating.user, rating.item)).or_insert_with(|| {
-            pairs.push(Rating { label: 0.0, weight: 1.0, ..*rating });
+            pairs.push((Rating { label: 0.0, weight: 1.0, ..*rating }, 0.0));
             pairs.len() - 1
         });
-        // The label of a pair is its confidence beyond that of the others, `c - 1`.
-        pairs[place].label += rating.weight * rating.label;
+        pairs[place].1 += excess(rating.label, rating.weight);
     }
-    pairs
+    pairs.into_iter().map(|(pair, excess)| Rating { label: (excess as f32).max(f32::MIN_POSITIVE), ..pair }).collect()
 }
 
 /// The settings of one fit.
@@ -259,8 +263,8 @@ impl<'a> Factors<'a> {
         pairs.clear();
         pairs.extend(self.by_user.row(user).iter().map(|entry| Pair {
             start: entry.other as usize * self.dim,
-            confidence: entry.label,
-            target: preference_target(entry),
+            excess: entry.label,
+            pull: preference_pull(entry),
         }));
     }
 
@@ -286,8 +290,7 @@ impl<'a> Factors<'a> {
         for pair in pairs {
             let row = &self.items[pair.start..pair.start + self.dim];
             let score: f64 = row.iter().zip(x).map(|(y, x)| f64::from(*y) * x).sum();
-            let confidence = f64::from(pair.confidence);
-            let missing = 1.0 + confidence * (1.0 - score);
+            let missing = 1.0 + f64::from(pair.excess) * (1.0 - score);
             residual.iter_mut().zip(row).for_each(|(sum, y)| *sum += missing * f64::from(*y));
         }
         residual.iter().map(|value| *value as f32).collect()
@@ -317,8 +320,8 @@ impl<'a> Factors<'a> {
                 pairs.clear();
                 pairs.extend(this.by_item.row(item).iter().map(|entry| {
                     let start = entry.other as usize * dim;
-                    let target = preference_target(entry) - this.users[start + latent];
-                    Pair { start, confidence: entry.label, target }
+                    let pull = preference_pull(entry) - entry.label * this.users[start + latent];
+                    Pair { start, excess: entry.label, pull }
                 }));
                 solver.improve(&pairs, &mut features[..latent], steps);
             }
@@ -370,10 +373,11 @@ impl<'a> Factors<'a> {
     }
 }
 
-/// `c / (c - 1)`: with the weight `c - 1`, beside the `Y^T Y` that every pair is part of, a preference of 1 held with the
-/// confidence `c`.
-fn preference_target(entry: &Entry) -> f32 {
-    (1.0 + entry.label) / entry.label
+/// What the pair of an entry pulls with beside the `Y^T Y` that every pair is part of. The target that this is the product
+/// of with the excess is beyond `f32` where the excess is small.
+#[expect(clippy::cast_possible_truncation, reason = "pairs are held in f32; rounding to the nearest is meant")]
+fn preference_pull(entry: &Entry) -> f32 {
+    preference::Pair::taken(f64::from(entry.label)).pull() as f32
 }
 
 /// `sum y y^T` over the wanted rows, multiplied out in `f32` block by block and added in `f64`, in an order that does not

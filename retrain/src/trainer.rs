@@ -166,7 +166,8 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The rating as a served user state absorbs it.
+    /// The rating as a served user state absorbs it, as the first of its user and item; whoever repeats a pair under
+    /// implicit loss says so ([`celeris_model::preference::Takings`]).
     ///
     /// The caller guarantees that the item's index is below the number of items trained on.
     #[must_use]
