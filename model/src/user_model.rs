@@ -20,10 +20,6 @@ pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
 /// Passes over its examples that a logistic solve usually takes.
 const NEWTON_PASSES: u64 = 8;
 
-/// The largest bound of the condition of `A` at which a state takes rank-one steps; beyond it, it is solved afresh with every
-/// example. Only weights and features near their limits come there.
-const STEPS_CONDITION_MAX: f64 = 1e12;
-
 /// Entries of a state that are worth fetching ahead: as many as half of the nearest cache holds.
 const PREFETCHED_MAX: usize = 4096;
 
@@ -180,13 +176,6 @@ impl UserModel {
         }
         let lesson = learning.lesson(&example);
         let gram_norm = self.gram_norm_with(&lesson, square_max);
-        if self.outgrows_steps(gram_norm) {
-            let solution = self.sums_through(learning, history, next)?.solve(learning.prior())?;
-            self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
-            (self.gram_norm, self.inverse_norm) = (solution.gram_norm, solution.inverse_norm);
-            self.observations = next;
-            return Ok(());
-        }
         if self.outgrows_single_precision(gram_norm) {
             // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
             let solution = self.sums_through(learning, history, self.observations)?.solve(learning.prior())?;
@@ -206,11 +195,10 @@ impl UserModel {
     /// Whether absorbing `example` next solves the state afresh, in O(dim^3).
     #[must_use]
     pub fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
-        let outgrows = || {
-            let gram_norm = self.gram_norm_with(&learning.lesson(example), squared_length_max(example.features));
-            self.outgrows_single_precision(gram_norm) || self.outgrows_steps(gram_norm)
-        };
-        learning.half_life().is_some() || is_checkpoint(self.observations + 1) || outgrows()
+        let gram_norm = || self.gram_norm_with(&learning.lesson(example), squared_length_max(example.features));
+        learning.half_life().is_some()
+            || is_checkpoint(self.observations + 1)
+            || self.outgrows_single_precision(gram_norm())
     }
 
     /// About how many multiplications [`UserModel::absorb`] takes when it absorbs `example` next: `dim^2` for a step, or
@@ -264,12 +252,6 @@ impl UserModel {
 
     fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
         matches!(self.posterior, Posterior::Single(_)) && gram_norm * self.inverse_norm > SINGLE_PRECISION_CONDITION_MAX
-    }
-
-    /// Whether a rank-one step would find nothing but rounding where it looks for the spread of the response, so that the
-    /// state is solved afresh instead.
-    fn outgrows_steps(&self, gram_norm: f64) -> bool {
-        gram_norm * self.inverse_norm > STEPS_CONDITION_MAX
     }
 
     fn sums_through<H: History + ?Sized>(

@@ -85,7 +85,12 @@ fn check(learning: &Learning, examples: &[Example]) -> Result<UserModel, TestCas
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(18),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn states_of_extreme_observations_are_finite_and_rebuilt_to_their_bits(
@@ -149,5 +154,31 @@ fn one_firm_word_does_not_make_deaf_for_others() {
     let exact = a.lu().solve(&moment).unwrap();
     for (weight, exact) in model.weights().iter().zip(exact.iter()) {
         assert!((weight - exact).abs() <= 1e-4 * exact.abs(), "{weight} is not {exact}");
+    }
+}
+
+/// Between two checkpoints, rank-one steps look for spreads that are far below the rounding of what they read; they do not go
+/// astray for it.
+#[test]
+fn a_long_run_of_firm_words_that_disagree_stays_between_them() {
+    let learning = Learning::new(Prior::isotropic(DIM, 1e-3, 0.5).unwrap(), Loss::Squared, None);
+    let rows: Vec<Said> = (0..5_i16)
+        .map(|row| {
+            let features =
+                (0..DIM as i16).map(|j| if j + 1 == DIM as i16 { 1.0 } else { 9e3 + f32::from(row % 3 * j) });
+            Said {
+                features: features.collect(),
+                label: f32::from(row % 2) * LABEL_ABS_MAX,
+                weight: WEIGHT_MAX,
+                hour: 0,
+            }
+        })
+        .collect();
+    let examples = examples(&rows, 180);
+    let mut model = UserModel::from_prior(&learning).unwrap();
+    for index in 0..examples.len() {
+        model.absorb(&learning, examples.as_slice()).unwrap();
+        let score = model.response(examples[index].features);
+        assert!((-0.2..=1.2).contains(&(score / LABEL_ABS_MAX)), "{score} after {index}");
     }
 }
