@@ -106,11 +106,11 @@ pub fn cholesky(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
 
 /// Shares by which a diagonal is raised, one after the other, where rounding has cost a matrix its definiteness. The first is
 /// so far above the rounding of sums that what comes of it is good to four digits.
-const RAISES: [f64; 3] = [1e-10, 1e-7, 1e-4];
+pub const RAISES: [f64; 3] = [1e-10, 1e-7, 1e-4];
 
 /// How far the inverse of a diagonal entry may be below the entry of the inverse before nothing of it is left: of the
 /// sixteen digits of the entry, all but four were those of others.
-const DETERMINED_MAX: f64 = 1e12;
+pub const DETERMINED_MAX: f64 = 1e12;
 
 /// [`cholesky`] of a matrix that is positive definite by what it is made of: a definite one, and squares. Where squares are so
 /// large that `f64` loses the rest beside them, every entry of the diagonal is raised by the least share that helps, which
@@ -135,7 +135,7 @@ pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, D
 pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<Vec<f64>> {
     let mut inverse = matrix();
     let diagonal: Vec<f64> = inverse.iter().step_by(dim + 1).copied().collect();
-    if kernel::invert(&mut inverse, dim) && is_determined(&diagonal, &inverse) {
+    if kernel::invert(&mut inverse, dim) && is_determined(&diagonal, &inverse, DETERMINED_MAX) {
         return Some(inverse);
     }
     RAISES.into_iter().find_map(|share| {
@@ -146,14 +146,15 @@ pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<V
     })
 }
 
-/// Whether every coordinate has kept digits of its own through the solve.
-fn is_determined(diagonal: &[f64], inverse: &[f64]) -> bool {
-    // Written so that what is no number is not determined.
-    let held = inverse.iter().step_by(diagonal.len() + 1).zip(diagonal);
-    held.into_iter().all(|(inverse, entry)| inverse * entry <= DETERMINED_MAX)
+/// Whether every coordinate has kept digits of its own through the inversion: the `inverse` of a matrix with this `diagonal`
+/// has no entry on its own diagonal that is more than `max` times the inverse of the entry before. What is no number has not.
+#[must_use]
+pub fn is_determined(diagonal: &[f64], inverse: &[f64], max: f64) -> bool {
+    inverse.iter().step_by(diagonal.len() + 1).zip(diagonal).all(|(inverse, entry)| inverse * entry <= max)
 }
 
-fn raise(matrix: &mut [f64], dim: usize, share: f64) {
+/// Raises the diagonal of a matrix by a share of itself.
+pub fn raise(matrix: &mut [f64], dim: usize, share: f64) {
     matrix.iter_mut().step_by(dim + 1).for_each(|entry| *entry *= 1.0 + share);
 }
 

@@ -179,7 +179,7 @@ impl Predictor {
         let features = self.features.unasked();
         let resolve = |item: &ItemId| features.resolve(version, &stream, item);
         let learnt = history.iter().map(|(item, _)| resolve(item)).collect::<Result<Vec<_>, _>>()?;
-        let examples = examples(history.iter().map(|(_, record)| record).zip(&learnt));
+        let examples = examples(history.iter().map(|(_, record)| *record).zip(&learnt));
         let posterior = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64)?;
         let resolved = items.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         let estimates: Vec<Estimate> = scoring::estimates(&posterior, version, resolved.iter());

@@ -293,8 +293,7 @@ impl UserState {
 
     /// All observations of the user, in order. What came before the events in memory is read, and stays on the disk.
     pub(crate) fn past(&self, sources: &Sources<'_>, version: &ServingVersion) -> Result<Vec<Event>, PredictorError> {
-        let mut past: Vec<Event> =
-            self.earlier(sources)?.into_iter().map(|event| interned(event, version)).collect();
+        let mut past: Vec<Event> = self.earlier(sources)?.into_iter().map(|event| interned(event, version)).collect();
         past.extend_from_slice(&self.events);
         Ok(past)
     }

@@ -103,7 +103,11 @@ impl<'a> Solver<'a> {
             self.slopes.iter_mut().for_each(|slope| *slope = -*slope);
         }
         self.descend(pairs, steps);
-        solution.copy_from_slice(&self.x[..dim]);
+        let found = &self.x[..dim];
+        // Where excesses are so large that `f32` overflows, what there was is better than nothing.
+        if found.iter().all(|entry| entry.is_finite()) {
+            solution.copy_from_slice(found);
+        }
     }
 
     /// Steps from `x`, whose residual is known.
@@ -155,6 +159,9 @@ impl<'a> Solver<'a> {
             self.gather(pairs);
         }
         self.descend(pairs, steps);
+        if !self.x.iter().all(|entry| entry.is_finite()) {
+            self.x.fill(0.0);
+        }
         &self.x[..dim]
     }
 

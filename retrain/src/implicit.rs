@@ -21,9 +21,10 @@
 use std::collections::HashMap;
 
 use celeris_features::ColdItem;
+use celeris_model::linear::symmetric_eigen;
 use celeris_model::preference::{self, excess, is_taken};
-use celeris_model::{Prior, kernel};
-use nalgebra::{DMatrix, DVector, SymmetricEigen};
+use celeris_model::{ModelError, Prior, kernel};
+use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -143,6 +144,9 @@ pub(crate) enum Users {
 }
 
 /// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every sweep.
+///
+/// # Errors
+/// `NonFinite` where features have overflowed.
 pub(crate) fn fit(
     (users, items): (usize, usize),
     taken: &[Rating],
@@ -150,7 +154,7 @@ pub(crate) fn fit(
     recipe: ImplicitRecipe,
     solved: Users,
     mut swept: impl FnMut(usize),
-) -> ImplicitFit {
+) -> Result<ImplicitFit, ModelError> {
     let mut factors = Factors::start((users, items), taken, active, recipe);
     for sweep in 1..=recipe.sweeps {
         let precision = factors.user_precision();
@@ -174,7 +178,10 @@ pub(crate) struct Given<'a> {
 }
 
 /// What given features leave to find: every user's row, under `Lambda = Y^T Y + lambda I`.
-pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> ImplicitFit {
+///
+/// # Errors
+/// `NonFinite` where sums of features have overflowed.
+pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Result<ImplicitFit, ModelError> {
     let Given { features, cold_features, active, ridge } = given;
     let dim = cold_features.len();
     let mut factors = Factors {
@@ -186,11 +193,11 @@ pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Implici
         by_user: Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
         by_item: Rows::grouped(active.len(), taken, |pair| (pair.item, pair.user)),
     };
-    let precision = ridged(gram_exactly(features, dim, |item| active[item]), ridge);
+    let precision = ridged(gram_exactly(features, dim, |item| active[item]), ridge)?;
     factors.solve_users_exactly(&precision);
     let cold_item = ColdItem { offset: 0.0, features: cold_features.to_vec() };
     // Nothing goes on from features that were given.
-    ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision, factors: Vec::new() }
+    Ok(ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision, factors: Vec::new() })
 }
 
 impl<'a> Factors<'a> {
@@ -329,7 +336,7 @@ impl<'a> Factors<'a> {
         self.items = items;
     }
 
-    fn finish(mut self, pinned: &Pinned, solved: Users) -> ImplicitFit {
+    fn finish(mut self, pinned: &Pinned, solved: Users) -> Result<ImplicitFit, ModelError> {
         let dim = self.dim;
         let factors = self.items.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
         let rms = self.rms();
@@ -345,7 +352,7 @@ impl<'a> Factors<'a> {
             self.items[*item as usize * dim..][..dim].copy_from_slice(features);
         }
         let gram = gram_exactly(&self.items, dim, |item| self.active[item]);
-        let precision = ridged(gram, self.lambda / rms.powi(2));
+        let precision = ridged(gram, self.lambda / rms.powi(2))?;
         match solved {
             Users::Exact => self.solve_users_exactly(&precision),
             Users::Near => {
@@ -353,7 +360,7 @@ impl<'a> Factors<'a> {
                 self.solve_users(&precision, STEPS_FROM_NOTHING);
             }
         }
-        ImplicitFit { features: self.items, weights: self.users, cold_item, precision, factors }
+        Ok(ImplicitFit { features: self.items, weights: self.users, cold_item, precision, factors })
     }
 
     /// The mean features of active items: what an item that nobody has seen is scored with.
@@ -434,11 +441,12 @@ fn gram_exactly(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync)
 }
 
 /// `G + lambda I`, with `lambda` raised as far as the bound on the condition asks for.
-fn ridged(gram: DMatrix<f64>, lambda: f64) -> DMatrix<f64> {
-    let eigenvalues = SymmetricEigen::new(gram.clone()).eigenvalues;
+fn ridged(gram: DMatrix<f64>, lambda: f64) -> Result<DMatrix<f64>, ModelError> {
+    let eigen = symmetric_eigen(gram.clone()).ok_or(ModelError::NonFinite { what: "the squares of features" })?;
+    let eigenvalues = eigen.eigenvalues;
     let needed = (eigenvalues.max() - CONDITION_TARGET * eigenvalues.min()) / (CONDITION_TARGET - 1.0);
     let dim = gram.nrows();
-    gram + DMatrix::identity(dim, dim) * lambda.max(needed)
+    Ok(gram + DMatrix::identity(dim, dim) * lambda.max(needed))
 }
 
 #[cfg(test)]
@@ -539,7 +547,7 @@ mod tests {
         }
         let precision = raw.user_precision();
         raw.solve_users_exactly(&precision);
-        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), Users::Exact, |_| {});
+        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), Users::Exact, |_| {}).unwrap();
         let squares: f32 = fit.features.chunks_exact(DIM).take(6).flat_map(|row| &row[..DIM - 1]).map(|x| x * x).sum();
         assert!((squares / (6.0 * (DIM - 1) as f32) - 1.0).abs() < 1e-5, "{squares}");
         for user in 0..USERS {
@@ -563,9 +571,9 @@ mod tests {
     #[test]
     fn the_condition_is_bounded_by_raising_the_ridge() {
         let gram = DMatrix::from_diagonal(&nalgebra::dvector![1e9, 3.0, 0.0]);
-        let eigenvalues = ridged(gram, 0.1).symmetric_eigenvalues();
+        let eigenvalues = ridged(gram, 0.1).unwrap().symmetric_eigenvalues();
         assert!(eigenvalues.max() / eigenvalues.min() <= CONDITION_MAX, "{eigenvalues}");
-        let gentle = ridged(DMatrix::identity(3, 3), 0.5);
+        let gentle = ridged(DMatrix::identity(3, 3), 0.5).unwrap();
         assert!((gentle - DMatrix::identity(3, 3) * 1.5).norm() < 1e-12);
     }
 }

@@ -229,10 +229,10 @@ fn train_squared(
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
     let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |sweep, _| {
+    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim)?, recipe, |sweep, _| {
         progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
         sweep >= tuned.sweeps
-    });
+    })?;
     finish(ratings, learnt, tuned)
 }
 
