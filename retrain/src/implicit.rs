@@ -566,6 +566,8 @@ mod tests {
         let rating = |label, weight| Rating { user: 0, item: 0, label, weight };
         let ratings = Ratings::new(1, 1, vec![rating(2.0, 1.0), rating(0.0, 5.0), rating(1.0, 3.0)]).unwrap();
         assert_eq!(taken(&ratings), [Rating { user: 0, item: 0, label: 5.0, weight: 1.0 }]);
+        let little = Ratings::new(1, 1, vec![rating(1e-30, 1e-30)]).unwrap();
+        assert_eq!(taken(&little), [Rating { user: 0, item: 0, label: f32::MIN_POSITIVE, weight: 1.0 }]);
     }
 
     #[test]
