@@ -230,7 +230,8 @@ fn options_and_labels_out_of_their_range_are_refused_by_name() {
 /// them, for events `(features, weight, label, time)` of which those of equal features are of one pair.
 fn preferred(events: &[(Vec<f32>, f64, f64, i64)], half_life_days: Option<f64>) -> Vec<f64> {
     let latest = events.iter().map(|(.., time)| *time).max().unwrap();
-    let left = |time: i64| half_life_days.map_or(1.0, |days| 0.5_f64.powf((latest - time) as f64 / DAY_MS as f64 / days));
+    let left =
+        |time: i64| half_life_days.map_or(1.0, |days| 0.5_f64.powf((latest - time) as f64 / DAY_MS as f64 / days));
     let mut pairs: Vec<(Vec<f32>, f64, f64)> = Vec::new();
     for (row, weight, label, time) in events.iter().filter(|(.., label, _)| *label > 0.0) {
         let place = pairs.iter().position(|(of, ..)| of == row).unwrap_or_else(|| {
@@ -292,7 +293,8 @@ fn a_hundred_plays_of_an_item_are_one_preference() {
         assert_eq!(told(("history", json!(history))), told(("user", json!("ada"))));
         // The reasons of a score are its terms.
         let why = model.get("users/ada/why/item-1?limit=1000").expect(200);
-        let terms: f64 = why["because"].as_array().unwrap().iter().map(|term| term["contribution"].as_f64().unwrap()).sum();
+        let terms: f64 =
+            why["because"].as_array().unwrap().iter().map(|term| term["contribution"].as_f64().unwrap()).sum();
         assert!((terms + why["prior"].as_f64().unwrap() - why["score"].as_f64().unwrap()).abs() < 1e-4, "{why}");
     }
     // Without its first play the pair begins with its second, and a play that is corrected to 0 is none.
