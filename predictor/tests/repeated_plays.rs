@@ -8,8 +8,8 @@ use std::path::Path;
 use celeris_features::{ColdItem, Theta};
 use celeris_model::preference::Takings;
 use celeris_model::{
-    Example, HalfLife, ItemId, Learning, Loss, ModelName, Observation, ObservationId, Prior, StreamName, Timestamp,
-    UserId, UserModel, VersionId,
+    Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName,
+    Timestamp, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion, WhyRequest};
 use celeris_storage::{Storage, StorageOptions};
@@ -61,7 +61,9 @@ fn version(model: &str) -> ServingVersion {
     let prior = Prior::new(vec![0.0; DIM], precision.as_slice().to_vec(), 1.0).unwrap();
     let half_life = half_life(model).map(|hours| HalfLife::from_seconds(hours * 3600.0).unwrap());
     let theta = Theta::new((0..ITEMS).map(item).collect(), vec![0.0; ITEMS], rows(), ColdItem::blank(DIM)).unwrap();
-    ServingVersion::new(name(model), VersionId(1), theta, Learning::new(prior, Loss::Implicit, half_life)).unwrap()
+    let id = if model == NAMES[0] { ModelId(1) } else { ModelId(2) };
+    let learning = Learning::new(prior, Loss::Implicit, half_life);
+    ServingVersion::new((name(model), id), VersionId(1), theta, learning).unwrap()
 }
 
 /// What a user has said and not taken back, in the order of the log.
