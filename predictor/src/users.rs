@@ -21,8 +21,8 @@ mod takings;
 
 pub(crate) use prepared::Preparation;
 pub(crate) use resolved::ResolvedEvents;
-pub(crate) use takings::Stretch;
 use resolved::example;
+pub(crate) use takings::Stretch;
 use takings::UserTakings;
 
 /// Which user of which stream.

@@ -61,11 +61,7 @@ impl History for ResolvedEvents<'_> {
 }
 
 /// What an event says of the item with these features, which was taken before at that time.
-pub(super) fn example<'a>(
-    event: &Event,
-    resolved: &'a Resolved<'_>,
-    taken_before: Option<Timestamp>,
-) -> Example<'a> {
+pub(super) fn example<'a>(event: &Event, resolved: &'a Resolved<'_>, taken_before: Option<Timestamp>) -> Example<'a> {
     Example {
         features: resolved.features(),
         label: event.label,
