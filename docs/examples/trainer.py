@@ -38,7 +38,7 @@ def sha256(path):
 class Residuals:
     """What is left of labels once the means of items and users are taken off: a sparse matrix, users by items.
 
-    Under implicit feedback there are no labels to take means of: what was taken is 1, everything else 0.
+    Under implicit feedback there are no labels to take means of: what was taken is 1, however often, everything else 0.
     """
 
     def __init__(self, observations, loss):
@@ -51,7 +51,10 @@ class Residuals:
         weights = observations["weight"].to_numpy().astype(np.float64)
         self.mean, self.item_means = 0.0, np.zeros(self.shape[1])
         if loss == "implicit":
-            self.values = np.where(labels > 0, 1.0, 0.0)
+            taken = labels > 0
+            pairs = np.unique(np.stack([self.rows[taken], self.columns[taken]]), axis=1)
+            self.rows, self.columns = pairs[0], pairs[1]
+            self.values = np.ones(pairs.shape[1])
             return
         self.mean = np.average(labels, weights=weights)
         values = labels - self.mean

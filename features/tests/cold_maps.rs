@@ -79,8 +79,14 @@ impl Uniform {
 #[test]
 fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
     let (map, learning) = (map(), learning());
-    let taught =
-        [Example { features: &[1.0, -1.0, 1.0], label: 4.0, offset: 3.0, weight: 1.0, timestamp: Timestamp(0) }];
+    let taught = [Example {
+        features: &[1.0, -1.0, 1.0],
+        label: 4.0,
+        offset: 3.0,
+        weight: 1.0,
+        timestamp: Timestamp(0),
+        taken_before: None,
+    }];
     let user = UserModel::rebuild(&learning, taught.as_slice(), 1).unwrap();
     let mut sampler = user.sampler(&learning).unwrap();
     let mut random = Uniform(7);

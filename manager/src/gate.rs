@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use celeris_model::preference::is_taken;
 use celeris_model::{ItemId, Loss, Partition, RecordKind, Sequence, UserId, VersionId};
 use celeris_predictor::{Replayed, ServingVersion};
 use celeris_storage::{LogRange, Storage, Watermark};
@@ -300,7 +301,7 @@ fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
             let probability = loss.probability(&replayed.estimate).unwrap_or(0.5);
             log_loss(f64::from(probability), f64::from(replayed.label))
         }
-        Loss::Implicit if replayed.label > 0.0 => f64::from(replayed.outranked?),
+        Loss::Implicit if is_taken(replayed.label) => f64::from(replayed.outranked?),
         Loss::Implicit => return None,
     })
 }

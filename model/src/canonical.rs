@@ -8,10 +8,12 @@
 //! taken anew over the whole history up to [`CHECKPOINT_EVERY`] observations, and then over each further block of so many
 //! with the approximation at the block before as its prior.
 
+use std::cell::Cell;
+
 use crate::error::ModelError;
 use crate::kernel;
 use crate::learning::{HalfLife, Learning, Likelihood, Loss};
-use crate::linear::norm_inf;
+use crate::linear::{inverse_of_squares, norm_inf};
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::{Example, History};
@@ -202,18 +204,20 @@ impl GramSums {
         a
     }
 
-    /// `A = Lambda + gram`, `w = w0 + A^-1 moment`.
+    /// `A = Lambda + gram`, `w = w0 + A^-1 moment`. Where weights and features are so large that nothing is left of the
+    /// prior beside them, it is held as tightly as `f64` can tell, see [`crate::linear::cholesky_of_squares`].
     ///
     /// # Errors
     /// `NotPositiveDefinite` where the sums have overflowed; finite labels and features within their bounds cannot.
     pub(crate) fn solve(&self, prior: &Prior) -> Result<Solution, ModelError> {
         let dim = prior.dim();
-        let a = self.precision(prior);
-        let gram_norm = norm_inf(&a, dim);
-        let mut gram_inverse = a;
-        if !kernel::invert(&mut gram_inverse, dim) {
-            return Err(NOT_DEFINITE);
-        }
+        let gram_norm = Cell::new(0.0);
+        let gram_inverse = inverse_of_squares(dim, || {
+            let a = self.precision(prior);
+            gram_norm.set(norm_inf(&a, dim));
+            a
+        });
+        let gram_inverse = gram_inverse.ok_or(NOT_DEFINITE)?;
         let mut weights = prior.mean().to_vec();
         // A sum of rows, which symmetry allows and which vectorises without reordering sums.
         for (row, moment) in gram_inverse.chunks_exact(dim).zip(&self.moment) {
@@ -221,8 +225,11 @@ impl GramSums {
                 *weight += entry * moment;
             }
         }
+        if !weights.iter().all(|weight| weight.is_finite()) {
+            return Err(NOT_DEFINITE);
+        }
         let inverse_norm = norm_inf(&gram_inverse, dim);
-        Ok(Solution { weights, gram_inverse, gram_norm, inverse_norm })
+        Ok(Solution { weights, gram_inverse, gram_norm: gram_norm.get(), inverse_norm })
     }
 }
 

@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::ModelError;
 use crate::kernel;
 use crate::observation::Timestamp;
+use crate::preference::{self, Pair};
 use crate::prior::Prior;
 use crate::user_model::{Estimate, Example};
 
@@ -18,12 +19,12 @@ pub enum Loss {
     Squared,
     /// The log loss of `sigmoid(score)` against a label of 0 or 1, or a share in between: clicks. Scores are log-odds.
     Logistic,
-    /// Feedback that only says "this, and how often" (Hu, Koren & Volinsky 2008): a label `r >= 0` with weight `a`
-    /// is a preference of 1 held with the confidence `c = 1 + a r`, against a preference of 0 held with the confidence
-    /// 1 for every item.
+    /// Feedback that only says "this, and how often" (Hu, Koren & Volinsky 2008): what a user has taken, with labels
+    /// above 0, is a preference of 1 held with the confidence `c = 1 + sum weight * label` over all observations of the
+    /// pair, against a preference of 0 held with the confidence 1 for every item.
     ///
-    /// The zeros of all items are in the prior, as `Lambda = sum f f^T + lambda I` and `w0 = 0`. An observation adds the
-    /// rest: weight `c - 1`, label `c / (c - 1)`.
+    /// The zeros of all items are in the prior, as `Lambda = sum f f^T + lambda I` and `w0 = 0`. Observations add the
+    /// rest, see [`crate::preference`].
     Implicit,
 }
 
@@ -169,9 +170,10 @@ impl Learning {
             hasher.update(&number.to_bits().to_le_bytes());
         }
         hasher.update(match self.loss {
-            Loss::Squared => b"squared",
+            Loss::Squared => b"squared".as_slice(),
             Loss::Logistic => b"logistic",
-            Loss::Implicit => b"implicit",
+            // Told apart from the rule under which every observation of a pair was a preference of its own.
+            Loss::Implicit => b"implicit pairs",
         });
         hasher.update(kernel::name().as_bytes());
         hasher.update(&[kernel::REVISION]);
@@ -220,13 +222,10 @@ impl Learning {
         match self.loss {
             Loss::Squared => Lesson { weight, label: label - offset, likelihood: Likelihood::Gaussian },
             Loss::Implicit => {
-                let excess = weight * label;
-                let target = (1.0 + excess) / excess;
-                if excess > 0.0 && target.is_finite() {
-                    Lesson { weight: excess, label: target - offset, likelihood: Likelihood::Gaussian }
-                } else {
-                    Lesson { weight: 0.0, label: 0.0, likelihood: Likelihood::Gaussian }
-                }
+                let excess = preference::excess(example.label, example.weight);
+                let gained = Pair::gained(excess, example.taken_before, example.timestamp, self.half_life);
+                let (weight, label) = gained.map_or((0.0, 0.0), |pair| (pair.excess, pair.target() - offset));
+                Lesson { weight, label, likelihood: Likelihood::Gaussian }
             }
             Loss::Logistic => {
                 Lesson { weight, label: label.clamp(0.0, 1.0), likelihood: Likelihood::Bernoulli { offset } }

@@ -5,8 +5,9 @@
 //! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`influence`]
-//! for which observation moved a score how far, [`kernel`] for its inner loops.
+//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade,
+//! [`preference`] for what implicit feedback says of a pair, [`user_model`] for learning, [`canonical`] for the rule that
+//! makes learning reproducible, [`influence`] for which observation moved a score how far, [`kernel`] for its inner loops.
 
 pub mod canonical;
 pub mod decision;
@@ -18,6 +19,7 @@ pub mod learning;
 pub mod linear;
 pub mod observation;
 mod origin;
+pub mod preference;
 pub mod prior;
 mod rank_one;
 mod sampler;

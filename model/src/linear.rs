@@ -2,7 +2,9 @@
 
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
-use nalgebra::{Cholesky, DMatrix, Dyn};
+use nalgebra::{Cholesky, DMatrix, Dyn, SymmetricEigen};
+
+use crate::kernel;
 
 /// The two precisions in which a user's state can be held.
 pub trait Real:
@@ -100,6 +102,78 @@ pub fn quadratic<T: Real>(matrix: &[T], row: &[f32]) -> T {
 pub fn cholesky(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     debug_assert_eq!(matrix.len(), dim * dim);
     Cholesky::new(DMatrix::from_row_slice(dim, dim, matrix))
+}
+
+/// Shares by which a diagonal is raised, one after the other, where rounding has cost a matrix its definiteness. The first is
+/// so far above the rounding of sums that what comes of it is good to four digits.
+pub const RAISES: [f64; 3] = [1e-10, 1e-7, 1e-4];
+
+/// How far the inverse of a diagonal entry may be below the entry of the inverse before nothing of it is left: of the
+/// sixteen digits of the entry, all but four were those of others.
+pub const DETERMINED_MAX: f64 = 1e12;
+
+/// [`cholesky`] of a matrix that is positive definite by what it is made of: a definite one, and squares. Where squares are so
+/// large that `f64` loses the rest beside them, every entry of the diagonal is raised by the least share that helps, which
+/// holds what is lost at the place where the definite part has it. That depends on the scale of no coordinate. `None` where
+/// the matrix is not of that kind, or its entries are not finite.
+#[must_use]
+pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
+    let raised = |share: f64| {
+        let mut matrix = matrix.to_vec();
+        raise(&mut matrix, dim, share);
+        cholesky(&matrix, dim)
+    };
+    if !matrix.iter().all(|entry| entry.is_finite()) {
+        return None;
+    }
+    cholesky(matrix, dim).or_else(|| RAISES.into_iter().find_map(raised))
+}
+
+/// The inverse of a matrix of the kind of [`cholesky_of_squares`], which `matrix` makes as often as it is asked; exactly
+/// symmetric.
+#[must_use]
+pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<Vec<f64>> {
+    let mut inverse = matrix();
+    let diagonal: Vec<f64> = inverse.iter().step_by(dim + 1).copied().collect();
+    if kernel::invert(&mut inverse, dim) && is_determined(&diagonal, &inverse, DETERMINED_MAX) {
+        return Some(inverse);
+    }
+    RAISES.into_iter().find_map(|share| {
+        let mut inverse = matrix();
+        raise(&mut inverse, dim, share);
+        let definite = kernel::invert(&mut inverse, dim) && inverse.iter().all(|entry| entry.is_finite());
+        definite.then_some(inverse)
+    })
+}
+
+/// Whether every coordinate has kept digits of its own through the inversion: the `inverse` of a matrix with this `diagonal`
+/// has no entry on its own diagonal that is more than `max` times the inverse of the entry before. What is no number has not.
+#[must_use]
+pub fn is_determined(diagonal: &[f64], inverse: &[f64], max: f64) -> bool {
+    inverse.iter().step_by(diagonal.len() + 1).zip(diagonal).all(|(inverse, entry)| inverse * entry <= max)
+}
+
+/// Raises the diagonal of a matrix by a share of itself.
+pub fn raise(matrix: &mut [f64], dim: usize, share: f64) {
+    matrix.iter_mut().step_by(dim + 1).for_each(|entry| *entry *= 1.0 + share);
+}
+
+/// Sweeps of an eigenvalue iteration that converges in a few for each of the largest dimensions.
+const EIGEN_STEPS_MAX: usize = 100_000;
+
+/// The eigenvalues and eigenvectors of a symmetric matrix; `None` where its entries are not finite, of which the iteration
+/// would find no end.
+#[must_use]
+pub fn symmetric_eigen(matrix: DMatrix<f64>) -> Option<SymmetricEigen<f64, Dyn>> {
+    let largest = matrix.amax();
+    if !matrix.iter().all(|entry| entry.is_finite()) {
+        return None;
+    }
+    // Squares of entries must neither overflow nor vanish.
+    let scale = if largest > 0.0 { largest } else { 1.0 };
+    let mut eigen = SymmetricEigen::try_new(matrix / scale, f64::EPSILON, EIGEN_STEPS_MAX)?;
+    eigen.eigenvalues *= scale;
+    Some(eigen)
 }
 
 /// The largest absolute row sum of a symmetric row-major matrix: an upper bound of its largest eigenvalue's magnitude.

@@ -1,7 +1,7 @@
 //! What is known of a user before their first observation.
 
 use crate::error::ModelError;
-use crate::linear::{cholesky, norm_inf};
+use crate::linear::{cholesky, norm_inf, symmetric_eigen};
 
 /// Relative difference that still counts as symmetric: rounding of a matrix that was written and read in `f64`.
 const ASYMMETRY_MAX: f64 = 1e-9;
@@ -52,7 +52,10 @@ impl Prior {
         if !symmetric {
             return Err(not_definite);
         }
-        let inverse = cholesky(&precision, dim).ok_or(not_definite)?.inverse();
+        let inverse = cholesky(&precision, dim).ok_or_else(|| not_definite.clone())?.inverse();
+        if !inverse.iter().all(|entry| entry.is_finite()) {
+            return Err(not_definite);
+        }
         Ok(Self { mean, precision, noise_variance, inverse: inverse.as_slice().to_vec() })
     }
 
@@ -102,7 +105,7 @@ impl Prior {
     #[must_use]
     pub fn condition(&self) -> f64 {
         let dim = self.dim();
-        let eigenvalues = nalgebra::DMatrix::from_row_slice(dim, dim, &self.precision).symmetric_eigenvalues();
-        eigenvalues.max() / eigenvalues.min()
+        let eigen = symmetric_eigen(nalgebra::DMatrix::from_row_slice(dim, dim, &self.precision));
+        eigen.map_or(f64::INFINITY, |eigen| eigen.eigenvalues.max() / eigen.eigenvalues.min())
     }
 }

@@ -1,7 +1,7 @@
 //! Draws from a user's posterior.
 
 use crate::error::ModelError;
-use crate::linear::cholesky;
+use crate::linear::cholesky_of_squares;
 
 /// Draws weights from a user's posterior, `w + sigma L z` with `A^-1 = L L^T` and standard normal `z`.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Sampler {
 impl Sampler {
     pub(crate) fn new(mean: Vec<f64>, gram_inverse: &[f64], noise_variance: f64) -> Result<Self, ModelError> {
         let sigma = noise_variance.sqrt();
-        let factor = cholesky(gram_inverse, mean.len())
+        let factor = cholesky_of_squares(gram_inverse, mean.len())
             .ok_or(ModelError::NotPositiveDefinite { what: "the user's inverse Gram matrix" })?;
         let factor = factor.l_dirty().iter().map(|entry| sigma * entry).collect();
         Ok(Self { weights: mean.clone(), mean, factor })

@@ -36,6 +36,9 @@ pub struct Example<'a> {
     pub weight: f32,
     /// When it happened, for models that forget.
     pub timestamp: Timestamp,
+    /// When the user had last taken the item by an earlier observation of the history, for implicit loss: see
+    /// [`crate::preference::Takings`]. `None` where this is the first, and under other losses, which do not ask.
+    pub taken_before: Option<Timestamp>,
 }
 
 /// A user's observations in sequence order, resolved against one version's features.

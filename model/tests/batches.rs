@@ -18,7 +18,14 @@ fn rows_have_the_same_bits_in_batches_of_any_size_and_alone() {
             let taught: Vec<f32> = taught.into_iter().enumerate().map(loud).collect();
             let history: Vec<Example> = taught
                 .chunks_exact(dim)
-                .map(|features| Example { features, label: 2.0, offset: 0.5, weight: 1.5, timestamp: Timestamp(0) })
+                .map(|features| Example {
+                    features,
+                    label: 2.0,
+                    offset: 0.5,
+                    weight: 1.5,
+                    timestamp: Timestamp(0),
+                    taken_before: None,
+                })
                 .collect();
             let learning = Learning::from(Prior::isotropic(dim, 2.0, 0.5).unwrap());
             let model = UserModel::rebuild(&learning, history.as_slice(), 5).unwrap();

@@ -21,7 +21,14 @@ fn a_million_updates_stay_at_the_dense_solution() {
     let examples: Vec<Example> = features
         .chunks_exact(DIM)
         .zip(&labels)
-        .map(|(features, label)| Example { features, label: *label, offset: 3.0, weight: 1.0, timestamp: Timestamp(0) })
+        .map(|(features, label)| Example {
+            features,
+            label: *label,
+            offset: 3.0,
+            weight: 1.0,
+            timestamp: Timestamp(0),
+            taken_before: None,
+        })
         .collect();
     let learning = Learning::from(Prior::isotropic(DIM, 5.0, 1.0).unwrap());
     let mut model = UserModel::from_prior(&learning).unwrap();

@@ -17,7 +17,14 @@ struct Taught(Vec<([f32; DIM], f32, i64)>);
 impl History for Taught {
     fn example(&self, index: u64) -> Example<'_> {
         let (features, label, timestamp) = &self.0[usize::try_from(index).unwrap()];
-        Example { features, label: *label, offset: 0.3, weight: 1.5, timestamp: Timestamp(*timestamp) }
+        Example {
+            features,
+            label: *label,
+            offset: 0.3,
+            weight: 1.5,
+            timestamp: Timestamp(*timestamp),
+            taken_before: None,
+        }
     }
 }
 

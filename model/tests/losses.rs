@@ -31,6 +31,7 @@ impl History for Taught {
             offset: self.offsets[index],
             weight: self.weights[index],
             timestamp: Timestamp(self.times[index]),
+            taken_before: None,
         }
     }
 }
@@ -236,7 +237,14 @@ fn a_surprise_does_not_overshoot() {
     // A vague prior and a confident wrong prediction: a plain Newton step would throw the response beyond -50.
     let prior = Prior::new(vec![0.0, 9.0], vec![0.01, 0.0, 0.0, 0.01], 1.0).unwrap();
     let learning = Learning::new(prior, Loss::Logistic, None);
-    let click = |label| Example { features: &[0.5, 1.0], label, offset: 0.0, weight: 1.0, timestamp: Timestamp(0) };
+    let click = |label| Example {
+        features: &[0.5, 1.0],
+        label,
+        offset: 0.0,
+        weight: 1.0,
+        timestamp: Timestamp(0),
+        taken_before: None,
+    };
     let history = [click(1.0), click(1.0), click(0.0)];
     let model = UserModel::rebuild(&learning, &history[..], 3).unwrap();
     let score = model.estimate(&learning, 0.0, &[0.5, 1.0]).score;

@@ -27,6 +27,7 @@ impl History for Taught {
             offset: self.offsets[index],
             weight: self.weights[index],
             timestamp: Timestamp(0),
+            taken_before: None,
         }
     }
 }
@@ -178,8 +179,22 @@ fn bad_examples_leave_the_state_unchanged() {
         history.weights.push(1.0);
         if features.len() == 1 {
             let short = [
-                Example { features: &[0.5, 1.0], label: 1.0, offset: 0.0, weight: 1.0, timestamp: Timestamp(0) },
-                Example { features: &[0.5], label: 1.0, offset: 0.0, weight: 1.0, timestamp: Timestamp(0) },
+                Example {
+                    features: &[0.5, 1.0],
+                    label: 1.0,
+                    offset: 0.0,
+                    weight: 1.0,
+                    timestamp: Timestamp(0),
+                    taken_before: None,
+                },
+                Example {
+                    features: &[0.5],
+                    label: 1.0,
+                    offset: 0.0,
+                    weight: 1.0,
+                    timestamp: Timestamp(0),
+                    taken_before: None,
+                },
             ];
             assert!(after.absorb(&learning, &short[..]).is_err());
         } else {

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use celeris_model::preference::Takings;
 use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, StreamName, UserId, UserModel};
 use celeris_storage::Storage;
 
@@ -71,7 +72,7 @@ impl<'v> Replay<'v> {
         let events = &events[..=last];
         let resolved: Vec<Resolved<'v>> =
             events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
-        let examples: Vec<Example> = events.iter().zip(&resolved).map(|(event, item)| example(event.2, item)).collect();
+        let examples = examples(events.iter().map(|event| event.2).zip(&resolved));
         let met: HashSet<&ItemId> = events.iter().map(|(_, item, _)| *item).collect();
         let among = among.iter().filter(|item| !met.contains(item));
         let among: Vec<Resolved<'v>> = among.map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
@@ -99,7 +100,7 @@ impl<'v> Replay<'v> {
     pub fn scores(&mut self, history: &[(Sequence, Record)], items: &[ItemId]) -> Result<Vec<f32>, PredictorError> {
         let events = observations(history);
         let seen: Vec<Resolved<'v>> = events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
-        let examples: Vec<Example> = events.iter().zip(&seen).map(|(event, item)| example(event.2, item)).collect();
+        let examples = examples(events.iter().map(|event| event.2).zip(&seen));
         let state = UserModel::rebuild(&self.version.learning, examples.as_slice(), examples.len() as u64)?;
         let asked: Vec<Resolved<'v>> = items.iter().map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
         Ok(crate::scoring::scores(&state, &asked))
@@ -140,13 +141,16 @@ fn observations(history: &[(Sequence, Record)]) -> Vec<(Sequence, &ItemId, &Reco
     observed.filter_map(|(sequence, record)| Some((*sequence, record.item.as_ref()?, record))).collect()
 }
 
-/// What a record teaches about its item.
-pub(crate) fn example<'a>(record: &Record, item: &'a Resolved<'_>) -> Example<'a> {
-    Example {
+/// What observations teach about their items, which are beside them: a history from its beginning.
+pub(crate) fn examples<'a>(history: impl IntoIterator<Item = (&'a Record, &'a Resolved<'a>)>) -> Vec<Example<'a>> {
+    let mut takings = Takings::default();
+    let example = |(record, item): (&'a Record, &'a Resolved<'a>)| Example {
         features: item.features(),
         label: record.label,
         offset: item.offset(),
         weight: record.weight,
         timestamp: record.timestamp,
-    }
+        taken_before: takings.next(record.item.as_ref(), record.label, record.timestamp),
+    };
+    history.into_iter().map(example).collect()
 }

@@ -5,14 +5,14 @@
 //! been changed since cannot be rebuilt, and the replay says so.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare};
-use celeris_model::{Decision, Estimate, Example, ItemId, Record, RecordKind, Sequence, UserEpoch, UserModel};
+use celeris_model::{Decision, Estimate, ItemId, Record, RecordKind, Sequence, UserEpoch, UserModel};
 
 use crate::drawing::{Draw, explored};
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::Predictor;
 use crate::recommend::arrangement::is_arranged;
-use crate::replay::example;
+use crate::replay::examples;
 use crate::scoring;
 use crate::version::ServingVersion;
 
@@ -179,8 +179,7 @@ impl Predictor {
         let features = self.features.unasked();
         let resolve = |item: &ItemId| features.resolve(version, &stream, item);
         let learnt = history.iter().map(|(item, _)| resolve(item)).collect::<Result<Vec<_>, _>>()?;
-        let examples: Vec<Example> =
-            history.iter().zip(&learnt).map(|((_, record), item)| example(record, item)).collect();
+        let examples = examples(history.iter().map(|(_, record)| *record).zip(&learnt));
         let posterior = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64)?;
         let resolved = items.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         let estimates: Vec<Estimate> = scoring::estimates(&posterior, version, resolved.iter());

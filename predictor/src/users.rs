@@ -17,10 +17,13 @@ use crate::version::ServingVersion;
 
 mod prepared;
 mod resolved;
+mod takings;
 
 pub(crate) use prepared::Preparation;
 pub(crate) use resolved::ResolvedEvents;
 use resolved::example;
+pub(crate) use takings::Stretch;
+use takings::UserTakings;
 
 /// Which user of which stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,6 +62,8 @@ pub(crate) struct UserState {
     /// At most [`STATES_A_MODEL`] of each model. Events advance those of the active versions only; another one catches
     /// up when it is asked for.
     states: Vec<HeldState>,
+    /// When items were taken before; known once a state under implicit loss has asked.
+    takings: Option<Box<UserTakings>>,
 }
 
 /// States of one model that are held at a time: the active version's, and the one that is about to serve, served before,
@@ -260,7 +265,7 @@ impl UserState {
         // An erasure leaves no entry, only the gap before what came after it.
         let first = events.first().map_or(epoch.0, |event: &Event| event.epoch.0 - 1);
         let amended = if before == 0 { read.amended.max(UserEpoch(first)) } else { read.amended };
-        Ok(Self { epoch, amended, before, events, item_bytes, pending: None, states: Vec::new() })
+        Ok(Self { epoch, amended, before, events, item_bytes, pending: None, states: Vec::new(), takings: None })
     }
 
     /// The events that the snapshot under `version` does not sum up, and how many observations it does.
@@ -281,21 +286,14 @@ impl UserState {
             return Ok(());
         }
         self.events = self.past(sources, version)?;
-        self.before = 0;
+        (self.before, self.takings) = (0, None);
         self.item_bytes = self.events.iter().map(item_bytes).sum();
         Ok(())
     }
 
     /// All observations of the user, in order. What came before the events in memory is read, and stays on the disk.
     pub(crate) fn past(&self, sources: &Sources<'_>, version: &ServingVersion) -> Result<Vec<Event>, PredictorError> {
-        let mut past = Vec::new();
-        if self.before > 0 {
-            let first = self.events.first().map(|event| event.epoch);
-            let all = sources.storage.events_after(&sources.key.stream, &sources.key.user, UserEpoch(0))?.observations;
-            let before = all.into_iter().take_while(|event| first.is_none_or(|first| event.epoch < first));
-            past.extend(before.map(|event| interned(event, version)));
-            debug_assert_eq!(past.len() as u64, self.before, "snapshots count what the log holds");
-        }
+        let mut past: Vec<Event> = self.earlier(sources)?.into_iter().map(|event| interned(event, version)).collect();
         past.extend_from_slice(&self.events);
         Ok(past)
     }
@@ -351,6 +349,9 @@ impl UserState {
         }
         let kept = usize::try_from(summed - self.before).expect("an index into memory");
         self.events = self.events.split_off(kept);
+        if let Some(takings) = &mut self.takings {
+            takings.keep_last(self.events.len());
+        }
         self.before = summed;
         self.item_bytes = self.events.iter().map(item_bytes).sum();
     }
@@ -363,6 +364,7 @@ impl UserState {
         self.amended = self.epoch;
         self.pending = Some(ticket);
         self.states.clear();
+        self.takings = None;
         match amendment {
             Amendment::Relabel(epoch, label) => {
                 if let Some(event) = self.events.iter_mut().find(|event| event.epoch == epoch) {
@@ -377,13 +379,17 @@ impl UserState {
 
     fn remember(&mut self, event: Event) {
         self.item_bytes += item_bytes(&event);
+        if let Some(takings) = &mut self.takings {
+            takings.remember(&event);
+        }
         self.events.push(event);
     }
 
     fn bytes(&self) -> usize {
         let states: usize = self.states.iter().map(|held| held.state.bytes() + ALLOCATION_BYTES).sum();
         let lists = self.events.capacity() * size_of::<Event>() + self.states.capacity() * size_of::<HeldState>();
-        size_of::<Self>() + states + self.item_bytes + lists + 2 * ALLOCATION_BYTES
+        let takings = self.takings.as_ref().map_or(0, |takings| takings.bytes());
+        size_of::<Self>() + states + self.item_bytes + lists + takings + 2 * ALLOCATION_BYTES
     }
 
     /// The state under `version`, built if it is not there.
@@ -399,6 +405,7 @@ impl UserState {
         if let Some(held) = self.held(version) {
             return Ok(held.state.clone());
         }
+        self.know_takings(version, sources)?;
         let model = match self.take(version) {
             Some(lagging) => self.caught_up(lagging.state, observations, version, sources)?,
             None => self.built(version, sources)?,
@@ -425,6 +432,7 @@ impl UserState {
         let first = sums.observations();
         if first < self.before {
             self.read_back(sources, version)?;
+            self.know_takings(version, sources)?;
         }
         let history = self.resolve(first, version, sources)?;
         let model = UserModel::resume(&version.learning, sums, &history, observations)?;
@@ -482,14 +490,15 @@ impl UserState {
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
-        ResolvedEvents::frozen(first, &self.events[self.place(first)..self.place(end)], version, sources)
+        ResolvedEvents::frozen(self.stretch(first, end, version), version, sources)
     }
 
     /// About how many multiplications [`UserState::advance`] takes.
     pub(crate) fn advance_multiplications(&self, event: &Event, learners: &[Learner<'_>]) -> u64 {
         let of_one = |learner: &Learner<'_>| {
             let held = self.held(learner.version)?;
-            let example = example(event, &learner.newest);
+            // When its item was taken before changes what it teaches, not what that takes.
+            let example = example(event, &learner.newest, None);
             Some(held.state.absorb_multiplications(&learner.version.learning, &example))
         };
         learners.iter().filter_map(of_one).sum()
@@ -522,8 +531,9 @@ impl UserState {
             // A state that lags is built anew when next asked for.
             _ => return Ok(()),
         };
+        self.know_takings(version, sources)?;
         let mut history =
-            ResolvedEvents { first: newest, events: &self.events[self.place(newest)..], resolved: vec![resolved] };
+            ResolvedEvents { stretch: self.stretch(newest, newest + 1, version), resolved: vec![resolved] };
         let first = model.reads_from(&version.learning, &history.example(newest));
         if first < newest {
             history = self.resolve(first, version, sources)?;

@@ -6,7 +6,7 @@ use celeris_storage::{Event, observation_id};
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
 use crate::scoring::{self, Picked};
-use crate::users::{Moment, ResolvedEvents};
+use crate::users::{Moment, ResolvedEvents, Stretch};
 
 /// Histories longer than this are not explained: their events, some 64 bytes each, are all looked at at once.
 const OBSERVATIONS_MAX: u64 = 1 << 18;
@@ -120,7 +120,7 @@ impl Predictor {
         let items = std::slice::from_ref(&request.item);
         let resolved = self.resolve_all(subject, &Picked::all(version, items))?.swap_remove(0);
         let estimate = scoring::estimates(&moment.model, version, std::iter::once(&resolved)).swap_remove(0);
-        let history = ResolvedEvents::of(0, &past, version, &self.sources(&subject.key))?;
+        let history = ResolvedEvents::of(Stretch::whole(&past, version), version, &self.sources(&subject.key))?;
         let (offset, features) = (resolved.offset(), resolved.features());
         let influence = moment.model.influence(&version.learning, &history, offset, features)?;
         drop(history);

@@ -162,6 +162,7 @@ async fn attributes_count_at_once_until_a_user_learns_from_the_item() {
             offset: view.offset,
             weight: 1.0,
             timestamp: celeris_model::Timestamp(0),
+            taken_before: None,
         }];
         let user = UserModel::rebuild(&prior().into(), taught.as_slice(), 1).unwrap();
         let [_, doubtful] = expected(&view, &user);

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use celeris_features::{ColdItem, Theta};
+use celeris_model::preference::Takings;
 use celeris_model::{
     Example, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName,
     UserEpoch, UserId, UserModel, VersionId,
@@ -142,7 +143,12 @@ impl Models {
         let features = (0..TRAINED as u64).flat_map(|place| vector(seed + place, dim)).collect();
         let cold = ColdItem { offset: 3.0, features: vector(seed + 99, dim) };
         let theta = Theta::new((0..TRAINED).map(item).collect(), vec![2.0; TRAINED], features, cold).unwrap();
-        let loss = if id.0 % 2 == 0 { Loss::Squared } else { Loss::Logistic };
+        // The one that stays depends on which observation of an item is the first, too.
+        let loss = match id.0 {
+            1 => Loss::Implicit,
+            even if even % 2 == 0 => Loss::Squared,
+            _ => Loss::Logistic,
+        };
         let learning = Learning::new(Prior::isotropic(dim, 2.0, 0.7).unwrap(), loss, None);
         ServingVersion::new((name(model), id), VersionId(version), theta, learning).unwrap()
     }
@@ -195,6 +201,7 @@ impl Node {
                 frozen.insert(item, features);
             }
         }
+        let mut takings = Takings::default();
         let examples: Vec<Example> = observed
             .map(|(_, record)| {
                 let item = record.item.as_ref().unwrap();
@@ -203,7 +210,8 @@ impl Node {
                     None => (frozen[item].offset, &*frozen[item].features),
                 };
                 let (label, weight, timestamp) = (record.label, record.weight, record.timestamp);
-                Example { features, label, offset, weight, timestamp }
+                let taken_before = takings.next(item, label, timestamp);
+                Example { features, label, offset, weight, timestamp, taken_before }
             })
             .collect();
         UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap().hash()

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use celeris_features::{ColdItem, Theta};
+use celeris_model::preference::Takings;
 use celeris_model::{
     Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName,
     Timestamp, UserEpoch, UserId, UserModel, VersionId,
@@ -16,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 
 const DIM: usize = 5;
 const ITEMS: usize = 40;
-const NAMES: [&str; 3] = ["graded", "clicks", "fading"];
+const NAMES: [&str; 5] = ["graded", "clicks", "fading", "plays", "fading-plays"];
 
 fn name(model: &str) -> ModelName {
     ModelName::new(model).unwrap()
@@ -49,8 +50,12 @@ fn version(model: &str, id: u64) -> ServingVersion {
     let features = (0..ITEMS).flat_map(|_| row()).collect();
     let cold = ColdItem { offset: 0.1, features: row() };
     let theta = Theta::new((0..ITEMS).map(item).collect(), vec![0.2; ITEMS], features, cold).unwrap();
-    let loss = if model == "clicks" { Loss::Logistic } else { Loss::Squared };
-    let half_life = (model == "fading").then(|| HalfLife::from_seconds(900.0).unwrap());
+    let loss = match model {
+        "clicks" => Loss::Logistic,
+        "plays" | "fading-plays" => Loss::Implicit,
+        _ => Loss::Squared,
+    };
+    let half_life = model.starts_with("fading").then(|| HalfLife::from_seconds(900.0).unwrap());
     let learning = Learning::new(Prior::isotropic(DIM, 2.0, 0.5).unwrap(), loss, half_life);
     ServingVersion::new((name(model), model_id(model)), VersionId(id), theta, learning).unwrap()
 }
@@ -139,10 +144,12 @@ impl Scene {
 
     async fn check(&self, open: &Open, model: &str, id: u64, moment: &str) {
         let version = version(model, id);
+        let mut takings = Takings::default();
         let example = |said: &Said| {
             let row = version.theta.row(said.item);
             let Said { label, weight, timestamp, .. } = *said;
-            Example { features: row.features, offset: row.offset, label, weight, timestamp }
+            let taken_before = takings.next(said.item, label, timestamp);
+            Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before }
         };
         // `said` outlives the examples, whose features are the table's.
         let examples: Vec<Example> = self.said.iter().map(example).collect();
@@ -166,13 +173,13 @@ async fn long_histories_resume_to_the_bits_of_a_replay() {
     let open = Open::at(dir.path(), &NAMES, 1);
     scene.observe(&open, 8_500).await;
     scene.check_all(&open, 1, "while warm").await;
-    assert_eq!(NAMES.map(|model| open.spared(model)), [8_192; 3]);
+    assert_eq!(NAMES.map(|model| open.spared(model)), [8_192; 5]);
 
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after a restart").await;
     scene.observe(&open, 4_000).await;
     scene.check_all(&open, 1, "over the next checkpoint").await;
-    assert_eq!(NAMES.map(|model| open.spared(model)), [12_288; 3]);
+    assert_eq!(NAMES.map(|model| open.spared(model)), [12_288; 5]);
 
     // The past changes in front of what the snapshots sum up, while most of it is not in memory.
     let open = open.again(dir.path(), &NAMES, 1);
@@ -180,12 +187,12 @@ async fn long_histories_resume_to_the_bits_of_a_replay() {
     scene.said[70].label = 0.25;
     scene.check_all(&open, 1, "after a correction").await;
     open.predictor.forget(&name("graded"), &Scene::id(4_000)).await.unwrap();
-    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 3], "what is forgotten is in no snapshot");
+    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 5], "what is forgotten is in no snapshot");
     scene.said.retain(|said| said.id != 4_000);
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after a retraction and a restart").await;
     let spared = NAMES.map(|model| open.spared(model));
-    assert_eq!(spared, [12_288, 12_288, 12_499], "a rebuilt state leaves a snapshot again");
+    assert_eq!(spared, [12_288, 12_288, 12_499, 12_288, 12_499], "a rebuilt state leaves a snapshot again");
 
     // Another version, and going back.
     NAMES.iter().for_each(|model| open.activate(model, 2));
@@ -200,7 +207,7 @@ async fn long_histories_resume_to_the_bits_of_a_replay() {
     scene.check(&open, "late", 1, "beside it").await;
 
     open.predictor.erase(&name("graded"), &user()).await.unwrap();
-    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 3]);
+    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 5]);
     scene.said.clear();
     scene.check(&open, NAMES[0], 1, "after the erasure").await;
 }

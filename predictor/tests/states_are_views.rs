@@ -77,6 +77,7 @@ impl Oracle {
                     label: *label,
                     weight: *weight,
                     timestamp: Timestamp(0),
+                    taken_before: None,
                 }
             })
             .collect();

@@ -26,6 +26,9 @@ ITERATIONS = 10
 REGULARIZATION = 0.1
 ALPHA = 1.0
 
+# The smallest excess of a pair that was taken: a normal float.
+EXCESS_MIN = 1.2e-38
+
 # Seconds between two looks at what Spark has done.
 LOOK_EVERY = 2.0
 
@@ -82,7 +85,9 @@ def pairs_of(observations, loss):
     """One rating a pair: MLlib knows neither weights nor repeated pairs under implicit feedback."""
     if loss == "implicit":
         taken = observations.where("label > 0")
-        return taken.groupBy("user", "item").agg(functions.sum(functions.expr("weight * label")).alias("label"))
+        excess = functions.sum(functions.expr("double(weight) * double(label)"))
+        # MLlib holds it as a float, of which one too small would be 0: not taken.
+        return taken.groupBy("user", "item").agg(functions.greatest(excess, functions.lit(EXCESS_MIN)).alias("label"))
     weighted = observations.where("weight != 1").limit(1).count() > 0
     if not weighted:
         return observations.select("user", "item", "label")

@@ -1,7 +1,7 @@
 //! Conjugate gradients for one row of an implicit factorisation (Takács, Pilászy and Tikk 2011).
 //!
-//! The system of a row is `(G + sum c y y^T) x = m + sum c t y`, with `G` and `m` shared by all rows of a side and the sums
-//! over the row's own pairs. A product of its matrix with a vector costs `dim^2` and two passes over the row's pairs, and
+//! The system of a row is `(G + sum e y y^T) x = m + sum p y`, with `G` and `m` shared by all rows of a side and the sums
+//! over the row's own pairs, their excesses `e` and pulls `p`. A product of its matrix with a vector costs `dim^2` and two passes over the row's pairs, and
 //! few steps from the solution of the sweep before are enough, where a factorisation would cost `dim^3` every time.
 
 use celeris_model::kernel::{add_weighted, multiply, padded};
@@ -37,12 +37,12 @@ impl Shared {
     }
 }
 
-/// One pair of a row: where the partner's factors begin in their table, its confidence beyond 1, and its target.
+/// One pair of a row: where the partner's factors begin in their table, its confidence beyond 1, and how hard it pulls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) start: usize,
-    pub(crate) confidence: f32,
-    pub(crate) target: f32,
+    pub(crate) excess: f32,
+    pub(crate) pull: f32,
 }
 
 /// Solves one row after another; the buffers are kept from row to row.
@@ -89,7 +89,7 @@ impl<'a> Solver<'a> {
         if pairs.len() <= BLOCK {
             self.gather(pairs);
         }
-        // The residual of what there is: m - G x + sum c (t - y·x) y.
+        // The residual of what there is: m - G x + sum (p - e y·x) y.
         multiply(&self.shared.matrix, &self.x, &self.x, &mut self.product);
         for ((residual, moment), product) in self.residual.iter_mut().zip(&self.shared.moment).zip(&self.product) {
             *residual = moment - product;
@@ -103,7 +103,11 @@ impl<'a> Solver<'a> {
             self.slopes.iter_mut().for_each(|slope| *slope = -*slope);
         }
         self.descend(pairs, steps);
-        solution.copy_from_slice(&self.x[..dim]);
+        let found = &self.x[..dim];
+        // Where excesses are so large that `f32` overflows, what there was is better than nothing.
+        if found.iter().all(|entry| entry.is_finite()) {
+            solution.copy_from_slice(found);
+        }
     }
 
     /// Steps from `x`, whose residual is known.
@@ -145,7 +149,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Solves `(G + sum c y y^T) solution = right` for a right-hand side of its own, from zero; used to refine.
+    /// Solves `(G + sum e y y^T) solution = right` for a right-hand side of its own, from zero; used to refine.
     pub(crate) fn correction(&mut self, pairs: &[Pair], right: &[f32], steps: usize) -> &[f32] {
         let dim = self.shared.dim;
         self.x.fill(0.0);
@@ -155,6 +159,9 @@ impl<'a> Solver<'a> {
             self.gather(pairs);
         }
         self.descend(pairs, steps);
+        if !self.x.iter().all(|entry| entry.is_finite()) {
+            self.x.fill(0.0);
+        }
         &self.x[..dim]
     }
 
@@ -166,8 +173,8 @@ impl<'a> Solver<'a> {
         self.slopes.clear();
         for (pair, row) in pairs.iter().zip(self.rows.chunks_exact_mut(stride)) {
             row[..dim].copy_from_slice(&self.partners[pair.start..pair.start + dim]);
-            self.pulls.push(pair.confidence * pair.target);
-            self.slopes.push(pair.confidence);
+            self.pulls.push(pair.pull);
+            self.slopes.push(pair.excess);
         }
     }
 }

@@ -213,14 +213,15 @@ fn finish_squared(observed: &Observed, table: &Table, settings: &TrainSettings) 
     let shape = Shape { latent: settings.dim - 1, traits: 0 };
     let fitted = |ratings: &Ratings| {
         let grouped = Grouped::of(ratings);
-        let mut learnt = fit_weights(ratings, &grouped, &table.features, table.cold_features.clone());
+        let mut learnt = fit_weights(ratings, &grouped, &table.features, table.cold_features.clone())?;
         // To the prior they are factors, however they were found.
         learnt.shape = shape;
-        learnt
+        Ok::<_, RetrainError>(learnt)
     };
-    let chosen = observed.held_out.as_ref().map(|asked| choose_scale(&fitted(&observed.known), &observed.known, asked));
+    let choose = |asked| choose_scale(&fitted(&observed.known)?, &observed.known, asked);
+    let chosen = observed.held_out.as_ref().map(choose);
     let (scale, errors) = chosen.transpose()?.map_or((1.0, None), |(scale, errors)| (scale, Some(errors)));
-    let learnt = fitted(&observed.all);
+    let learnt = fitted(&observed.all)?;
     let noise_variance = errors.map_or(learnt.noise_variance, |errors| errors.noise_variance());
     let prior = fit_prior(&learnt, scale, noise_variance.max(f64::from(f32::MIN_POSITIVE)))?;
     let label_range = observed.all.label_range();
@@ -268,7 +269,7 @@ fn finish_implicit(observed: &Observed, table: &Table, settings: &TrainSettings)
     if let Some(asked) = &observed.held_out {
         let (known, asked) = (taken(&observed.known), taken(asked));
         for ridge in RIDGES {
-            let ranks = judge(&solve(&known, ridge), (users, dim), &active, &known, &asked);
+            let ranks = judge(&solve(&known, ridge)?, (users, dim), &active, &known, &asked);
             let better = |best: &Ranks| ranks.percentile() < best.percentile() * (1.0 - INDIFFERENCE);
             if ranks.any() && best.as_ref().is_none_or(|(_, best)| better(best)) {
                 best = Some((ridge, ranks));
@@ -278,7 +279,7 @@ fn finish_implicit(observed: &Observed, table: &Table, settings: &TrainSettings)
     let ranks = best.map(|(_, ranks)| ranks);
     let ridge = best.map_or(RIDGE_UNTUNED, |(ridge, _)| ridge);
     let pairs = taken(&observed.all);
-    let fit = solve(&pairs, ridge);
+    let fit = solve(&pairs, ridge)?;
     let noise_variance = ranks.map_or(NOISE_UNTUNED, |ranks| ranks.noise_variance());
     let prior = fit.prior(noise_variance.max(f64::from(f32::MIN_POSITIVE)))?;
     let metrics = Metrics {

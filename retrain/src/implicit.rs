@@ -1,7 +1,9 @@
 //! Features from implicit feedback: alternating least squares after Hu, Koren and Volinsky (2008).
 //!
 //! Every pair of a user and an item has a preference `p`, 1 where the user has taken the item and 0 elsewhere, held with
-//! the confidence `c = 1 + sum weight * label` over what was observed of the pair. Factors minimise
+//! the confidence `c = 1 + sum weight * label` over what was observed of the pair ([`celeris_model::preference`]). Nothing
+//! fades here: what a half-life fades is the pull of a user's past at the user's own weights, and items are what all who
+//! ever took them say. Factors minimise
 //!
 //! ```text
 //! sum over all pairs  c (p - x_u · y_i)^2  +  lambda (sum |x_u|^2 + sum |y_i|^2)
@@ -19,8 +21,10 @@
 use std::collections::HashMap;
 
 use celeris_features::ColdItem;
-use celeris_model::{Prior, kernel};
-use nalgebra::{DMatrix, DVector, SymmetricEigen};
+use celeris_model::linear::symmetric_eigen;
+use celeris_model::preference::{self, excess, is_taken};
+use celeris_model::{ModelError, Prior, kernel};
+use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -59,23 +63,24 @@ const STEPS_FROM_NOTHING: usize = 10;
 const REFINEMENTS: usize = 4;
 const STEPS_EXACT: usize = 64;
 
-/// The pairs that were taken, each once.
+/// The pairs that were taken, each once; the label of a pair is its confidence beyond that of the others, `c - 1`, as near
+/// as `f32` has it, and never 0: what was taken was taken, however little it says.
 ///
 /// A pair that was observed several times is one preference, held with the confidence of all of them; labels of 0 and
 /// below say nothing beyond what is assumed of every pair.
+#[expect(clippy::cast_possible_truncation, reason = "ratings are held in f32; rounding to the nearest is meant")]
 pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
     let mut places: HashMap<(u32, u32), usize, foldhash::fast::RandomState> = HashMap::default();
     places.reserve(ratings.list().len());
-    let mut pairs: Vec<Rating> = Vec::new();
-    for rating in ratings.list().iter().filter(|rating| rating.label > 0.0) {
+    let mut pairs: Vec<(Rating, f64)> = Vec::new();
+    for rating in ratings.list().iter().filter(|rating| is_taken(rating.label)) {
         let place = *places.entry((rating.user, rating.item)).or_insert_with(|| {
-            pairs.push(Rating { label: 0.0, weight: 1.0, ..*rating });
+            pairs.push((Rating { label: 0.0, weight: 1.0, ..*rating }, 0.0));
             pairs.len() - 1
         });
-        // The label of a pair is its confidence beyond that of the others, `c - 1`.
-        pairs[place].label += rating.weight * rating.label;
+        pairs[place].1 += excess(rating.label, rating.weight);
     }
-    pairs
+    pairs.into_iter().map(|(pair, excess)| Rating { label: (excess as f32).max(f32::MIN_POSITIVE), ..pair }).collect()
 }
 
 /// The settings of one fit.
@@ -139,6 +144,9 @@ pub(crate) enum Users {
 }
 
 /// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every sweep.
+///
+/// # Errors
+/// `NonFinite` where features have overflowed.
 pub(crate) fn fit(
     (users, items): (usize, usize),
     taken: &[Rating],
@@ -146,7 +154,7 @@ pub(crate) fn fit(
     recipe: ImplicitRecipe,
     solved: Users,
     mut swept: impl FnMut(usize),
-) -> ImplicitFit {
+) -> Result<ImplicitFit, ModelError> {
     let mut factors = Factors::start((users, items), taken, active, recipe);
     for sweep in 1..=recipe.sweeps {
         let precision = factors.user_precision();
@@ -170,7 +178,10 @@ pub(crate) struct Given<'a> {
 }
 
 /// What given features leave to find: every user's row, under `Lambda = Y^T Y + lambda I`.
-pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> ImplicitFit {
+///
+/// # Errors
+/// `NonFinite` where sums of features have overflowed.
+pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Result<ImplicitFit, ModelError> {
     let Given { features, cold_features, active, ridge } = given;
     let dim = cold_features.len();
     let mut factors = Factors {
@@ -182,11 +193,11 @@ pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Implici
         by_user: Rows::grouped(users, taken, |pair| (pair.user, pair.item)),
         by_item: Rows::grouped(active.len(), taken, |pair| (pair.item, pair.user)),
     };
-    let precision = ridged(gram_exactly(features, dim, |item| active[item]), ridge);
+    let precision = ridged(gram_exactly(features, dim, |item| active[item]), ridge)?;
     factors.solve_users_exactly(&precision);
     let cold_item = ColdItem { offset: 0.0, features: cold_features.to_vec() };
     // Nothing goes on from features that were given.
-    ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision, factors: Vec::new() }
+    Ok(ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision, factors: Vec::new() })
 }
 
 impl<'a> Factors<'a> {
@@ -259,8 +270,8 @@ impl<'a> Factors<'a> {
         pairs.clear();
         pairs.extend(self.by_user.row(user).iter().map(|entry| Pair {
             start: entry.other as usize * self.dim,
-            confidence: entry.label,
-            target: preference_target(entry),
+            excess: entry.label,
+            pull: preference_pull(entry),
         }));
     }
 
@@ -286,8 +297,7 @@ impl<'a> Factors<'a> {
         for pair in pairs {
             let row = &self.items[pair.start..pair.start + self.dim];
             let score: f64 = row.iter().zip(x).map(|(y, x)| f64::from(*y) * x).sum();
-            let confidence = f64::from(pair.confidence);
-            let missing = 1.0 + confidence * (1.0 - score);
+            let missing = 1.0 + f64::from(pair.excess) * (1.0 - score);
             residual.iter_mut().zip(row).for_each(|(sum, y)| *sum += missing * f64::from(*y));
         }
         residual.iter().map(|value| *value as f32).collect()
@@ -317,8 +327,8 @@ impl<'a> Factors<'a> {
                 pairs.clear();
                 pairs.extend(this.by_item.row(item).iter().map(|entry| {
                     let start = entry.other as usize * dim;
-                    let target = preference_target(entry) - this.users[start + latent];
-                    Pair { start, confidence: entry.label, target }
+                    let pull = preference_pull(entry) - entry.label * this.users[start + latent];
+                    Pair { start, excess: entry.label, pull }
                 }));
                 solver.improve(&pairs, &mut features[..latent], steps);
             }
@@ -326,7 +336,7 @@ impl<'a> Factors<'a> {
         self.items = items;
     }
 
-    fn finish(mut self, pinned: &Pinned, solved: Users) -> ImplicitFit {
+    fn finish(mut self, pinned: &Pinned, solved: Users) -> Result<ImplicitFit, ModelError> {
         let dim = self.dim;
         let factors = self.items.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
         let rms = self.rms();
@@ -342,7 +352,7 @@ impl<'a> Factors<'a> {
             self.items[*item as usize * dim..][..dim].copy_from_slice(features);
         }
         let gram = gram_exactly(&self.items, dim, |item| self.active[item]);
-        let precision = ridged(gram, self.lambda / rms.powi(2));
+        let precision = ridged(gram, self.lambda / rms.powi(2))?;
         match solved {
             Users::Exact => self.solve_users_exactly(&precision),
             Users::Near => {
@@ -350,7 +360,7 @@ impl<'a> Factors<'a> {
                 self.solve_users(&precision, STEPS_FROM_NOTHING);
             }
         }
-        ImplicitFit { features: self.items, weights: self.users, cold_item, precision, factors }
+        Ok(ImplicitFit { features: self.items, weights: self.users, cold_item, precision, factors })
     }
 
     /// The mean features of active items: what an item that nobody has seen is scored with.
@@ -370,10 +380,11 @@ impl<'a> Factors<'a> {
     }
 }
 
-/// `c / (c - 1)`: with the weight `c - 1`, beside the `Y^T Y` that every pair is part of, a preference of 1 held with the
-/// confidence `c`.
-fn preference_target(entry: &Entry) -> f32 {
-    (1.0 + entry.label) / entry.label
+/// What the pair of an entry pulls with beside the `Y^T Y` that every pair is part of. The target that this is the product
+/// of with the excess is beyond `f32` where the excess is small.
+#[expect(clippy::cast_possible_truncation, reason = "pairs are held in f32; rounding to the nearest is meant")]
+fn preference_pull(entry: &Entry) -> f32 {
+    preference::Pair::taken(f64::from(entry.label)).pull() as f32
 }
 
 /// `sum y y^T` over the wanted rows, multiplied out in `f32` block by block and added in `f64`, in an order that does not
@@ -430,11 +441,12 @@ fn gram_exactly(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync)
 }
 
 /// `G + lambda I`, with `lambda` raised as far as the bound on the condition asks for.
-fn ridged(gram: DMatrix<f64>, lambda: f64) -> DMatrix<f64> {
-    let eigenvalues = SymmetricEigen::new(gram.clone()).eigenvalues;
+fn ridged(gram: DMatrix<f64>, lambda: f64) -> Result<DMatrix<f64>, ModelError> {
+    let eigen = symmetric_eigen(gram.clone()).ok_or(ModelError::NonFinite { what: "the squares of features" })?;
+    let eigenvalues = eigen.eigenvalues;
     let needed = (eigenvalues.max() - CONDITION_TARGET * eigenvalues.min()) / (CONDITION_TARGET - 1.0);
     let dim = gram.nrows();
-    gram + DMatrix::identity(dim, dim) * lambda.max(needed)
+    Ok(gram + DMatrix::identity(dim, dim) * lambda.max(needed))
 }
 
 #[cfg(test)]
@@ -535,7 +547,7 @@ mod tests {
         }
         let precision = raw.user_precision();
         raw.solve_users_exactly(&precision);
-        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), Users::Exact, |_| {});
+        let fit = fit((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned), Users::Exact, |_| {}).unwrap();
         let squares: f32 = fit.features.chunks_exact(DIM).take(6).flat_map(|row| &row[..DIM - 1]).map(|x| x * x).sum();
         assert!((squares / (6.0 * (DIM - 1) as f32) - 1.0).abs() < 1e-5, "{squares}");
         for user in 0..USERS {
@@ -554,14 +566,16 @@ mod tests {
         let rating = |label, weight| Rating { user: 0, item: 0, label, weight };
         let ratings = Ratings::new(1, 1, vec![rating(2.0, 1.0), rating(0.0, 5.0), rating(1.0, 3.0)]).unwrap();
         assert_eq!(taken(&ratings), [Rating { user: 0, item: 0, label: 5.0, weight: 1.0 }]);
+        let little = Ratings::new(1, 1, vec![rating(1e-30, 1e-30)]).unwrap();
+        assert_eq!(taken(&little), [Rating { user: 0, item: 0, label: f32::MIN_POSITIVE, weight: 1.0 }]);
     }
 
     #[test]
     fn the_condition_is_bounded_by_raising_the_ridge() {
         let gram = DMatrix::from_diagonal(&nalgebra::dvector![1e9, 3.0, 0.0]);
-        let eigenvalues = ridged(gram, 0.1).symmetric_eigenvalues();
+        let eigenvalues = ridged(gram, 0.1).unwrap().symmetric_eigenvalues();
         assert!(eigenvalues.max() / eigenvalues.min() <= CONDITION_MAX, "{eigenvalues}");
-        let gentle = ridged(DMatrix::identity(3, 3), 0.5);
+        let gentle = ridged(DMatrix::identity(3, 3), 0.5).unwrap();
         assert!((gentle - DMatrix::identity(3, 3) * 1.5).norm() < 1e-12);
     }
 }

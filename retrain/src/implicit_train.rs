@@ -60,7 +60,7 @@ pub(crate) fn train_implicit(
     let sweeps = SWEEPS.min(settings.sweeps_max);
     let (dim, seed) = (settings.dim, settings.seed);
     let recipe = ImplicitRecipe { dim, seed, lambda: 0.0, sweeps, pinned, factors: None };
-    let tuned = tune(data.shape, &data.pairs, &data.active, recipe, settings.regularization, progress);
+    let tuned = tune(data.shape, &data.pairs, &data.active, recipe, settings.regularization, progress)?;
     data.train(ratings, ImplicitRecipe { lambda: tuned.lambda, ..recipe }, &tuned, progress)
 }
 
@@ -115,7 +115,7 @@ impl Pairs {
     ) -> Result<Trained, RetrainError> {
         let fit = fit(self.shape, &self.pairs, &self.active, recipe, Users::Exact, |sweep| {
             progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / recipe.sweeps as f32 });
-        });
+        })?;
         finish(ratings, &self.pairs, recipe, fit, tuned)
     }
 }
@@ -127,9 +127,9 @@ fn tune(
     recipe: ImplicitRecipe,
     fixed: Option<f64>,
     progress: &dyn Progress,
-) -> Tuned {
+) -> Result<Tuned, RetrainError> {
     if pairs.len() < PAIRS_MIN {
-        return Tuned { lambda: fixed.unwrap_or(LAMBDA_UNTUNED), noise_variance: NOISE_UNTUNED, ranks: None };
+        return Ok(Tuned { lambda: fixed.unwrap_or(LAMBDA_UNTUNED), noise_variance: NOISE_UNTUNED, ranks: None });
     }
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(recipe.seed));
@@ -149,21 +149,21 @@ fn tune(
             let within = sweep as f32 / recipe.sweeps as f32;
             let fraction = (tried as f32 + within) / candidates.len() as f32;
             progress.report(Step { phase: Phase::Tuning, fraction });
-        });
+        })?;
         let ranks = judge(&fit, (shape.0, recipe.dim), active, &known, &asked);
         if ranks.any() {
             judged.push((lambda, ranks));
         }
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
-    match choice(&judged) {
+    Ok(match choice(&judged) {
         Some((lambda, ranks)) => Tuned { lambda, noise_variance: ranks.noise_variance(), ranks: Some(ranks) },
         // Nobody took two things, so that nobody could be judged.
         None => {
             let lambda = fixed.map_or(LAMBDA_UNTUNED, |[value]| value);
             Tuned { lambda, noise_variance: NOISE_UNTUNED, ranks: None }
         }
-    }
+    })
 }
 
 /// The strongest ridge whose lists find as much as the best's, but for one standard error (Breiman et al.,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use celeris_features::ColdItem;
-use celeris_model::Prior;
+use celeris_model::{ModelError, Prior};
 use nalgebra::{DMatrix, DVector};
 
 use crate::als::{Als, AlsState, Grouped, Shape, Start};
@@ -64,10 +64,10 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Self {
+    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Result<Self, ModelError> {
         let grouped = Grouped::of(ratings);
-        let traits = Traits::of(ratings, &grouped, TRAITS.min(dim - 1));
-        Self { grouped, traits }
+        let traits = Traits::of(ratings, &grouped, TRAITS.min(dim - 1))?;
+        Ok(Self { grouped, traits })
     }
 
     /// A fit before its first sweep.
@@ -79,7 +79,7 @@ impl Prepared {
     }
 
     /// What a fit has found, standardised.
-    pub(crate) fn finish(&self, ratings: &Ratings, recipe: Recipe, als: Als) -> Learnt {
+    pub(crate) fn finish(&self, ratings: &Ratings, recipe: Recipe, als: Als) -> Result<Learnt, ModelError> {
         let shape = als.shape;
         let mut cold_features = vec![0.0; shape.latent];
         cold_features.extend(&self.traits.cold);
@@ -88,12 +88,12 @@ impl Prepared {
         let state = Arc::clone(&learnt.state);
         learnt.standardise(&rated_items(ratings));
         if !recipe.pinned.items.is_empty() {
-            learnt = learnt.with_pinned(ratings, &self.grouped, recipe.pinned);
+            learnt = learnt.with_pinned(ratings, &self.grouped, recipe.pinned)?;
         }
         // A refit knows all features, but what they mean has not changed, and the next fit goes on from this one.
         learnt.shape = shape;
         learnt.state = state;
-        learnt
+        Ok(learnt)
     }
 }
 
@@ -103,11 +103,11 @@ pub(crate) fn learn(
     prepared: &Prepared,
     recipe: Recipe,
     mut finished: impl FnMut(usize, &Als) -> bool,
-) -> Learnt {
+) -> Result<Learnt, ModelError> {
     let mut als = prepared.begin(ratings, recipe);
     let mut sweeps = 0;
     loop {
-        als.sweep();
+        als.sweep()?;
         sweeps += 1;
         if finished(sweeps, &als) {
             break;
@@ -118,15 +118,20 @@ pub(crate) fn learn(
 
 /// Fits offsets, weights and population to given features, row-major `items x dim` with the last entry of a row 1: with
 /// all features known, that is the same alternation without a latent part. `dim` is the length of `cold_features`.
-pub(crate) fn fit_weights(ratings: &Ratings, grouped: &Grouped, features: &[f32], cold_features: Vec<f32>) -> Learnt {
+pub(crate) fn fit_weights(
+    ratings: &Ratings,
+    grouped: &Grouped,
+    features: &[f32],
+    cold_features: Vec<f32>,
+) -> Result<Learnt, ModelError> {
     let dim = cold_features.len();
     let known: Vec<f32> = features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
     let shape = Shape { latent: 0, traits: dim - 1 };
     let mut als = Als::start(ratings, grouped, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
     for _ in 0..REFIT_SWEEPS {
-        als.sweep();
+        als.sweep()?;
     }
-    Learnt::of(ratings, als, cold_features)
+    Ok(Learnt::of(ratings, als, cold_features))
 }
 
 pub(crate) fn rated_items(ratings: &Ratings) -> Vec<bool> {
@@ -220,7 +225,7 @@ impl Learnt {
     }
 
     /// Replaces the features of pinned items, then fits offsets, weights and population to the features as they now are.
-    fn with_pinned(mut self, ratings: &Ratings, grouped: &Grouped, pinned: &Pinned) -> Self {
+    fn with_pinned(mut self, ratings: &Ratings, grouped: &Grouped, pinned: &Pinned) -> Result<Self, ModelError> {
         let dim = self.dim;
         for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
             self.features[*item as usize * dim..][..dim].copy_from_slice(row);

@@ -15,8 +15,9 @@
 //! the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and the scale of the prior.
 //! Users' own states are solved under the exact logistic loss.
 
-use celeris_model::{Loss, Prior};
-use nalgebra::{Cholesky, DMatrix, DVector};
+use celeris_model::linear::cholesky_of_squares;
+use celeris_model::{Loss, ModelError, Prior};
+use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
 use crate::error::RetrainError;
@@ -125,7 +126,7 @@ impl Losses {
 }
 
 /// The weights of one user that maximise the logistic likelihood of what is known under the prior.
-fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> DVector<f64> {
+fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> Result<DVector<f64>, ModelError> {
     let dim = learnt.dim;
     let precision = DMatrix::from_row_slice(dim, dim, prior.precision());
     let mean = DVector::from_column_slice(prior.mean());
@@ -153,14 +154,15 @@ fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> DVector<f6
             continue;
         }
         cost = now;
-        let factor = Cholesky::new(curvature).expect("a precision plus squares is positive definite");
+        let factor = cholesky_of_squares(curvature.as_slice(), dim)
+            .ok_or(ModelError::NotPositiveDefinite { what: "the precision of a user's weights" })?;
         step = factor.solve(&gradient);
         weights -= &step;
         if step.norm() <= NEWTON_TOLERANCE * weights.norm().max(1.0) {
             break;
         }
     }
-    weights
+    Ok(weights)
 }
 
 impl Learnt {
@@ -175,27 +177,33 @@ impl Learnt {
 }
 
 /// The loss on `asked` of the users' posteriors that have learnt what is `known`.
-fn held_out_loss(learnt: &Learnt, prior: &Prior, known: &Rows, asked: &Rows, base: BaseRate) -> Losses {
+fn held_out_loss(
+    learnt: &Learnt,
+    prior: &Prior,
+    known: &Rows,
+    asked: &Rows,
+    base: BaseRate,
+) -> Result<Losses, ModelError> {
     let users: Vec<usize> = (0..asked.count()).filter(|user| !asked.row(*user).is_empty()).collect();
     let stride = users.len().div_ceil(USERS_MAX).max(1);
     let users: Vec<usize> = users.into_iter().step_by(stride).collect();
-    let chunks: Vec<Losses> = users
+    let chunks: Vec<Result<Losses, ModelError>> = users
         .par_chunks(CHUNK_USERS)
         .map(|users| {
-            users.iter().fold(Losses::default(), |sum, user| {
-                let weights = posterior_mode(learnt, prior, known.row(*user));
-                asked.row(*user).iter().fold(sum, |sum, entry| {
+            users.iter().try_fold(Losses::default(), |sum, user| {
+                let weights = posterior_mode(learnt, prior, known.row(*user))?;
+                Ok(asked.row(*user).iter().fold(sum, |sum, entry| {
                     let (weight, label) = (f64::from(entry.weight), f64::from(entry.label.clamp(0.0, 1.0)));
                     sum.plus(Losses {
                         weight,
                         loss: weight * log_loss(learnt.score_with(&weights, entry.other), label),
                         base: weight * log_loss(base.log_odds(), label),
                     })
-                })
+                }))
             })
         })
         .collect();
-    chunks.into_iter().fold(Losses::default(), Losses::plus)
+    chunks.into_iter().try_fold(Losses::default(), |sum, chunk| Ok(sum.plus(chunk?)))
 }
 
 struct Tuned {
@@ -217,10 +225,10 @@ pub(crate) fn train_logistic(
     let tuned = tune(ratings, recipe, sweeps, progress)?;
     let base = BaseRate::of(ratings);
     let working = base.working(ratings)?;
-    let learnt = learn(&working, &Prepared::of(&working, settings.dim), recipe, |sweep, _| {
+    let learnt = learn(&working, &Prepared::of(&working, settings.dim)?, recipe, |sweep, _| {
         progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / sweeps as f32 });
         sweep >= sweeps
-    });
+    })?;
     finish(ratings, shrunk(learnt, base, tuned.gain), &tuned, (regularization, sweeps))
 }
 
@@ -249,7 +257,7 @@ pub(crate) fn refresh_logistic(
         Some((judged, held)) => {
             let learnt = shrunk(judged, base, settled.gain);
             let prior = fit_absolute_prior(&learnt, settled.prior_scale)?;
-            Some(held_out_loss(&learnt, &prior, &Rows::by_user(&held.known), &Rows::by_user(&held.asked), base))
+            Some(held_out_loss(&learnt, &prior, &Rows::by_user(&held.known), &Rows::by_user(&held.asked), base)?)
         }
     };
     let tuned = Tuned { gain: settled.gain, scale: settled.prior_scale, losses };
@@ -308,16 +316,16 @@ fn tune(ratings: &Ratings, recipe: Recipe, sweeps: usize, progress: &dyn Progres
     for (fold, (known, asked)) in folds.iter().enumerate() {
         let base = BaseRate::of(known);
         let working = base.working(known)?;
-        let learnt = learn(&working, &Prepared::of(&working, recipe.dim), recipe, |sweep, _| {
+        let learnt = learn(&working, &Prepared::of(&working, recipe.dim)?, recipe, |sweep, _| {
             let within = 0.5 * sweep as f32 / sweeps as f32;
             progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
             sweep >= sweeps
-        });
+        })?;
         let (known, asked) = (Rows::by_user(known), Rows::by_user(asked));
         for ((gain, scale), sum) in settings.iter().zip(&mut sums) {
             let learnt = shrunk(learnt.clone(), base, *gain);
             let prior = fit_absolute_prior(&learnt, *scale)?;
-            *sum = sum.plus(held_out_loss(&learnt, &prior, &known, &asked, base));
+            *sum = sum.plus(held_out_loss(&learnt, &prior, &known, &asked, base)?);
         }
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });

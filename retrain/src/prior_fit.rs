@@ -1,7 +1,8 @@
 //! The prior that users are served from.
 
 use celeris_model::Prior;
-use nalgebra::{DMatrix, DVector, SymmetricEigen};
+use celeris_model::linear::symmetric_eigen;
+use nalgebra::{DMatrix, DVector};
 
 use crate::error::RetrainError;
 use crate::learn::Learnt;
@@ -69,10 +70,7 @@ fn adjusted(learnt: &Learnt) -> DMatrix<f64> {
 /// The bound is set before inverting: of the inverse of a covariance that is singular but for rounding, no eigenvalue is
 /// right.
 fn bounded_inverse(covariance: DMatrix<f64>) -> Option<DMatrix<f64>> {
-    if !covariance.iter().all(|entry| entry.is_finite()) {
-        return None;
-    }
-    let mut eigen = SymmetricEigen::new(covariance);
+    let mut eigen = symmetric_eigen(covariance)?;
     let floor = eigen.eigenvalues.max() / CONDITION_TARGET;
     if !(floor.is_normal() && floor > 0.0) {
         return None;

@@ -186,7 +186,7 @@ pub(crate) fn refit(
     error: impl Fn(&Learnt) -> Result<f64, RetrainError>,
     progress: &dyn Progress,
 ) -> Result<Refit, RetrainError> {
-    let prepared = Prepared::of(ratings, recipe.dim);
+    let prepared = Prepared::of(ratings, recipe.dim)?;
     let mut als = prepared.begin(ratings, recipe);
     als.resume(state);
     let report = |sweep: usize, of: usize| {
@@ -196,19 +196,19 @@ pub(crate) fn refit(
     let Some(held) = held else {
         let sweeps = SWEEPS_UNJUDGED.min(sweeps_max);
         for sweep in 1..=sweeps {
-            als.sweep();
+            als.sweep()?;
             report(sweep, sweeps);
         }
-        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als), sweeps, judged: None });
+        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, sweeps, judged: None });
     };
     let known = ratings.filtered(|row| !held.rows[row]);
     als.learn_from(&Grouped::of(&known));
     let (mut sweeps, mut last) = (0, f64::INFINITY);
     let judged = loop {
-        als.sweep();
+        als.sweep()?;
         sweeps += 1;
         report(sweeps, sweeps_max + 1);
-        let learnt = prepared.finish(&known, recipe, als.clone());
+        let learnt = prepared.finish(&known, recipe, als.clone())?;
         let now = error(&learnt)?;
         if now > last * (1.0 - IMPROVEMENT_MIN) || sweeps >= sweeps_max {
             break learnt;
@@ -216,9 +216,9 @@ pub(crate) fn refit(
         last = now;
     };
     als.learn_from(&prepared.grouped);
-    als.sweep();
+    als.sweep()?;
     report(1, 1);
-    Ok(Refit { learnt: prepared.finish(ratings, recipe, als), sweeps: sweeps + 1, judged: Some(judged) })
+    Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, sweeps: sweeps + 1, judged: Some(judged) })
 }
 
 /// Which ratings are held out: a share of the fresh ones; `None` where those are too few.

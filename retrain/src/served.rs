@@ -113,6 +113,7 @@ impl Learnt {
             offset: self.offsets[item],
             weight: entry.weight,
             timestamp: Timestamp::default(),
+            taken_before: None,
         }
     }
 

@@ -166,7 +166,8 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The rating as a served user state absorbs it.
+    /// The rating as a served user state absorbs it, as the first of its user and item; whoever repeats a pair under
+    /// implicit loss says so ([`celeris_model::preference::Takings`]).
     ///
     /// The caller guarantees that the item's index is below the number of items trained on.
     #[must_use]
@@ -178,6 +179,7 @@ impl Trained {
             offset: self.item_offsets[item],
             weight: rating.weight,
             timestamp: Timestamp::default(),
+            taken_before: None,
         }
     }
 
@@ -227,10 +229,10 @@ fn train_squared(
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
     let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |sweep, _| {
+    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim)?, recipe, |sweep, _| {
         progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
         sweep >= tuned.sweeps
-    });
+    })?;
     finish(ratings, learnt, tuned)
 }
 

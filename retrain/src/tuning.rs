@@ -105,10 +105,10 @@ pub(crate) fn tune(
     let folds: Vec<(Ratings, Ratings, Prepared)> = folds(ratings, settings.seed)
         .into_iter()
         .map(|(known, asked)| {
-            let prepared = Prepared::of(&known, recipe.dim);
-            (known, asked, prepared)
+            let prepared = Prepared::of(&known, recipe.dim)?;
+            Ok((known, asked, prepared))
         })
-        .collect();
+        .collect::<Result<_, RetrainError>>()?;
     let fixed = settings.regularization.map(|value| [value]);
     let candidates = fixed.as_ref().map_or(REGULARIZATIONS.as_slice(), <[f64; 1]>::as_slice);
     let (mut done, total) = (0, candidates.len() * folds.len());
@@ -126,7 +126,7 @@ pub(crate) fn tune(
                 Recipe { regularization, ..recipe },
                 settings.sweeps_max,
                 report,
-            );
+            )?;
             trial.sweeps += sweeps;
             let held_out = HeldOut::new(known, asked);
             for (sum, scale) in trial.errors.iter_mut().zip(PRIOR_SCALES) {
@@ -168,7 +168,7 @@ fn learn_until_worse(
     recipe: Recipe,
     sweeps_max: usize,
     report: impl Fn(usize),
-) -> (Learnt, usize) {
+) -> Result<(Learnt, usize), RetrainError> {
     let mut last = f64::INFINITY;
     let mut sweeps = 0;
     let learnt = learn(known, prepared, recipe, |sweep, als| {
@@ -181,8 +181,8 @@ fn learn_until_worse(
         let worse = error >= last;
         last = error;
         sweep >= sweeps_max || worse
-    });
-    (learnt, sweeps)
+    })?;
+    Ok((learnt, sweeps))
 }
 
 fn held_out_square(als: &Als, asked: &[Rating]) -> f64 {

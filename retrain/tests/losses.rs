@@ -3,7 +3,8 @@
 
 use std::num::NonZeroUsize;
 
-use celeris_model::Loss;
+use celeris_model::preference::Takings;
+use celeris_model::{Example, HalfLife, Learning, Loss, Timestamp, UserModel};
 use celeris_retrain::prior_fit::CONDITION_MAX;
 use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
 use nalgebra::{DMatrix, DVector};
@@ -109,6 +110,47 @@ fn an_implicit_posterior_is_the_users_row_of_the_factorisation() {
         for (own, exact) in version.own_weights(user).iter().zip(&posterior) {
             // The trainer's own are rounded to f32.
             assert!((f64::from(*own) - exact).abs() < 1e-6 * exact.abs().max(1.0), "{own} is not {exact}");
+        }
+    }
+}
+
+/// Observations of one pair, in any number, come to the same for who trains on all of them and who learns one by one.
+#[test]
+fn trainer_and_learner_agree_on_repeated_pairs() {
+    let mut random = ChaCha8Rng::seed_from_u64(13);
+    let list: Vec<Rating> = purchases()
+        .list()
+        .iter()
+        .flat_map(|rating| {
+            let times = random.random_range(1..5);
+            std::iter::repeat_n(*rating, times).map(|rating| Rating { weight: 0.7, ..rating }).collect::<Vec<_>>()
+        })
+        .collect();
+    let ratings = Ratings::new(USERS, ITEMS, list).unwrap();
+    let version = trained(&ratings, &TrainSettings { loss: Loss::Implicit, ..TrainSettings::new(6, 2) });
+    // Nothing fades while no time passes, whatever the half-life.
+    for half_life in [None, Some(HalfLife::from_seconds(60.0).unwrap())] {
+        let learning = Learning::new(version.prior.clone(), Loss::Implicit, half_life);
+        for user in [0_u32, 7, 299] {
+            let mut takings = Takings::default();
+            let told: Vec<Example> = ratings
+                .list()
+                .iter()
+                .filter(|rating| rating.user == user)
+                .map(|rating| {
+                    let taken_before = takings.next(rating.item, rating.label, Timestamp::default());
+                    Example { taken_before, ..version.example(rating) }
+                })
+                .collect();
+            assert!(told.iter().any(|example| example.taken_before.is_some()));
+            let mut learner = UserModel::from_prior(&learning).unwrap();
+            for _ in &told {
+                learner.absorb(&learning, told.as_slice()).unwrap();
+            }
+            for (own, learnt) in version.own_weights(user).iter().zip(learner.weights()) {
+                // The promise of states.
+                assert!((f64::from(*own) - learnt).abs() < 1e-4 * learnt.abs().max(1.0), "{own} is not {learnt}");
+            }
         }
     }
 }

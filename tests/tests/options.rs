@@ -80,14 +80,14 @@ fn assert_close(state: &Value, exact: &[f64]) {
 }
 
 fn event(state: &Value, items: &Items) -> Vec<(Vec<f32>, f64, f64, i64)> {
-    let history = state["history"].as_array().unwrap();
-    assert_eq!(history.len() as u64, state["observations"].as_u64().unwrap());
+    let history = state["history"].as_array().unwrap().iter().filter(|event| event["kind"] == "observe");
+    assert_eq!(history.clone().count() as u64, state["observations"].as_u64().unwrap());
     let of = |event: &Value| {
         let number = |field: &str| event[field].as_f64().unwrap();
         let row = items[event["item"].as_str().unwrap()].clone();
         (row, number("weight"), number("label"), event["timestamp"].as_i64().unwrap())
     };
-    history.iter().map(of).collect()
+    history.map(of).collect()
 }
 
 #[test]
@@ -188,11 +188,7 @@ fn implicit_feedback_is_a_preference_held_with_confidence() {
     let state = model.user("ada", 100);
     let events = event(&state, &items);
     assert!(events.iter().any(|(_, _, plays, _)| *plays == 0.0), "one of them says nothing");
-    let said = events.into_iter().filter(|(_, _, plays, _)| *plays > 0.0).map(|(row, weight, plays, _)| {
-        let confidence = 1.0 + weight * plays;
-        (row, confidence - 1.0, confidence / (confidence - 1.0))
-    });
-    assert_close(&state, &ridge(said));
+    assert_close(&state, &preferred(&events, None));
 
     let before = weights(&model, "ada");
     node.kill_hard();
@@ -228,4 +224,87 @@ fn options_and_labels_out_of_their_range_are_refused_by_name() {
     for model in [&clicks, &plays, &stars] {
         assert_eq!(model.user("ada", 0)["observations"], 6);
     }
+}
+
+/// The solution of one preference of 1 a pair with the confidence `1 + sum weight * label`, and of zeros where the prior has
+/// them, for events `(features, weight, label, time)` of which those of equal features are of one pair.
+fn preferred(events: &[(Vec<f32>, f64, f64, i64)], half_life_days: Option<f64>) -> Vec<f64> {
+    let latest = events.iter().map(|(.., time)| *time).max().unwrap();
+    let left =
+        |time: i64| half_life_days.map_or(1.0, |days| 0.5_f64.powf((latest - time) as f64 / DAY_MS as f64 / days));
+    let mut pairs: Vec<(Vec<f32>, f64, f64)> = Vec::new();
+    for (row, weight, label, time) in events.iter().filter(|(.., label, _)| *label > 0.0) {
+        let place = pairs.iter().position(|(of, ..)| of == row).unwrap_or_else(|| {
+            pairs.push((row.clone(), 0.0, 0.0));
+            pairs.len() - 1
+        });
+        pairs[place].1 += left(*time) * weight * label;
+        pairs[place].2 = pairs[place].2.max(left(*time));
+    }
+    ridge(pairs.into_iter().map(|(row, excess, preference)| (row, excess, (excess + preference) / excess)))
+}
+
+#[test]
+fn a_hundred_plays_of_an_item_are_one_preference() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let (plays, items) = create(&node, &json!({"name": "plays", "stream": "songs", "loss": "implicit"}), 5);
+    let fading = json!({"name": "fading", "stream": "songs", "loss": "implicit", "half_life": 172_800.0});
+    let (fading, _) = create(&node, &fading, 5);
+    let play = |user: &str, n: i64, item: &str, weight: f64, label: f64| {
+        plays.observe(&json!({"user": user, "item": item, "label": label, "weight": weight,
+            "timestamp": DAY_MS + n * DAY_MS / 10, "observation_id": format!("{user}-{n}")}));
+    };
+    let score = |user: &str, item: &str| {
+        let reply = plays.post("predict", &json!({"user": user, "item": item})).expect(200);
+        reply["scores"][0]["score"].as_f64().unwrap()
+    };
+    let check = |node: &Node, user: &str| {
+        for (name, days) in [("plays", None), ("fading", Some(2.0))] {
+            let state = node.model(name).user(user, 200);
+            assert_close(&state, &preferred(&event(&state, &items), days));
+        }
+    };
+    for (user, weight) in [("ada", 1.0), ("ben", 0.1)] {
+        for n in 0..100 {
+            play(user, n, "item-1", weight, 1.0);
+        }
+        // A preference of 1, held with a confidence of 101 or of 11; nothing of an untrained prior says 0.
+        let (score, excess) = (score(user, "item-1"), 100.0 * weight);
+        assert!(score <= (1.0 + excess) / excess, "{score} of {user}");
+        check(&node, user);
+    }
+    for n in 100..140 {
+        play("ada", n, &format!("item-{}", n % 3 + 1), 0.7, f64::from(u8::from(n % 4 > 0)) * 2.0);
+    }
+    check(&node, "ada");
+    // Whoever brings the same past along gets the same scores.
+    let history: Vec<Value> = plays.user("ada", 200)["history"].as_array().unwrap().iter().rev().map(|event| {
+        json!({"item": event["item"], "label": event["label"], "weight": event["weight"], "timestamp": event["timestamp"]})
+    }).collect();
+    for model in [&plays, &fading] {
+        let told = |asker: (&str, Value)| {
+            let mut request = json!({"k": 5, "policy": "greedy", "exclude_seen": false});
+            request[asker.0] = asker.1;
+            let reply = model.post("recommend", &request).expect(200);
+            let slots = reply["items"].as_array().unwrap().iter();
+            slots.map(|slot| json!([slot["item"], slot["score"], slot["std_error"]])).collect::<Vec<Value>>()
+        };
+        assert_eq!(told(("history", json!(history))), told(("user", json!("ada"))));
+        // The reasons of a score are its terms.
+        let why = model.get("users/ada/why/item-1?limit=1000").expect(200);
+        let terms: f64 =
+            why["because"].as_array().unwrap().iter().map(|term| term["contribution"].as_f64().unwrap()).sum();
+        assert!((terms + why["prior"].as_f64().unwrap() - why["score"].as_f64().unwrap()).abs() < 1e-4, "{why}");
+    }
+    // Without its first play the pair begins with its second, and a play that is corrected to 0 is none.
+    plays.delete("observations/ada-0").expect(200);
+    check(&node, "ada");
+    plays.put("observations/ada-1", &json!({"label": 0.0})).expect(200);
+    check(&node, "ada");
+    let before = ["plays", "fading"].map(|name| weights(&node.model(name), "ada"));
+    node.kill_hard();
+    let node = Node::serve(dir.path());
+    assert_eq!(["plays", "fading"].map(|name| weights(&node.model(name), "ada")), before);
+    check(&node, "ada");
 }

@@ -39,7 +39,14 @@ impl History for Observations {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).expect("an index into memory");
         let features = &self.features[index * self.dim..(index + 1) * self.dim];
-        Example { features, label: self.labels[index], offset: 0.0, weight: 1.0, timestamp: Timestamp(0) }
+        Example {
+            features,
+            label: self.labels[index],
+            offset: 0.0,
+            weight: 1.0,
+            timestamp: Timestamp(0),
+            taken_before: None,
+        }
     }
 }
 

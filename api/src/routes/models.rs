@@ -74,11 +74,12 @@ pub struct NewModel {
     /// The length of features and weights, the constant included; 32 by default.
     pub dim: Option<usize>,
     /// What user weights minimise: `squared` (the default), `logistic` for clicks, or `implicit` for feedback that only
-    /// says "this, and how often".
+    /// says "this, and how often": one preference of 1 for each item taken, with the confidence `1 + sum weight * label`
+    /// over its observations.
     #[schema(value_type = Option<String>)]
     pub loss: Option<Loss>,
     /// Seconds in which an observation loses half of its weight, measured to the user's latest one; absent, nothing is
-    /// forgotten.
+    /// forgotten. Under implicit loss a preference fades by the age of the latest observation of its item.
     #[schema(value_type = Option<f64>)]
     pub half_life: Option<HalfLife>,
     /// How it ranks where a request names no policy: a name, or an object of name and parameters.

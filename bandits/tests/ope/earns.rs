@@ -45,6 +45,7 @@ impl World {
                 offset: 0.0,
                 weight: 1.0,
                 timestamp: Timestamp(0),
+                taken_before: None,
             })
             .collect();
         let user = UserModel::rebuild(&learning, told.as_slice(), 6).unwrap();

@@ -21,7 +21,14 @@ impl Scene {
         let mut vector = |length: usize| -> Vec<f32> { (0..length).map(|_| rng.random_range(-1.0..1.0)).collect() };
         let (rated, features, offsets) = (vector(4 * dim), vector(n * dim), vector(n));
         let learning = Learning::from(Prior::isotropic(dim, 1.5, 0.8).unwrap());
-        let example = |row| Example { features: row, label: row[0], offset: 0.1, weight: 1.0, timestamp: Timestamp(0) };
+        let example = |row| Example {
+            features: row,
+            label: row[0],
+            offset: 0.1,
+            weight: 1.0,
+            timestamp: Timestamp(0),
+            taken_before: None,
+        };
         let history: Vec<Example> = rated.chunks_exact(dim).map(example).collect();
         let posterior = UserModel::rebuild(&learning, history.as_slice(), 4).unwrap();
         let mut estimates = Vec::new();

@@ -106,7 +106,14 @@ fn a_certain_user_is_ranked_by_score() {
     let history: Vec<Example> = axes
         .iter()
         .zip(row)
-        .map(|(axis, label)| Example { features: axis, label, offset: 0.0, weight: 1e8, timestamp: Timestamp(0) })
+        .map(|(axis, label)| Example {
+            features: axis,
+            label,
+            offset: 0.0,
+            weight: 1e8,
+            timestamp: Timestamp(0),
+            taken_before: None,
+        })
         .collect();
     scene.posterior = UserModel::rebuild(&scene.learning, history.as_slice(), 3).unwrap();
     let estimates: Vec<Estimate> = scene

@@ -28,7 +28,14 @@ fn first_slots_have_the_probabilities_of_vowpal_wabbit() {
         let mut scene = Scene::scored(&estimates);
         // Vowpal Wabbit counts examples from 0, we rounds from 1.
         let row = [0.5, 1.0];
-        let example = Example { features: &row, label: 1.0, offset: 0.0, weight: 1.0, timestamp: Timestamp(0) };
+        let example = Example {
+            features: &row,
+            label: 1.0,
+            offset: 0.0,
+            weight: 1.0,
+            timestamp: Timestamp(0),
+            taken_before: None,
+        };
         let history = vec![example; case.learnt as usize - 1];
         scene.posterior = UserModel::rebuild(&scene.learning, history.as_slice(), case.learnt - 1).unwrap();
         for (candidate, probability) in case.probabilities.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! How far one prediction was from its label, in the measure that the model's own learning minimises.
 
 use celeris_model::Loss;
+use celeris_model::preference::preference;
 use serde::{Deserialize, Serialize};
 
 /// The closest to 0 and 1 that a probability is taken for, so that one confident mistake has a bounded loss of 16.1.
@@ -52,7 +53,7 @@ impl Metric {
 /// - implicit: `(predicted - preference)^2`, where the preference is 1 for a label above 0 and else 0 (Hu, Koren &
 ///   Volinsky 2008, eq. 3, without the confidence, which would let a few heavy users speak for all).
 pub(crate) fn loss_of(loss: Loss, predicted: f32, label: f32) -> f64 {
-    let (predicted, label) = (f64::from(predicted), f64::from(label));
+    let (predicted, preference, label) = (f64::from(predicted), preference(label), f64::from(label));
     match loss {
         Loss::Squared => (predicted - label).powi(2),
         Loss::Logistic => {
@@ -60,7 +61,7 @@ pub(crate) fn loss_of(loss: Loss, predicted: f32, label: f32) -> f64 {
             let y = label.clamp(0.0, 1.0);
             -y * p.ln() - (1.0 - y) * (1.0 - p).ln()
         }
-        Loss::Implicit => (predicted - f64::from(u8::from(label > 0.0))).powi(2),
+        Loss::Implicit => (predicted - preference).powi(2),
     }
 }
 

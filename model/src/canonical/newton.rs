@@ -4,7 +4,7 @@ use nalgebra::DVector;
 
 use crate::canonical::{Block, GramSums, NOT_DEFINITE};
 use crate::error::ModelError;
-use crate::linear::cholesky;
+use crate::linear::cholesky_of_squares;
 use crate::prior::Prior;
 use crate::user_model::History;
 
@@ -93,7 +93,7 @@ impl Point {
 impl GramSums {
     /// `w - w0` at the mode.
     fn mode(&self, prior: &Prior) -> Result<Vec<f64>, ModelError> {
-        let factor = cholesky(&self.precision(prior), prior.dim()).ok_or(NOT_DEFINITE)?;
+        let factor = cholesky_of_squares(&self.precision(prior), prior.dim()).ok_or(NOT_DEFINITE)?;
         Ok(factor.solve(&DVector::from_column_slice(&self.moment)).as_slice().to_vec())
     }
 }

@@ -11,7 +11,7 @@ use celeris_storage::Event;
 use super::{PastItem, Recommendation, Recommending, SeenRule};
 use crate::error::PredictorError;
 use crate::node::{Footprint, Predictor, Subject, compute};
-use crate::users::{Moment, ResolvedEvents, UserEntry, UserKey};
+use crate::users::{Moment, ResolvedEvents, Stretch, UserEntry, UserKey};
 
 /// How much of a past a request may bring along.
 pub const PAST_MAX: usize = 1000;
@@ -64,7 +64,7 @@ impl Predictor {
         };
         let events: Vec<Event> = past.iter().zip(1..).map(event).collect();
         let version = &*subject.version;
-        let history = ResolvedEvents::of(0, &events, version, &self.sources(&subject.key))?;
+        let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.sources(&subject.key))?;
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
         Ok(Moment { model: model.into(), epoch: UserEpoch(0), pending: None })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use celeris_model::{History as _, ModelId, UserEpoch, UserModel, VersionId};
 
-use super::{Event, HeldState, ResolvedEvents, Sources, UserState};
+use super::{Event, HeldState, ResolvedEvents, Sources, Stretch, UserState};
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
@@ -25,7 +25,7 @@ impl Excerpt {
         version: &ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Arc<UserModel>, PredictorError> {
-        let history = ResolvedEvents::frozen(0, &self.events, version, sources)?;
+        let history = ResolvedEvents::frozen(Stretch::whole(&self.events, version), version, sources)?;
         Ok(Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?))
     }
 }
@@ -96,6 +96,7 @@ impl UserState {
                 version.newcomer.clone()
             }
         };
+        self.know_takings(version, sources)?;
         let before = self.caught_up(state, index, version, sources)?;
         let history = self.resolve_between(index, index + 1, version, sources)?;
         let example = history.example(index);

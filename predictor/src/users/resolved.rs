@@ -1,40 +1,37 @@
 //! A user's events with the features that one version has for their items.
 
-use celeris_model::{Example, History};
+use celeris_model::{Example, History, Timestamp};
 use celeris_storage::Event;
 
-use super::Sources;
+use super::{Sources, Stretch};
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::version::ServingVersion;
 
-/// Features resolved for the examples from `first` on.
+/// Features resolved for the examples of a stretch.
 pub(crate) struct ResolvedEvents<'a> {
-    pub(super) first: u64,
-    pub(super) events: &'a [Event],
+    pub(super) stretch: Stretch<'a>,
     pub(super) resolved: Vec<Resolved<'a>>,
 }
 
 impl<'a> ResolvedEvents<'a> {
     /// The events as `version` sees them now, for what answers once and is not kept.
     pub(crate) fn of(
-        first: u64,
-        events: &'a [Event],
+        stretch: Stretch<'a>,
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
         let stream = &sources.key.stream;
-        Self::by(first, events, version, |event| sources.features.resolve(version, stream, &event.item))
+        Self::by(stretch, version, |event| sources.features.resolve(version, stream, &event.item))
     }
 
     /// The events for a state that is about to learn from them under `version`: all features are frozen from now on.
     pub(super) fn frozen(
-        first: u64,
-        events: &'a [Event],
+        stretch: Stretch<'a>,
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
-        Self::by(first, events, version, |event| {
+        Self::by(stretch, version, |event| {
             let resolved = sources.features.resolve_frozen(version, &sources.key.stream, &event.item)?;
             sources.wait_for(resolved.frozen().unwrap_or_default());
             Ok(resolved)
@@ -42,35 +39,35 @@ impl<'a> ResolvedEvents<'a> {
     }
 
     fn by(
-        first: u64,
-        events: &'a [Event],
+        stretch: Stretch<'a>,
         version: &'a ServingVersion,
         resolve: impl Fn(&Event) -> Result<Resolved<'a>, PredictorError>,
     ) -> Result<Self, PredictorError> {
-        let slots = version.theta.slots(events.iter().map(|event| &event.item));
+        let slots = version.theta.slots(stretch.events.iter().map(|event| &event.item));
         let resolve = |(event, slot): (&Event, Option<u32>)| match slot {
             Some(slot) => Ok(Resolved::Trained(version.theta.row(slot as usize))),
             None => resolve(event),
         };
-        let resolved: Result<_, _> = events.iter().zip(slots).map(resolve).collect();
-        Ok(Self { first, events, resolved: resolved? })
+        let resolved: Result<_, _> = stretch.events.iter().zip(slots).map(resolve).collect();
+        Ok(Self { stretch, resolved: resolved? })
     }
 }
 
 impl History for ResolvedEvents<'_> {
     fn example(&self, index: u64) -> Example<'_> {
-        let index = usize::try_from(index - self.first).expect("an index into memory");
-        example(&self.events[index], &self.resolved[index])
+        let index = usize::try_from(index - self.stretch.first).expect("an index into memory");
+        example(&self.stretch.events[index], &self.resolved[index], self.stretch.taken_before(index))
     }
 }
 
-/// What an event says of the item with these features.
-pub(super) fn example<'a>(event: &Event, resolved: &'a Resolved<'_>) -> Example<'a> {
+/// What an event says of the item with these features, which was taken before at that time.
+pub(super) fn example<'a>(event: &Event, resolved: &'a Resolved<'_>, taken_before: Option<Timestamp>) -> Example<'a> {
     Example {
         features: resolved.features(),
         label: event.label,
         offset: resolved.offset(),
         weight: event.weight,
         timestamp: event.timestamp,
+        taken_before,
     }
 }

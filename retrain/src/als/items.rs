@@ -1,5 +1,6 @@
 //! The items' half of a sweep: latent factors and biases, and the noise that they leave.
 
+use celeris_model::ModelError;
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
@@ -82,7 +83,9 @@ struct Scratch {
 }
 
 impl Als {
-    pub(super) fn solve_items(&mut self) {
+    /// # Errors
+    /// [`ModelError`] where sums have overflowed.
+    pub(super) fn solve_items(&mut self) -> Result<(), ModelError> {
         let (dim, latent) = (self.shape.dim(), self.shape.latent);
         let mut features = std::mem::take(&mut self.features);
         let mut factor_variances = std::mem::take(&mut self.factor_variances);
@@ -101,7 +104,7 @@ impl Als {
                 ItemRow { features, factor_variances, bias, bias_variance }
             })
             .collect();
-        let sums: Vec<ItemSums> = rows
+        let sums: Result<Vec<ItemSums>, ModelError> = rows
             .par_chunks_mut(CHUNK_ROWS)
             .enumerate()
             .map(|(chunk, rows)| {
@@ -110,35 +113,35 @@ impl Als {
                     doubt: VarianceSums::new(dim),
                     ridge: vec![0.0; latent + 1],
                 };
-                let items = rows.iter_mut().enumerate();
-                items.fold(ItemSums::default(), |sum, (row, item)| {
+                rows.iter_mut().enumerate().try_fold(ItemSums::default(), |sum, (row, item)| {
                     let entries = this.by_item.row(chunk * CHUNK_ROWS + row);
-                    sum.plus(this.solve_item(entries, item, &mut scratch))
+                    Ok(sum.plus(this.solve_item(entries, item, &mut scratch)?))
                 })
             })
             .collect();
         (self.features, self.factor_variances) = (features, factor_variances);
         (self.biases, self.bias_variances) = (biases, bias_variances);
-        let sum = sums.into_iter().fold(ItemSums::default(), ItemSums::plus);
+        let sum = sums?.into_iter().fold(ItemSums::default(), ItemSums::plus);
         let started = START_EVIDENCE * BIAS_SHARE * self.label_variance;
         self.bias_variance = (sum.bias_square + started) / (sum.rated + START_EVIDENCE);
         let Residuals { weight, square } = sum.residuals;
         self.noise_variance = (square / weight).max(NOISE_SHARE_MIN * self.label_variance);
+        Ok(())
     }
 
     /// Writes one item's posterior; an item without ratings is zero, and adds nothing to the sums.
-    fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, scratch: &mut Scratch) -> ItemSums {
+    fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, scratch: &mut Scratch) -> Result<ItemSums, ModelError> {
         let latent = self.shape.latent;
         if entries.is_empty() {
             item.features[..latent].fill(0.0);
-            return ItemSums::default();
+            return Ok(ItemSums::default());
         }
         // Traits and the constant.
         let known = &item.features[latent..];
         let fit = if entries.len() > latent {
-            self.fit_many(entries, known, scratch)
+            self.fit_many(entries, known, scratch)?
         } else {
-            self.fit_few(entries, known, scratch)
+            self.fit_few(entries, known, scratch)?
         };
         let variances: Vec<f64> = fit.inverse.iter().map(|entry| entry * self.noise_variance).collect();
         let residuals = fit.residuals(known, &variances, scratch);
@@ -147,11 +150,11 @@ impl Als {
         write_row(item.factor_variances, variances);
         write_row(std::slice::from_mut(item.bias), [bias]);
         write_row(std::slice::from_mut(item.bias_variance), [variance]);
-        ItemSums { rated: 1.0, bias_square: bias * bias + variance, residuals }
+        Ok(ItemSums { rated: 1.0, bias_square: bias * bias + variance, residuals })
     }
 
     /// The regression of an item that has more ratings than latent factors.
-    fn fit_many(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Fit {
+    fn fit_many(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
         let Scratch { normal, doubt, ridge } = scratch;
         let latent = self.shape.latent;
         let mut targets = Targets::default();
@@ -169,18 +172,18 @@ impl Als {
             }
             self.set_ridge(ridge, doubt.finish());
             normal.add_ridge(ridge.iter().copied());
-        });
-        Fit {
+        })?;
+        Ok(Fit {
             mean: solution.to_vec(),
             inverse: inverse.iter().step_by(latent + 2).copied().collect(),
             squares: diagonal.iter().zip(&*ridge).map(|(sum, ridge)| sum - ridge).collect(),
             explained: solution.iter().zip(moment).map(|(z, m)| z * m).sum(),
             targets,
-        }
+        })
     }
 
     /// The regression of an item that has no more ratings than latent factors.
-    fn fit_few(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Fit {
+    fn fit_few(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
         let Scratch { doubt, ridge, .. } = scratch;
         let (mut targets, mut roots_of_targets) = (Targets::default(), Vec::with_capacity(entries.len()));
         let mut columns = Vec::with_capacity(entries.len() * ridge.len());
@@ -196,14 +199,14 @@ impl Als {
         self.set_ridge(ridge, doubt.finish());
         let columns = DMatrix::from_vec(ridge.len(), entries.len(), columns);
         let weighed = DVector::from_vec(roots_of_targets);
-        let (mean, inverse) = solve_dual(&columns, &weighed, ridge);
-        Fit {
+        let (mean, inverse) = solve_dual(&columns, &weighed, ridge)?;
+        Ok(Fit {
             explained: mean.dot(&(&columns * &weighed)),
             squares: columns.row_iter().map(|row| row.norm_squared()).collect(),
             mean: mean.as_slice().to_vec(),
             inverse,
             targets,
-        }
+        })
     }
 
     /// The regression's ridge: the priors of factors and bias, and the doubt about the users' weights.

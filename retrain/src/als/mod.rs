@@ -21,8 +21,8 @@ use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use celeris_model::kernel;
 use celeris_model::linear::dot;
+use celeris_model::{ModelError, kernel};
 use serde::{Deserialize, Serialize};
 
 use crate::ratings::{Entry, Ratings, Rows};
@@ -231,9 +231,12 @@ impl Als {
     }
 
     /// One sweep: all users, then all items, and with them the noise.
-    pub(crate) fn sweep(&mut self) {
-        self.solve_users();
-        self.solve_items();
+    ///
+    /// # Errors
+    /// [`ModelError`] where sums have overflowed.
+    pub(crate) fn sweep(&mut self) -> Result<(), ModelError> {
+        self.solve_users()?;
+        self.solve_items()
     }
 
     /// The expected label, with the trainer's own weights.

@@ -1,7 +1,8 @@
 //! The ridge regression of one row: `(P + R^T R) z = q + R^T t`, where each rating is one row of `R`.
 
-use celeris_model::kernel;
-use nalgebra::{Cholesky, DMatrix, DVector};
+use celeris_model::linear::{DETERMINED_MAX, RAISES, cholesky_of_squares, is_determined, raise};
+use celeris_model::{ModelError, kernel};
+use nalgebra::{DMatrix, DVector, DVectorView};
 
 /// Ratings gathered before they are multiplied out in `f32` and added in `f64`: enough for the product to pay, few enough
 /// for the cache and for sums that `f32` holds well.
@@ -86,6 +87,10 @@ pub(crate) struct Normal {
     exact: bool,
 }
 
+/// How far an inverse may be from its diagonal, see [`is_determined`], where ratings were multiplied out in `f32`: of seven
+/// digits one is left.
+const DETERMINED_BY_SINGLE_MAX: f64 = 1e6;
+
 impl Normal {
     /// Room for rows of `dim` unknowns.
     pub(crate) fn new(dim: usize) -> Self {
@@ -106,17 +111,22 @@ impl Normal {
 
     /// Solves the row that `fill` begins and adds ratings to.
     ///
-    /// Where weights are so large that `f32` loses the prior beside them, the row is filled again and summed up in `f64`.
-    pub(crate) fn solve_row(&mut self, mut fill: impl FnMut(&mut Self)) -> Solved<'_> {
-        self.exact = false;
-        fill(self);
-        if !self.solve() {
-            self.exact = true;
+    /// Where weights are so large that `f32` loses the prior beside them, the row is filled again and summed up in `f64`; where
+    /// that loses it too, its diagonal is raised as that of [`celeris_model::linear::cholesky_of_squares`] is.
+    ///
+    /// # Errors
+    /// `NotPositiveDefinite` where sums have overflowed.
+    pub(crate) fn solve_row(&mut self, mut fill: impl FnMut(&mut Self)) -> Result<Solved<'_>, ModelError> {
+        let in_double = [0.0].into_iter().chain(RAISES).map(|share| (true, share, DETERMINED_MAX));
+        for (exact, share, determined_max) in std::iter::once((false, 0.0, DETERMINED_BY_SINGLE_MAX)).chain(in_double) {
+            self.exact = exact;
             fill(self);
-            let definite = self.solve();
-            assert!(definite, "a positive definite matrix plus squares is positive definite");
+            if self.solve(share, determined_max) {
+                let Self { solution, moment, diagonal, matrix: inverse, .. } = self;
+                return Ok(Solved { solution, moment, diagonal, inverse });
+            }
         }
-        Solved { solution: &self.solution, moment: &self.moment, diagonal: &self.diagonal, inverse: &self.matrix }
+        Err(ModelError::NotPositiveDefinite { what: "the regression of a user or an item" })
     }
 
     /// Starts a row from the precision `P`, row-major and symmetric, and the moment `q` of its prior.
@@ -198,10 +208,12 @@ impl Normal {
         self.filled = 0;
     }
 
-    /// Inverts the matrix in its place and writes the solution; `false` where it has lost its definiteness to rounding.
-    fn solve(&mut self) -> bool {
+    /// Inverts the matrix, its diagonal raised by a share, in its place and writes the solution; `false` where it has lost
+    /// its definiteness to rounding.
+    fn solve(&mut self, share: f64, determined_max: f64) -> bool {
         let dim = self.dim;
         self.multiply_out();
+        raise(&mut self.matrix, dim, share);
         for i in 1..dim {
             for j in 0..i {
                 self.matrix[i * dim + j] = self.matrix[j * dim + i];
@@ -210,13 +222,13 @@ impl Normal {
         for (kept, entry) in self.diagonal.iter_mut().zip(self.matrix.iter().step_by(dim + 1)) {
             *kept = *entry;
         }
-        if !kernel::invert(&mut self.matrix, dim) {
+        if !(kernel::invert(&mut self.matrix, dim) && is_determined(&self.diagonal, &self.matrix, determined_max)) {
             return false;
         }
         for (sum, row) in self.solution.iter_mut().zip(self.matrix.chunks_exact(dim)) {
             *sum = row.iter().zip(&self.moment).map(|(entry, moment)| entry * moment).sum();
         }
-        true
+        self.solution.iter().all(|entry| entry.is_finite())
     }
 }
 
@@ -224,11 +236,14 @@ impl Normal {
 /// system has one unknown a rating. `regressors` has one column a rating, weights already multiplied in.
 ///
 /// Returns the solution and the diagonal of the inverse.
+///
+/// # Errors
+/// `NotPositiveDefinite` where sums have overflowed.
 pub(super) fn solve_dual(
     regressors: &DMatrix<f64>,
     targets: &DVector<f64>,
     diagonal: &[f64],
-) -> (DVector<f64>, Vec<f64>) {
+) -> Result<(DVector<f64>, Vec<f64>), ModelError> {
     let mut scaled = regressors.transpose();
     for (mut column, d) in scaled.column_iter_mut().zip(diagonal) {
         column /= *d;
@@ -237,9 +252,12 @@ pub(super) fn solve_dual(
     for k in 0..kernel.nrows() {
         kernel[(k, k)] += 1.0;
     }
-    let factor = Cholesky::new(kernel).expect("the identity plus squares is positive definite");
+    let factor = cholesky_of_squares(kernel.as_slice(), kernel.nrows())
+        .ok_or(ModelError::NotPositiveDefinite { what: "the regression of an item" })?;
     let solution = scaled.tr_mul(&factor.solve(targets));
     factor.l_dirty().solve_lower_triangular_mut(&mut scaled);
-    let variances = scaled.column_iter().zip(diagonal).map(|(column, d)| 1.0 / d - column.norm_squared()).collect();
-    (solution, variances)
+    // Rounding may not turn a variance below zero.
+    let variance = |(column, d): (DVectorView<f64>, &f64)| (1.0 / d - column.norm_squared()).max(0.0);
+    let variances = scaled.column_iter().zip(diagonal).map(variance).collect();
+    Ok((solution, variances))
 }

@@ -52,10 +52,10 @@ fn close(stored: f32, exact: f64) {
 #[test]
 fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
     let mut als = start(1.0);
-    als.sweep();
+    als.sweep().unwrap();
     // In the second sweep the items' variances are no longer zero.
     let before = als.clone();
-    als.solve_users();
+    als.solve_users().unwrap();
 
     let dim = SHAPE.dim();
     let noise = before.noise_variance;
@@ -80,7 +80,7 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
     }
 
     let users = als.clone();
-    als.solve_items();
+    als.solve_items().unwrap();
     // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solve are met.
     for (item, trait_of_item) in TRAITS.iter().enumerate() {
         let mut ridge = DMatrix::from_diagonal(&nalgebra::dvector![noise, noise, noise / users.bias_variance]);
@@ -107,8 +107,8 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
 #[test]
 fn the_noise_is_the_expected_squared_residual_under_both_posteriors() {
     let mut als = start(1.0);
-    als.sweep();
-    als.sweep();
+    als.sweep().unwrap();
+    als.sweep().unwrap();
     let (dim, latent) = (SHAPE.dim(), SHAPE.latent);
     let (mut weights, mut squares) = (0.0, 0.0);
     let by_user = Rows::by_user(&ratings());
@@ -135,8 +135,8 @@ fn the_noise_is_the_expected_squared_residual_under_both_posteriors() {
 #[test]
 fn without_variances_it_is_textbook_als() {
     let (mut plain, mut charged) = (start(0.0), start(1.0));
-    plain.sweep();
-    charged.sweep();
+    plain.sweep().unwrap();
+    charged.sweep().unwrap();
     // The first half-sweep knows no variances yet, so only the items differ; charging for doubt shrinks their factors.
     assert_eq!(plain.weights, charged.weights);
     let size = |als: &Als| als.features.chunks_exact(4).map(|row| row[0].powi(2) + row[1].powi(2)).sum::<f32>();
@@ -146,13 +146,13 @@ fn without_variances_it_is_textbook_als() {
 #[test]
 fn a_fit_that_goes_on_from_a_state_takes_the_same_next_sweep() {
     let mut through = start(1.0);
-    through.sweep();
-    through.sweep();
+    through.sweep().unwrap();
+    through.sweep().unwrap();
     let state = through.state();
     let mut resumed = start(1.0);
     resumed.resume(&state);
-    through.sweep();
-    resumed.sweep();
+    through.sweep().unwrap();
+    resumed.sweep().unwrap();
     // Biases go through a mean that is the same here, so that all is equal but for the rounding of a sum.
     for (a, b) in through.features.iter().zip(&resumed.features).chain(through.weights.iter().zip(&resumed.weights)) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} is not {b}");

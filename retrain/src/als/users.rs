@@ -1,6 +1,7 @@
 //! The users' half of a sweep, and the population that it reveals.
 
-use celeris_model::linear::cholesky;
+use celeris_model::ModelError;
+use celeris_model::linear::cholesky_of_squares;
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
@@ -23,13 +24,15 @@ struct Population {
 }
 
 impl Als {
-    pub(super) fn solve_users(&mut self) {
+    /// # Errors
+    /// [`ModelError`] where sums have overflowed.
+    pub(super) fn solve_users(&mut self) -> Result<(), ModelError> {
         let dim = self.shape.dim();
-        let population = self.population();
+        let population = self.population()?;
         let mut weights = std::mem::take(&mut self.weights);
         let mut variances = std::mem::take(&mut self.weight_variances);
         let this = &*self;
-        let sums: Vec<UserSums> = weights
+        let sums: Result<Vec<UserSums>, ModelError> = weights
             .par_chunks_mut(CHUNK_ROWS * dim)
             .zip(variances.par_chunks_mut(CHUNK_ROWS * dim))
             .enumerate()
@@ -43,27 +46,29 @@ impl Als {
                         let Solved { solution, inverse, .. } = normal.solve_row(|normal| {
                             normal.begin(&population.precision, &population.moment);
                             this.add_ratings_of_user(entries, normal, &mut doubt);
-                        });
+                        })?;
                         let variance = |entry: &f64| entry * this.noise_variance;
                         write_row(weights, solution.iter().copied());
                         write_row(variances, inverse.iter().step_by(dim + 1).map(variance));
                         sums.add_user(solution, inverse, this.noise_variance);
                     }
                 }
-                sums
+                Ok(sums)
             })
             .collect();
         (self.weights, self.weight_variances) = (weights, variances);
-        self.estimate_population(&sums);
+        self.estimate_population(&sums?);
+        Ok(())
     }
 
-    fn population(&self) -> Population {
-        let covariance = cholesky(self.weight_covariance.as_slice(), self.shape.dim())
-            .expect("a covariance that holds a share of its positive start is positive definite");
+    fn population(&self) -> Result<Population, ModelError> {
+        // It holds a share of its positive start, of which more than rounding is left unless sums have overflowed.
+        let covariance = cholesky_of_squares(self.weight_covariance.as_slice(), self.shape.dim())
+            .ok_or(ModelError::NotPositiveDefinite { what: "the covariance of user weights" })?;
         let precision = covariance.inverse() * self.noise_variance;
         let precision = (&precision + precision.transpose()) * 0.5;
         let moment = &precision * &self.weight_mean;
-        Population { precision: precision.as_slice().to_vec(), moment: moment.as_slice().to_vec() }
+        Ok(Population { precision: precision.as_slice().to_vec(), moment: moment.as_slice().to_vec() })
     }
 
     /// What one user's ratings add to the regression of the user's weights.

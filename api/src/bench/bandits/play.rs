@@ -19,7 +19,14 @@ impl History for Past {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).expect("an index into memory");
         let features = &self.features[index * self.dim..(index + 1) * self.dim];
-        Example { features, label: self.rewards[index], offset: 0.0, weight: 1.0, timestamp: Timestamp::default() }
+        Example {
+            features,
+            label: self.rewards[index],
+            offset: 0.0,
+            weight: 1.0,
+            timestamp: Timestamp::default(),
+            taken_before: None,
+        }
     }
 }
 

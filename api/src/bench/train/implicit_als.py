@@ -40,9 +40,12 @@ def main():
     observations = observations[observations["label"] > 0]
     users, user_ids = pandas.factorize(observations["user"])
     items, item_ids = pandas.factorize(observations["item"])
-    # The library takes a pair's whole confidence; pairs that are not there have 1.
-    confidence = 1.0 + (observations["label"] * observations["weight"]).to_numpy(numpy.float32)
-    pairs = scipy.sparse.csr_matrix((confidence, (users, items)), shape=(len(user_ids), len(item_ids)))
+    excess = (observations["label"] * observations["weight"]).to_numpy(numpy.float32)
+    pairs = scipy.sparse.csr_matrix((excess, (users, items)), shape=(len(user_ids), len(item_ids)))
+    # The library takes a pair's whole confidence, which has the 1 once however often the pair was observed; pairs that
+    # are not there have 1.
+    pairs.sum_duplicates()
+    pairs.data += 1.0
     model = AlternatingLeastSquares(
         factors=settings.factors,
         regularization=settings.regularization,

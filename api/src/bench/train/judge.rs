@@ -84,7 +84,14 @@ pub fn served_rmse(dir: &Path, data: &Data, told: usize) -> Result<f64, Failure>
     let example = |rating: &Rating| {
         let row = version.theta.get(&rating.item).unwrap_or_else(|| version.theta.cold_item());
         let timestamp = Timestamp::default();
-        Example { features: row.features, label: rating.label, offset: row.offset, weight: 1.0, timestamp }
+        Example {
+            features: row.features,
+            label: rating.label,
+            offset: row.offset,
+            weight: 1.0,
+            timestamp,
+            taken_before: None,
+        }
     };
     let mut histories: HashMap<&str, Vec<Example>> = HashMap::new();
     for rating in data.train[..told].iter().filter(|rating| asked.contains_key(rating.user.as_str())) {

@@ -170,6 +170,7 @@ impl Scorer {
                 offset: 0.0,
                 weight: 1.0,
                 timestamp: Timestamp::default(),
+                taken_before: None,
             })
             .collect();
         let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use celeris_datasets::{Dataset, Rating as NamedRating};
+use celeris_model::preference::Takings;
 use celeris_model::{HalfLife, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
 use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
 use celeris_retrieval::{Allowed, Matrix, Table};
@@ -301,9 +302,12 @@ impl Scene<'_> {
         let matrix = Matrix::new(trained.dim, &trained.item_features, &trained.item_offsets);
         let table = Table::build(matrix, rows(self.taken.len()));
         let place = |asked: &Rating| {
-            let mut history = examples(trained, &self.seen[asked.user as usize]);
-            for (example, time) in history.iter_mut().zip(&self.times[asked.user as usize]) {
+            let seen = &self.seen[asked.user as usize];
+            let mut history = examples(trained, seen);
+            let mut takings = Takings::default();
+            for ((example, rating), time) in history.iter_mut().zip(seen).zip(&self.times[asked.user as usize]) {
                 example.timestamp = *time;
+                example.taken_before = takings.next(rating.item, rating.label, *time);
             }
             let user = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
             let weights: Vec<f32> = user.weights().iter().map(|weight| *weight as f32).collect();
