@@ -9,7 +9,7 @@ use celeris_model::{
     CandidateDigest, Decision, DecisionId, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
 };
 use celeris_storage::{DecisionRange, LateCandidates, LatePropensity, Storage, StorageOptions};
-use scenario::{item, model, open, user};
+use scenario::{item, model, model_name, open, user};
 
 /// A decision made at this millisecond.
 fn decision(who: &str, at: i64) -> Decision {

@@ -12,7 +12,8 @@ use celeris_model::{
 };
 use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
 use scenario::{
-    amendment, append, assert_consistent, crash_image, fill, id, item, model, new, observation, open, stream, user,
+    amendment, append, assert_consistent, crash_image, fill, id, item, model, model_name, new, observation, open,
+    stream, user,
 };
 
 /// Texts of one user that nobody else has, long enough not to occur by chance.

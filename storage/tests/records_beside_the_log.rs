@@ -8,7 +8,7 @@ use celeris_storage::{
     Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions,
     Watermark,
 };
-use scenario::{append, crash_image, files, fill, flip, item, model, new, observation, open, stream, user};
+use scenario::{append, crash_image, files, fill, flip, item, model, model_name, new, observation, open, stream, user};
 use serde_json::{Map, Value, json};
 
 fn attributes(value: &Value) -> Map<String, Value> {

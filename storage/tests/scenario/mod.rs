@@ -125,6 +125,12 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
             let later = expected.iter().map(|(_, record)| record).filter(|record| record.user_epoch > after);
             let events = Events {
                 last: later.clone().map(|record| record.user_epoch).max(),
+                amended: later
+                    .clone()
+                    .filter(|record| record.kind != RecordKind::Observe)
+                    .map(|record| record.user_epoch)
+                    .max()
+                    .unwrap_or_default(),
                 observations: later.cloned().filter_map(Event::of).collect(),
             };
             assert_eq!(storage.events_after(stream, &user, after).unwrap(), events, "the events of {user}");
