@@ -229,7 +229,7 @@ impl Learning {
                 }
             }
             Loss::Logistic => {
-                Lesson { weight, label: label.clamp(0.0, 1.0), likelihood: Likelihood::Bernoulli { offset } }
+                Lesson { weight, label: self.loss.outcome(example.label), likelihood: Likelihood::Bernoulli { offset } }
             }
         }
     }

@@ -5,7 +5,8 @@
 //! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`influence`]
+//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade,
+//! [`prediction_loss`] for how far a prediction was from its label, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`influence`]
 //! for which observation moved a score how far, [`kernel`] for its inner loops.
 
 pub mod canonical;
@@ -18,6 +19,7 @@ pub mod learning;
 pub mod linear;
 pub mod observation;
 mod origin;
+pub mod prediction_loss;
 pub mod prior;
 mod rank_one;
 mod sampler;
@@ -34,6 +36,7 @@ pub use influence::Influence;
 pub use learning::{HalfLife, Learning, Loss};
 pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
 pub use origin::FeatureOrigin;
+pub use prediction_loss::PREDICTION_LOSS_MAX;
 pub use prior::Prior;
 pub use sampler::Sampler;
 pub use user_model::{Estimate, Example, History, UserModel};

@@ -1,13 +1,11 @@
 //! The prior that users are served from.
 
 use celeris_model::Prior;
+pub use celeris_model::prior::CONDITION_MAX;
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
 use crate::error::RetrainError;
 use crate::learn::Learnt;
-
-/// The largest condition of `Lambda`: states in `f32` are sound up to here (design of the user state).
-pub const CONDITION_MAX: f64 = 1e4;
 
 /// Kept clear of [`CONDITION_MAX`] by rounding alone.
 pub(crate) const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
