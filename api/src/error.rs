@@ -80,6 +80,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The node cannot answer now", detail)
     }
 
+    /// What is asked for exists, and the node cannot read it.
+    fn out_of_service(detail: impl ToString) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "out-of-service", "Out of service", detail)
+    }
+
     /// The node took longer than it may.
     pub fn timeout(detail: impl ToString) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "The request took too long", detail)
@@ -128,6 +133,7 @@ impl From<StorageError> for ApiError {
             | StorageError::StorageFull { .. }
             | StorageError::Poisoned { .. }
             | StorageError::Closed => Self::unavailable(error),
+            StorageError::Document { .. } => Self::out_of_service(error),
             StorageError::ObservationForgotten { .. } => Self::gone(error),
             StorageError::NotAnObservation { .. } => Self::not_found(error),
             StorageError::ReservedId { .. } | StorageError::RecordTooLarge { .. } => Self::invalid(error),
@@ -163,6 +169,7 @@ impl From<PredictorError> for ApiError {
             | PredictorError::Features { .. }
             | PredictorError::Attributes(_)
             | PredictorError::Bandit(_) => Self::invalid(error),
+            PredictorError::OutOfService { .. } => Self::out_of_service(error),
             PredictorError::Model(error) => error.into(),
             PredictorError::Storage(error) => error.into(),
         }

@@ -66,6 +66,18 @@ pub enum FeaturesError {
         /// As found.
         found: String,
     },
+    /// A number of a version is larger than any sound training makes it.
+    #[error("{}: {what} is {value:e}, at most {max:e} in magnitude is taken; check the labels and the trainer for values that diverge", path.display())]
+    OutOfBounds {
+        /// The file.
+        path: PathBuf,
+        /// The number.
+        what: String,
+        /// As found.
+        value: f64,
+        /// The bound.
+        max: f64,
+    },
     /// The contents contradict themselves or the model's rules.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use celeris_model::{ModelName, Timestamp, VersionId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The layout this crate writes and reads.
 pub const MANIFEST_FORMAT: u32 = 1;
@@ -63,8 +63,18 @@ pub struct Manifest {
     pub warm: Option<WarmStart>,
     /// When it was finished.
     pub created: Timestamp,
-    /// What the trainer measured.
+    /// What the trainer measured. A figure of `null` is missing.
+    #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
     /// The files, by name.
     pub files: BTreeMap<String, FileEntry>,
+}
+
+/// Reads figures by name; those of `null` are missing, since JSON has no other way to write a number that is not finite.
+///
+/// # Errors
+/// Where a figure is neither a number nor `null`.
+pub fn known_figures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let figures = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
+    Ok(figures.into_iter().filter_map(|(name, figure)| Some((name, figure?))).collect())
 }

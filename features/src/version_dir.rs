@@ -22,6 +22,7 @@ use arrow::datatypes::{Float32Type, Float64Type};
 use celeris_model::{ItemId, ModelError, ModelName, Prior, Timestamp, UserId, VersionId};
 use sha2::{Digest, Sha256};
 
+use crate::bounds::{Contents, DIM_MAX};
 use crate::cold_map::{ColdMap, read_cold_map};
 use crate::columns::{ParquetFile, ParquetOut, vector_column};
 use crate::error::FeaturesError;
@@ -68,7 +69,7 @@ pub struct VersionContents<'a> {
     pub watermark: serde_json::Value,
     /// When it was finished.
     pub created: Timestamp,
-    /// What the trainer measured.
+    /// What the trainer measured. A figure that is no finite number is missing, and left out of the manifest.
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -148,7 +149,7 @@ pub fn write_trained_version(
         watermark: contents.watermark.clone(),
         warm: part.warm,
         created: contents.created,
-        metrics: contents.metrics.clone(),
+        metrics: contents.metrics.clone().into_iter().filter(|(_, figure)| figure.is_finite()).collect(),
         files,
     };
     let text = serde_json::to_vec_pretty(&manifest)
@@ -258,7 +259,7 @@ pub fn sha256_of(path: &Path) -> Result<String, FeaturesError> {
 }
 
 /// Reads a version directory, believing nothing that is not checked: manifest, checksums, row counts, columns, lengths,
-/// finiteness, and that the prior is a proper one.
+/// finiteness, that the prior is a proper one, and that all numbers are within their bounds ([`crate::bounds`]).
 ///
 /// # Errors
 /// [`FeaturesError`], naming the file and the place in it.
@@ -270,6 +271,7 @@ pub fn read_version(dir: &Path) -> Result<LoadedVersion, FeaturesError> {
     let (prior, cold_features) = read_prior(dir, &manifest)?;
     let theta = read_theta(dir, &manifest, cold_features)?;
     let cold_map = read_cold_map(dir, &manifest)?.map(Arc::new);
+    Contents { dir, manifest: &manifest, theta: &theta, prior: &prior, cold_map: cold_map.as_deref() }.check()?;
     Ok(LoadedVersion { manifest, theta, prior, cold_map })
 }
 
@@ -309,8 +311,8 @@ pub fn read_manifest(dir: &Path) -> Result<Manifest, FeaturesError> {
     if manifest.format != MANIFEST_FORMAT {
         return Err(error(format!("has format {}, this program reads {MANIFEST_FORMAT}", manifest.format)));
     }
-    if manifest.dim == 0 {
-        return Err(error("dim must be at least 1".to_owned()));
+    if !(1..=DIM_MAX).contains(&manifest.dim) {
+        return Err(error(format!("dim must be from 1 to {DIM_MAX}, got {}", manifest.dim)));
     }
     for name in [ITEM_FEATURES_FILE, PRIOR_FILE] {
         if !manifest.files.contains_key(name) {

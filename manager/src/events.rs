@@ -164,6 +164,8 @@ pub struct NumberedEvent {
 pub struct EventPage {
     /// Newest first.
     pub events: Vec<NumberedEvent>,
+    /// Why events of the page that are there could not be read.
+    pub unreadable: Vec<String>,
     /// How many older events the model has had that are kept no more.
     pub dropped: u64,
     /// Asked `before` this number, the next page begins; `None` on the last page.
@@ -183,6 +185,16 @@ impl Default for Kept {
     }
 }
 
+impl Kept {
+    /// The numbers of the events that are there.
+    fn found(storage: &Storage, model: ModelId) -> Result<Self, StorageError> {
+        let keys = storage.catalog_keys(&events_key(model)?)?;
+        let mut numbers = keys.iter().filter_map(|key| key.parts().last()?.parse::<u64>().ok());
+        let Some(first) = numbers.next() else { return Ok(Self::default()) };
+        Ok(Self { first, end: numbers.next_back().unwrap_or(first) + 1 })
+    }
+}
+
 /// The audits of all models.
 pub(crate) struct Events {
     storage: Storage,
@@ -195,9 +207,15 @@ impl Events {
         let mut kept = HashMap::new();
         for (key, span) in storage.list_catalog::<Kept>(&all_kept_key()?)? {
             // A key of another form is none of ours.
-            if let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) {
-                kept.insert(id, span);
-            }
+            let Some(Ok(model)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
+            let span = match span {
+                Ok(span) if (1..=span.end).contains(&span.first) && span.end - span.first <= EVENTS_MAX => span,
+                unusable => {
+                    tracing::error!(%key, ?unusable, "which events there are is found from the events themselves");
+                    Kept::found(&storage, model)?
+                }
+            };
+            kept.insert(model, span);
         }
         Ok(Self { storage, kept: Mutex::new(kept) })
     }
@@ -229,13 +247,18 @@ impl Events {
         let end = before.unwrap_or(kept.end).clamp(kept.first, kept.end);
         let first = end.saturating_sub(limit as u64).max(kept.first);
         let mut events = Vec::with_capacity(usize::try_from(end - first).unwrap_or_default());
+        let mut unreadable = Vec::new();
         for number in (first..end).rev() {
-            // One that has been dropped since the span was looked up is dropped.
-            if let Some(event) = self.storage.catalog::<Event>(&event_key(model, number)?)? {
-                events.push(NumberedEvent { number, event });
+            match self.storage.catalog::<Event>(&event_key(model, number)?) {
+                Ok(Some(event)) => events.push(NumberedEvent { number, event }),
+                // It has been dropped since the span was looked up.
+                Ok(None) => {}
+                Err(error @ StorageError::Document { .. }) => unreadable.push(error.to_string()),
+                Err(error) => return Err(error),
             }
         }
-        Ok(EventPage { events, dropped: kept.first - 1, next: (first > kept.first).then_some(first) })
+        let next = (first > kept.first).then_some(first);
+        Ok(EventPage { events, unreadable, dropped: kept.first - 1, next })
     }
 
     /// Adds the removal of a model's audit to the write that deletes the model.
@@ -314,6 +337,11 @@ fn kept_key(model: ModelId) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["events".to_owned(), model.to_string()])
 }
 
+/// All events of one model.
+fn events_key(model: ModelId) -> Result<CatalogKey, StorageError> {
+    CatalogKey::new(["event".to_owned(), model.to_string()])
+}
+
 /// The number is padded so that the catalog's order is theirs.
 fn event_key(model: ModelId, number: u64) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["event".to_owned(), model.to_string(), format!("{number:020}")])
@@ -369,7 +397,10 @@ mod tests {
         events.delete(films, &mut batch).unwrap();
         storage.commit_catalog(&batch).unwrap();
         events.forget(films);
-        assert_eq!(events.page(films, None, 10).unwrap(), EventPage { events: vec![], dropped: 0, next: None });
+        assert_eq!(
+            events.page(films, None, 10).unwrap(),
+            EventPage { events: vec![], unreadable: vec![], dropped: 0, next: None }
+        );
         assert_eq!(Events::open(storage).unwrap().page(books, None, 10).unwrap().events.len(), 1);
     }
 

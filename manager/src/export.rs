@@ -9,9 +9,9 @@ use celeris_retrain::{AttributesWriter, InputFile, ObservationRow, ObservationsW
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
-use crate::gate::Tail;
 use crate::pause::{self, Step};
 use crate::records::ModelRecord;
+use crate::tail::Tail;
 use crate::training::Engine;
 
 /// Items read at a time while what was said of them is collected.
@@ -62,14 +62,21 @@ impl Split {
     }
 }
 
+/// What is exported, and for whom.
+pub(crate) struct ExportPlan<'a> {
+    pub(crate) record: &'a ModelRecord,
+    pub(crate) engine: Engine,
+    /// Up to where the version that serves was trained on all records.
+    pub(crate) trained: Watermark,
+}
+
 /// Writes the stream's observations but those held out for the gate, in sequence order partition by partition, and the
 /// features and attributes that callers gave. For an engine that is not built in, some observations go to a file of their own.
 ///
 /// `progress` is told the share of records written.
 pub(crate) fn export(
     storage: &Storage,
-    record: &ModelRecord,
-    engine: Engine,
+    ExportPlan { record, engine, trained }: ExportPlan,
     dir: &Path,
     progress: impl Fn(f32),
 ) -> Result<Export, ManagerError> {
@@ -78,7 +85,7 @@ pub(crate) fn export(
     if log.records() == 0 {
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
     }
-    let tail = Tail::of(log, config.gate.tail_share);
+    let tail = Tail::of(log, config.gate.tail_share, &trained);
     let watermark = tail.to.clone();
     let records = watermark.records();
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;

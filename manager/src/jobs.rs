@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use celeris_features::manifest::known_figures;
 use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::{CatalogBatch, Storage, StorageError};
 use parking_lot::Mutex;
@@ -85,7 +86,8 @@ pub struct Job {
     pub phase: String,
     /// How far that is, from 0 to 1.
     pub progress: f32,
-    /// What the trainer measured.
+    /// What the trainer measured; a figure that is no finite number is missing.
+    #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
     /// The version it made.
     pub version: Option<VersionId>,
@@ -111,7 +113,14 @@ impl Jobs {
     pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<(Arc<Self>, Vec<Job>), ManagerError> {
         let jobs = Self { storage, known: Mutex::new(HashMap::new()) };
         let mut interrupted = Vec::new();
-        for (_, mut job) in jobs.storage.list_catalog::<Job>(&jobs_key()?)? {
+        for (_, job) in jobs.storage.list_catalog::<Job>(&jobs_key()?)? {
+            let mut job = match job {
+                Ok(job) => job,
+                Err(error) => {
+                    tracing::error!(%error, "a job cannot be told of; delete its document, or restore it from a backup");
+                    continue;
+                }
+            };
             if !job.state.is_final() {
                 job.state = JobState::Failed;
                 job.error = Some("the node stopped before the job ended; start it again".to_owned());
@@ -210,9 +219,13 @@ impl Jobs {
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<Job, ManagerError> {
-        let known = self.known.lock();
-        let found = known.values().find(|job| job.job.as_str() == id).cloned();
-        found.ok_or_else(|| ManagerError::UnknownJob { job: id.to_owned() })
+        if let Some(found) = self.known.lock().values().find(|job| job.job.as_str() == id) {
+            return Ok(found.clone());
+        }
+        let unknown = || ManagerError::UnknownJob { job: id.to_owned() };
+        // One whose document cannot be read is not known, and says so by the document's key.
+        let key = job_key(id).map_err(|_no_key| unknown())?;
+        self.storage.catalog::<Job>(&key)?.ok_or_else(unknown)
     }
 }
 

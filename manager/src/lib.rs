@@ -7,7 +7,9 @@
 //!
 //! What this crate is not: it serves no request and trains nothing itself.
 
+mod comparison;
 pub mod decisions;
+mod deleting;
 pub mod erasures;
 pub mod error;
 pub mod events;
@@ -24,18 +26,21 @@ mod registering;
 mod retraining;
 pub mod sealing;
 pub mod selections;
+pub mod service;
 mod switch;
+mod tail;
 pub mod training;
 pub mod triggers;
 pub mod versions;
 pub mod watch;
 
+pub use comparison::Comparison;
 pub use decisions::DefaultReward;
 pub use erasures::{ErasedSpan, erased_users};
 pub use error::ManagerError;
 pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
 pub use exporting::{Exported, export_store};
-pub use gate::{Comparison, GateConfig, GateReport, Verdict};
+pub use gate::{GateConfig, GateReport, Verdict};
 pub use jobs::{Job, JobId, JobState};
 pub use judging::{JudgeRequest, Judgement, Skipped};
 pub use manager::{Manager, ManagerOptions};
@@ -44,6 +49,7 @@ pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
 pub use retraining::{TrainFrom, TrainRequest};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
 pub use selections::{NewSelection, ScopeKind, SelectionRecord};
+pub use service::{NameKind, Unavailable};
 pub use training::{AllowedTrainers, Engine, TrainerSettings};
 pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};
 pub use versions::{ItemsOnlyIn, Moved, VersionDiff};

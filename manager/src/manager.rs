@@ -9,19 +9,15 @@ use std::time::{Duration, SystemTime};
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
 use celeris_model::{ModelId, ModelName, Prior, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
-use celeris_storage::{CatalogBatch, Storage, StorageError};
+use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, Jobs};
-use crate::pause::{self, Step};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
-use crate::records::{
-    ModelConfig, ModelRecord, VersionRecord, all_deleted_key, deleted_key, last_id_key, model_key, models_key,
-    version_key,
-};
+use crate::records::{ModelConfig, ModelRecord, VersionRecord, last_id_key, model_key, models_key, version_key};
 use crate::training::AllowedTrainers;
 use crate::watch::WatchStatus;
 
@@ -71,10 +67,10 @@ pub struct Manager {
 
 impl Manager {
     /// Opens the catalog: loads every model's active version into the predictor, and removes what a stopped node left
-    /// half done.
+    /// half done. A model that cannot be read is out of service ([`Manager::unavailable`]).
     ///
     /// # Errors
-    /// `Storage` or `Features`, naming the file of an active version that cannot be read.
+    /// `Storage`, or `Io` where the folder of jobs cannot be removed.
     pub fn open(
         storage: Storage,
         predictor: Arc<Predictor>,
@@ -98,15 +94,7 @@ impl Manager {
         };
         manager.finish_deletions()?;
         manager.finish_pruning()?;
-        for record in manager.models()? {
-            let model = &record.config.name;
-            manager.remove_unnamed_versions(&record)?;
-            let version = manager.load(&record, record.active)?;
-            manager.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
-            manager.monitors.watch(&record);
-            manager.monitors.resume(record.id)?;
-            tracing::info!(%model, version = %record.active, "model serves");
-        }
+        manager.open_models()?;
         manager.open_selections()?;
         manager.monitors.rebuild(SystemTime::now().into())?;
         for job in &interrupted {
@@ -182,20 +170,26 @@ impl Manager {
         self.monitors.forget_user(stream, user, erased);
     }
 
-    /// All models, by name.
+    /// All models in service, by name; [`Manager::unavailable`] has the others.
     ///
     /// # Errors
     /// `Storage`.
     pub fn models(&self) -> Result<Vec<ModelRecord>, ManagerError> {
+        let out = self.predictor.out_of_service();
         let records = self.storage.list_catalog::<ModelRecord>(&models_key()?)?;
-        Ok(records.into_iter().map(|(_, record)| record).collect())
+        let in_service = |(_, record): &(CatalogKey, Result<ModelRecord, StorageError>)| {
+            !record.as_ref().is_ok_and(|record| out.contains_key(&record.config.name))
+        };
+        // The start has taken those out of service that cannot be read.
+        Ok(records.into_iter().filter(in_service).filter_map(|(_, record)| record.ok()).collect())
     }
 
     /// One model.
     ///
     /// # Errors
-    /// `UnknownModel`, `IsSelection` or `Storage`.
+    /// `UnknownModel`, `IsSelection`, `Predictor` where the model is out of service, or `Storage`.
     pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
+        self.predictor.check_in_service(model)?;
         if let Some(found) = self.storage.catalog(&model_key(model)?)? {
             return Ok(found);
         }
@@ -242,13 +236,10 @@ impl Manager {
         config.check()?;
         config.trainer.check(config.trainer.engine, &self.options.allowed)?;
         let _changing = self.changing.lock();
-        let models = self.models()?;
-        let selections = self.selections()?;
-        let is_taken = models.iter().any(|record| record.config.name == config.name);
-        if is_taken || selections.iter().any(|selection| selection.name == config.name) {
+        if self.is_taken(&config.name)? {
             return Err(ManagerError::ModelExists { model: config.name });
         }
-        if models.len() + selections.len() >= self.options.models_max {
+        if self.names()? >= self.options.models_max {
             return Err(ManagerError::TooManyModels { max: self.options.models_max });
         }
         let mut batch = CatalogBatch::new();
@@ -278,59 +269,10 @@ impl Manager {
         Ok(record)
     }
 
-    /// Deletes a model with its versions, features and decisions. Its stream's observations stay: other models may
-    /// learn from them, and a model created anew on the stream starts from them.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
-    pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
-        let _changing = self.changing.lock();
-        let record = self.model(model)?;
-        self.jobs.check_idle(model)?;
-        self.check_no_arm(model)?;
-        let mut batch = CatalogBatch::new();
-        batch.put(deleted_key(record.id)?, model)?;
-        for version in self.versions(model)? {
-            batch.delete(version_key(model, version.version)?);
-        }
-        batch.delete(model_key(model)?);
-        self.events.delete(record.id, &mut batch)?;
-        self.monitors.delete(record.id, &mut batch)?;
-        self.storage.commit_catalog(&batch)?;
-        self.events.forget(record.id);
-        self.predictor.remove(model);
-        self.monitors.forget(record.id);
-        self.watches.lock().remove(&record.id);
-        pause::at(Step::Deletion);
-        self.finish_deletion(record.identity())
-    }
-
-    /// Removes what is left of a model or selection that the catalog does not name any more. Nothing of it can be met under
-    /// its name, since everything is kept by its identity.
-    pub(crate) fn finish_deletion(&self, (model, id): (&ModelName, ModelId)) -> Result<(), ManagerError> {
-        self.storage.delete_model(id)?;
-        remove_dir(&self.versions_dir_of((model, id)))?;
-        let mut batch = CatalogBatch::new();
-        batch.delete(deleted_key(id)?);
-        Ok(self.storage.commit_catalog(&batch)?)
-    }
-
-    /// Removes what a stopped node had begun to delete.
-    fn finish_deletions(&self) -> Result<(), ManagerError> {
-        for (key, model) in self.storage.list_catalog::<ModelName>(&all_deleted_key()?)? {
-            // A key of another form is none of ours.
-            if let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) {
-                self.finish_deletion((&model, id)).unwrap_or_else(|error| {
-                    tracing::warn!(%model, %error, "a deleted model is not removed whole; the next start tries again");
-                });
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) fn load(&self, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
         let dir = self.version_dir(record, version);
         let loaded = read_version(&dir)?;
+        check_fits(&record.config, &loaded)?;
         Ok(serving(record, version, loaded)?.kept_in(dir))
     }
 
@@ -348,21 +290,6 @@ impl Manager {
 
     pub(crate) fn jobs_dir(&self) -> PathBuf {
         self.storage.dir().join("jobs")
-    }
-
-    /// Removes version directories that the catalog does not name: an interrupted switch left them.
-    fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
-        let named: Vec<String> =
-            self.versions(&record.config.name)?.iter().map(|record| record.version.to_string()).collect();
-        let dir = self.versions_dir(record);
-        for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {
-            let entry = entry.map_err(ManagerError::io(&dir))?;
-            if !named.iter().any(|name| entry.file_name() == name.as_str()) {
-                tracing::warn!(path = %entry.path().display(), "removing an unfinished version");
-                remove_dir(&entry.path())?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::Manifest;
+use celeris_features::manifest::known_figures;
 use celeris_model::{HalfLife, Learning, Loss, ModelId, ModelName, Prior, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
 use celeris_storage::{CatalogKey, StorageError, Watermark};
@@ -20,8 +21,7 @@ use crate::watch::{WatchConfig, Watching};
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
 
-/// The largest dimension: a user's matrix then takes 1 MiB, or 2 MiB in `f64`.
-pub const DIM_MAX: usize = 512;
+pub use celeris_features::bounds::DIM_MAX;
 
 /// How a model is configured when it is created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -177,10 +177,15 @@ pub struct VersionRecord {
     pub items: u64,
     /// The smallest and largest label it was trained on.
     pub label_range: Option<(f32, f32)>,
-    /// What the trainer measured.
+    /// What the trainer measured; a figure that is no finite number is missing.
+    #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
     /// Up to where it was trained on the log; `None` for one that was not.
     pub watermark: Option<Watermark>,
+    /// Up to where all records may have shaped it, its own training's or those of a version that it went on from. Behind
+    /// it, trainings have left out the records that are drawn for tails. `None` for one that no record has shaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holdout_from: Option<Watermark>,
     /// Where its training began; `None` where it began from nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmRecord>,
@@ -221,6 +226,7 @@ impl VersionRecord {
             items: items as u64,
             label_range: manifest.label_range,
             metrics: manifest.metrics.clone(),
+            holdout_from: None,
             pinned: false,
             gate: None,
         }

@@ -5,14 +5,13 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::read_version;
 use celeris_model::ModelName;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
-use crate::manager::{Manager, check_fits, remove_dir, sync_dir};
+use crate::manager::{Manager, remove_dir, sync_dir};
 use crate::records::{ModelRecord, VersionRecord};
 
 /// Free bytes that a copy leaves to the log.
@@ -98,8 +97,7 @@ impl Manager {
             let problem = problem.replace(&copy.display().to_string(), &path.display().to_string());
             ManagerError::Import { path: path.to_owned(), problem }
         };
-        let loaded = read_version(copy).map_err(|error| refused(error.to_string()))?;
-        check_fits(&record.config, &loaded).map_err(|error| refused(error.to_string()))?;
+        let loaded = self.read_candidate(&record.config, copy).map_err(|error| refused(error.to_string()))?;
         let (registered, _) = self.admit(record, copy, loaded, |active, registered| {
             let event = Event::now(record.identity(), EventKind::Registered, Actor::Operator, "on request")
                 .between(Some(active), Some(registered.version))

@@ -1,6 +1,6 @@
 //! Selections in the catalog: created, listed, deleted. What they select by is the predictor's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use celeris_bandits::selection::strategy::Learns;
@@ -8,13 +8,13 @@ use celeris_bandits::selection::{HalfLifeRecords, LabelRange, LossScale, Objecti
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_model::{Loss, ModelId, ModelName, StreamName, Timestamp};
 use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
-use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError, Watermark};
+use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::decisions::DefaultReward;
 use crate::error::ManagerError;
 use crate::manager::Manager;
-use crate::records::{ModelRecord, deleted_key, models_key};
+use crate::records::{ModelRecord, deleted_key};
 
 /// Arms of a selection at least and at most.
 pub const ARMS: std::ops::RangeInclusive<usize> = 2..=8;
@@ -107,7 +107,21 @@ pub struct SelectionRecord {
 }
 
 impl SelectionRecord {
-    fn rule(&self) -> SelectionRule {
+    /// Checks a record that was read: what serving relies on.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if !ARMS.contains(&self.arms.len()) || !distinct(&self.arms) {
+            return Err(format!("it has {} arms, or one of them twice", self.arms.len()));
+        }
+        if (self.scope == ScopeKind::Context) == self.contexts.is_empty() {
+            return Err("its contexts do not go with its scope".to_owned());
+        }
+        self.strategy.check(self.arms.len()).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn rule(&self) -> SelectionRule {
         SelectionRule {
             name: self.name.clone(),
             id: self.id,
@@ -189,12 +203,11 @@ impl Manager {
     pub fn create_selection(&self, new: NewSelection) -> Result<SelectionRecord, ManagerError> {
         new.check()?;
         let _changing = self.changing.lock();
-        let (models, selections) = (self.models()?, self.selections()?);
-        let is_taken = models.iter().any(|record| record.config.name == new.name);
-        if is_taken || selections.iter().any(|record| record.name == new.name) {
+        if self.is_taken(&new.name)? {
             return Err(ManagerError::ModelExists { model: new.name });
         }
-        if models.len() + selections.len() >= self.options.models_max {
+        let (models, selections) = (self.models()?, self.selections()?);
+        if self.names()? >= self.options.models_max {
             return Err(ManagerError::TooManyModels { max: self.options.models_max });
         }
         let arms = arms(&new, &models, &selections)?;
@@ -251,20 +264,24 @@ impl Manager {
         known.ok_or_else(|| wrong("label_range", needed))
     }
 
-    /// All selections, by name.
+    /// All selections in service, by name; [`Manager::unavailable`] has the others.
     ///
     /// # Errors
     /// `Storage`.
     pub fn selections(&self) -> Result<Vec<SelectionRecord>, ManagerError> {
+        let out = self.predictor.out_of_service();
         let records = self.storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
-        Ok(records.into_iter().map(|(_, record)| record).collect())
+        // The start has taken those out of service that cannot be read.
+        let readable = records.into_iter().filter_map(|(_, record)| record.ok());
+        Ok(readable.filter(|record| !out.contains_key(&record.name)).collect())
     }
 
     /// One selection; `None` where none goes by that name.
     ///
     /// # Errors
-    /// `Storage`.
+    /// `Predictor` where the name is out of service, or `Storage`.
     pub fn selection(&self, name: &ModelName) -> Result<Option<SelectionRecord>, ManagerError> {
+        self.predictor.check_in_service(name)?;
         Ok(self.storage.catalog(&selection_key(name)?)?)
     }
 
@@ -274,13 +291,21 @@ impl Manager {
     /// `Storage`.
     pub fn delete_selection(&self, name: &ModelName) -> Result<bool, ManagerError> {
         let _changing = self.changing.lock();
-        let Some(record) = self.selection(name)? else { return Ok(false) };
+        if !self.is_in_catalog(&selection_key(name)?)? {
+            return Ok(false);
+        }
+        let id = self.identity_of_selection(name)?;
         let mut batch = CatalogBatch::new();
-        batch.put(deleted_key(record.id)?, name)?;
+        if let Some(id) = id {
+            batch.put(deleted_key(id)?, name)?;
+        }
         batch.delete(selection_key(name)?);
         self.storage.commit_catalog(&batch)?;
         self.predictor.select_no_more(name);
-        self.finish_deletion((name, record.id))?;
+        self.predictor.remove(name);
+        if let Some(id) = id {
+            self.finish_deletion((name, id))?;
+        }
         Ok(true)
     }
 
@@ -313,14 +338,6 @@ impl Manager {
             Some(selection) => Err(ManagerError::IsArm { model: model.clone(), selection: selection.name }),
             None => Ok(()),
         }
-    }
-
-    /// Lets all selections of the catalog serve, once their arms do.
-    pub(crate) fn open_selections(&self) -> Result<(), ManagerError> {
-        for record in self.selections()? {
-            self.predictor.select_among(record.rule());
-        }
-        Ok(self.predictor.follow_log()?)
     }
 }
 
@@ -360,18 +377,10 @@ fn arms<'a>(
     Ok(arms)
 }
 
-/// What has decisions, models and selections: their names by their identities.
-pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
-    let models = storage.list_catalog::<ModelRecord>(&models_key()?)?;
-    let selections = storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
-    let models = models.into_iter().map(|(_, record)| (record.id, record.config.name));
-    Ok(models.chain(selections.into_iter().map(|(_, record)| (record.id, record.name))).collect())
-}
-
-fn selections_key() -> Result<CatalogKey, StorageError> {
+pub(crate) fn selections_key() -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["selection"])
 }
 
-fn selection_key(name: &ModelName) -> Result<CatalogKey, StorageError> {
+pub(crate) fn selection_key(name: &ModelName) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["selection", name.as_str()])
 }

@@ -9,18 +9,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celeris_features::{LoadedVersion, read_version};
-use celeris_model::{ModelName, VersionId};
+use celeris_features::manifest::MANIFEST_FILE;
+use celeris_features::{FeaturesError, LoadedVersion, Manifest, read_version};
+use celeris_model::{ModelName, Partition, VersionId};
 use celeris_predictor::{Prepared, ServingVersion, Warmed};
-use celeris_storage::CatalogBatch;
+use celeris_storage::{CatalogBatch, Watermark};
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
-use crate::gate::{GateReport, Tail, Verdict};
+use crate::gate::{GateReport, Verdict};
 use crate::jobs::JobId;
 use crate::manager::{Manager, check_fits, remove_dir, serving, sync_dir};
 use crate::pause::{self, Step};
-use crate::records::{ModelRecord, VersionRecord, model_key, version_key};
+use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, version_key};
+use crate::tail::Tail;
 use crate::watch::Watching;
 
 /// How long a switch may prepare; then it happens with what is warm by then.
@@ -108,8 +110,8 @@ impl Manager {
     /// `UnknownModel`, `Features` where the directory is damaged, `WrongVersion` where it is another model's, `Io` or
     /// `Storage`.
     pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
-        let loaded = read_version(finished)?;
         let record = self.model(model)?;
+        let loaded = self.read_candidate(&record.config, finished)?;
         let (description, serving) = self.admit(&record, finished, loaded, |_, _| None)?;
         let version = description.version;
         let _switching = self.switching.lock();
@@ -119,6 +121,21 @@ impl Manager {
         self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
         self.prune(&record)?;
         Ok(description)
+    }
+
+    /// Reads a version directory that is to become a version of the model, wherever it comes from: a training of this node,
+    /// or a batch job elsewhere. Nothing of it is believed that is not checked here or by [`read_version`].
+    ///
+    /// # Errors
+    /// `Features` where the directory is damaged, a number is beyond its bound, or it was trained on more than the log
+    /// holds; `WrongVersion` where it is another model's.
+    pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
+        let loaded = read_version(dir)?;
+        check_fits(config, &loaded)?;
+        check_watermarks(&loaded.manifest, &self.storage.watermark(&config.stream)).map_err(|problem| {
+            ManagerError::from(FeaturesError::Manifest { path: dir.join(MANIFEST_FILE), problem })
+        })?;
+        Ok(loaded)
     }
 
     /// Takes over a finished version directory as the model's newest version, which does not serve yet. Both are one
@@ -144,6 +161,9 @@ impl Manager {
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
         sync_dir(&self.versions_dir(&record))?;
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
+        // What a training has left out, only the node's own jobs can tell.
+        let log = || self.storage.watermark(&record.config.stream);
+        description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));
         let event = note(record.active, &mut description);
         let serving = serving(&record, version, loaded)?.kept_in(dir);
         record.newest = version;
@@ -165,10 +185,9 @@ impl Manager {
     ) -> Result<Concluded, ManagerError> {
         let progress = |share| self.jobs.progress(job, "validate", share);
         progress(0.0);
-        let loaded = read_version(finished)?;
         let record = self.current(record)?;
         let config = &record.config;
-        check_fits(config, &loaded)?;
+        let loaded = self.read_candidate(config, finished)?;
         pause::at(Step::Validation);
         // Under a number that no version has: nothing is frozen for it.
         let unborn = VersionId(u64::MAX);
@@ -182,6 +201,7 @@ impl Manager {
         let (mut version, serving) = self.admit(&record, finished, loaded, |active, judged| {
             let event = gate_event(&record, active, judged.version, &report);
             judged.gate = Some(report);
+            judged.holdout_from = Some(tail.from.clone());
             Some(event)
         })?;
         if !passed {
@@ -269,6 +289,32 @@ impl Manager {
         kept.extend(record.watching.as_ref().map(|watching| watching.against));
         self.predictor.release(&model, &kept)?;
         Ok(record)
+    }
+}
+
+/// Checks that a version was not trained on more than the log holds: triggers and receipts of erasures rely on it.
+fn check_watermarks(manifest: &Manifest, log: &Watermark) -> Result<(), String> {
+    let of_training = watermark("watermark", &manifest.watermark, log)?;
+    let Some(warm) = &manifest.warm else { return Ok(()) };
+    watermark("warm.cold_watermark", &warm.cold_watermark, of_training.as_ref().unwrap_or(log)).map(drop)
+}
+
+/// The watermark of a manifest, which lies at or before `end`; `None` of null.
+fn watermark(field: &str, value: &serde_json::Value, end: &Watermark) -> Result<Option<Watermark>, String> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let read: Watermark = serde_json::from_value(value.clone())
+        .map_err(|error| format!("{field} is not null and not one sequence for each partition: {error}"))?;
+    match Partition::all().find(|partition| read.get(*partition) > end.get(*partition)) {
+        None => Ok(Some(read)),
+        Some(partition) => Err(format!(
+            "{field} says {} in partition {}, where there are {} records to train on; register a version that was \
+             trained on this model's stream",
+            read.get(partition).0,
+            partition.index(),
+            end.get(partition).0
+        )),
     }
 }
 

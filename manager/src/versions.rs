@@ -4,18 +4,21 @@ use std::collections::{BTreeSet, HashSet};
 
 use celeris_model::{ItemId, ModelId, ModelName, VersionId};
 use celeris_predictor::ServingVersion;
-use celeris_storage::{CatalogBatch, CatalogKey, StorageError};
+use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
 use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 
+use crate::comparison::Comparison;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
-use crate::gate::{Comparison, Tail, measure};
 use crate::manager::{Manager, remove_dir};
 use crate::pause::{self, Step};
+use crate::quality::Metric;
 use crate::records::{ModelRecord, VersionRecord, model_key, version_key, versions_key};
+use crate::service::unfit;
 use crate::switch::at_low_priority;
+use crate::tail::Tail;
 
 /// Versions that a model keeps unless told otherwise.
 pub const KEEP_VERSIONS_DEFAULT: u32 = 10;
@@ -76,7 +79,7 @@ pub struct VersionDiff {
     /// Items of `from` only.
     pub removed: ItemsOnlyIn,
     /// What losses are.
-    pub measure: &'static str,
+    pub measure: Metric,
     /// `to` as the candidate and `from` as the incumbent, on the newest observations, which one of them may have been
     /// trained on.
     pub loss: Option<Comparison>,
@@ -91,8 +94,20 @@ impl Manager {
     /// `UnknownModel` or `Storage`.
     pub fn versions(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
         self.model(model)?;
-        let records = self.storage.list_catalog::<VersionRecord>(&versions_key(model)?)?;
-        Ok(records.into_iter().rev().map(|(_, record)| record).collect())
+        self.version_records(model)
+    }
+
+    /// The same, whether or not the model is in service.
+    pub(crate) fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
+        let mut versions = Vec::new();
+        for (key, record) in self.storage.list_catalog::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
+            let record = record?;
+            if key != version_key(model, record.version)? {
+                return Err(unfit(&key, format!("it is about version {}", record.version)));
+            }
+            versions.push(record);
+        }
+        Ok(versions)
     }
 
     /// Keeps a version from being pruned.
@@ -161,7 +176,7 @@ impl Manager {
             let mut events = Vec::new();
             for version in &pruned {
                 batch.delete(version_key(model, *version)?);
-                batch.put(pruned_key(id, *version)?, &(model, id, version))?;
+                batch.put(pruned_key(id, *version)?, &(model.clone(), id, *version))?;
                 let why = format!("the model keeps {} versions", record.config.keep_versions);
                 events
                     .push(Event::now(record.identity(), EventKind::Pruned, Actor::Job, why).with("version", version.0));
@@ -188,8 +203,11 @@ impl Manager {
     /// Removes what a stopped node had begun to prune.
     pub(crate) fn finish_pruning(&self) -> Result<(), ManagerError> {
         let pruned = self.storage.list_catalog::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
-        for (_, (model, id, version)) in pruned {
-            self.remove_pruned((&model, id), version)?;
+        for (_, pruned) in pruned {
+            match pruned {
+                Ok((model, id, version)) => self.remove_pruned((&model, id), version)?,
+                Err(error) => tracing::error!(%error, "a pruned version may not be removed whole"),
+            }
         }
         Ok(())
     }
@@ -208,10 +226,11 @@ impl Manager {
         let (added, removed) = (only_in(&new, &old), only_in(&old, &new));
         let log = self.storage.watermark(&config.stream);
         let share = (COMPARED_RECORDS / log.records().max(1) as f64).min(1.0);
-        let tail = Tail::of(log, share);
+        let tail = Tail::of(log, share, &Watermark::start());
+        let metric = Metric::of_replay(config.loss);
         at_low_priority("celeris-diff", || {
             let judged = self.compare_on(&config, &tail, &new, &old, |_| {})?;
-            let loss = judged.all.comparison(config.loss);
+            let loss = judged.all.comparison(metric);
             let users = &judged.users[..judged.users.len().min(COMPARED_USERS)];
             let items = ranked_items(&old, &new);
             let (mut before, mut after) = (self.predictor.replay(&old)?, self.predictor.replay(&new)?);
@@ -225,7 +244,7 @@ impl Manager {
             moved.overlap_at_10 /= users.len() as f64;
             moved.kendall_tau /= users.len() as f64;
             let rankings = (moved.users > 0 && moved.items > 1).then_some(moved);
-            Ok(VersionDiff { from, to, added, removed, measure: measure(config.loss), loss, rankings })
+            Ok(VersionDiff { from, to, added, removed, measure: metric, loss, rankings })
         })?
     }
 }

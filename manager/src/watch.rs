@@ -15,18 +15,28 @@ use celeris_storage::CatalogBatch;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::comparison::{Comparison, Paired};
 use crate::error::ManagerError;
 use crate::events::Actor;
-use crate::gate::{Comparison, Paired, log_loss};
 use crate::jobs::JobId;
 use crate::manager::Manager;
-use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, version_key};
+use crate::quality::Metric;
+use crate::records::{ModelRecord, VersionRecord, model_key, version_key};
 
 /// Observations that may wait to be predicted by the other version.
 const WAITING_MAX: usize = 8192;
 
-/// Fewer observations than this decide nothing.
-const WATCHED_MIN: u64 = 50;
+/// Before the end of a watch, fewer observations than this decide nothing: many looks at few observations are often wrong.
+const LOOKED_AT_MIN: u64 = 50;
+
+/// At its end, fewer than this decide nothing, nor is any watch shorter.
+const WATCHED_MIN: u64 = 10;
+
+/// The most observations of a watch, all of which are held and looked at again and again.
+const WATCHED_MAX: u64 = 100_000;
+
+/// The longest watch: a year.
+const SECONDS_MAX: u64 = 365 * 24 * 3600;
 
 /// The comparison is looked at after every so many observations.
 const LOOK_EVERY: u64 = 10;
@@ -42,9 +52,9 @@ const PATIENCE: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchConfig {
-    /// Observations after which the watch ends; 0 is no watch.
+    /// Observations after which the watch ends, from 10 to 100,000; 0 is no watch.
     pub observations: u64,
-    /// Seconds after which it ends at the latest; 0 is no watch.
+    /// Seconds after which it ends at the latest, at most a year; 0 is no watch.
     pub seconds: u64,
     /// The share of the loss of the version before by which the new one may be worse.
     pub margin: f64,
@@ -62,9 +72,15 @@ impl WatchConfig {
     /// # Errors
     /// `Setting`, naming the field.
     pub fn check(&self) -> Result<(), ManagerError> {
+        let wrong = |setting, range, received| Err(ManagerError::Setting { setting, range, received });
+        if self.observations != 0 && !(WATCHED_MIN..=WATCHED_MAX).contains(&self.observations) {
+            return wrong("watch.observations", "0, or from 10 to 100000", self.observations as f64);
+        }
+        if self.seconds > SECONDS_MAX {
+            return wrong("watch.seconds", "at most 31536000", self.seconds as f64);
+        }
         if !(0.0..=10.0).contains(&self.margin) {
-            let received = self.margin;
-            return Err(ManagerError::Setting { setting: "watch.margin", range: "from 0 to 10", received });
+            return wrong("watch.margin", "from 0 to 10", self.margin);
         }
         Ok(())
     }
@@ -133,30 +149,15 @@ impl LiveComparison<'_> {
             return Ok(());
         }
         let Some(other) = self.predictor.predict_beside(self.other, witnessed)? else { return Ok(()) };
-        let loss = |predicted| live_loss(self.loss, predicted, witnessed.label);
+        let loss = |predicted| self.loss.prediction_loss(predicted, witnessed.label);
         let (active, other) = (loss(witnessed.predicted), loss(other));
         self.paired.add([if self.other_is_candidate { (other, active) } else { (active, other) }]);
         Ok(())
     }
 
     fn comparison(&self) -> Option<Comparison> {
-        self.paired.comparison(measured_as(self.loss))
+        self.paired.comparison(Metric::of(self.loss))
     }
-}
-
-/// What a prediction cost; of implicit feedback, how far it was from a certain preference.
-fn live_loss(loss: Loss, predicted: f32, label: f32) -> f64 {
-    let (predicted, label) = (f64::from(predicted), f64::from(label));
-    match loss {
-        Loss::Squared => (predicted - label).powi(2),
-        Loss::Logistic => log_loss(predicted, label),
-        Loss::Implicit => (predicted - f64::from(label > 0.0)).powi(2),
-    }
-}
-
-/// Squared errors are told by their root.
-fn measured_as(loss: Loss) -> Loss {
-    if loss == Loss::Logistic { Loss::Logistic } else { Loss::Squared }
 }
 
 /// The next observation, `None` where none came for a while; an error once none will come any more.
@@ -287,7 +288,7 @@ impl Watch {
         let outcome = self.follow(runtime, &mut queue, &mut paired);
         let Some(manager) = self.manager.upgrade() else { return };
         manager.predictor.compare_no_more(&model, self.other.id);
-        let comparison = paired.comparison(measured_as(self.record.config.loss));
+        let comparison = paired.comparison(Metric::of(self.record.config.loss));
         let done = match outcome {
             Ok(Outcome::Worse) => self.go_back(&manager, comparison),
             Ok(Outcome::Over) => {
@@ -314,13 +315,13 @@ impl Watch {
         queue: &mut mpsc::Receiver<Witnessed>,
         paired: &mut Paired,
     ) -> Result<Outcome, ManagerError> {
-        let WatchConfig { observations, margin, .. } = self.record.config.watch;
+        let WatchConfig { observations, .. } = self.record.config.watch;
         let deadline = Instant::now() + self.watching.left(&self.record.config.watch);
         loop {
             let Ok(next) = next(runtime, queue) else { return Ok(Outcome::Unwanted) };
             let Some(manager) = self.manager.upgrade() else { return Ok(Outcome::Unwanted) };
             if Instant::now() >= deadline || paired.observations() >= observations {
-                return Ok(Outcome::Over);
+                return Ok(self.verdict(paired, WATCHED_MIN).unwrap_or(Outcome::Over));
             }
             let Some(witnessed) = next else {
                 if manager.is_watched(&self.record) {
@@ -339,31 +340,36 @@ impl Watch {
             let added = live.add(&witnessed);
             *paired = live.paired;
             added?;
-            if paired.observations().is_multiple_of(LOOK_EVERY)
-                && let Some(comparison) = paired.comparison(measured_as(self.record.config.loss))
-            {
-                manager.tell_watch(&self.record, comparison);
-                // A bound that misses the margin even with its error taken off.
-                if comparison.observations >= WATCHED_MIN && comparison.misses(-margin, ERRORS_BEYOND) {
-                    return Ok(Outcome::Worse);
+            if paired.observations().is_multiple_of(LOOK_EVERY) {
+                if let Some(comparison) = paired.comparison(Metric::of(self.record.config.loss)) {
+                    manager.tell_watch(&self.record, comparison);
+                }
+                if let Some(worse) = self.verdict(paired, LOOKED_AT_MIN) {
+                    return Ok(worse);
                 }
             }
         }
     }
 
+    /// `Worse` where at least so many observations show that the new version misses the margin.
+    fn verdict(&self, paired: &Paired, observations_min: u64) -> Option<Outcome> {
+        let config = &self.record.config;
+        verdict(paired.comparison(Metric::of(config.loss))?, config.watch.margin, observations_min)
+    }
+
     fn go_back(&self, manager: &Manager, comparison: Option<Comparison>) -> Result<(), ManagerError> {
-        let Some(Comparison { observations, candidate, incumbent, standard_error, .. }) = comparison else {
-            return Ok(());
-        };
-        let margin = self.record.config.watch.margin;
-        let why = format!(
-            "the live loss of version {} was {candidate:.4} against {incumbent:.4} of version {} on the same \
-             {observations} observations (standard error of the difference {standard_error:.4}, margin {margin})",
-            self.record.active, self.watching.against
-        );
+        let Some(comparison) = comparison else { return Ok(()) };
+        let figures = comparison.told(self.watching.against, "live traffic", self.record.config.watch.margin);
+        let why = format!("the live loss of version {} was {figures}", self.record.active);
         tracing::warn!(model = %self.record.config.name, version = %self.record.active, %why, "the watch rolls back");
         manager.roll_back_for(Actor::Watch, &self.record.config.name, Some(&self.record), why).map(drop)
     }
+}
+
+fn verdict(comparison: Comparison, margin: f64, observations_min: u64) -> Option<Outcome> {
+    // A bound that misses the margin even with its error taken off.
+    let worse = comparison.observations >= observations_min && comparison.misses(-margin, ERRORS_BEYOND);
+    worse.then_some(Outcome::Worse)
 }
 
 impl Manager {
@@ -371,7 +377,39 @@ impl Manager {
         self.watches.lock().insert(record.id, WatchStatus { comparison: Some(comparison) });
         let name = record.config.name.to_string();
         let of = |which: &'static str| metrics::gauge!("celeris_watch_loss", "model" => name.clone(), "of" => which);
-        of("active").set(comparison.candidate);
-        of("before").set(comparison.incumbent);
+        of("active").set(comparison.candidate.unwrap_or(f64::NAN));
+        of("before").set(comparison.incumbent.unwrap_or(f64::NAN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Observations of which the new version misses each by about 2 and the one before by about 1.
+    fn much_worse(observations: u64) -> Comparison {
+        let mut paired = Paired::default();
+        (0..observations).for_each(|index| paired.add([(4.0 + (index % 3) as f64 / 2.0, 1.0)]));
+        paired.comparison(Metric::Rmse).expect("there are observations")
+    }
+
+    #[test]
+    fn every_watch_that_can_be_asked_for_can_take_a_version_back() {
+        for observations in [0, 10, 30, 49, 50, 1000, WATCHED_MAX] {
+            let watch = WatchConfig { observations, ..WatchConfig::default() };
+            assert!(watch.check().is_ok(), "{observations}");
+            if observations > 0 {
+                let at_the_end = verdict(much_worse(observations.min(1000)), watch.margin, WATCHED_MIN);
+                assert_eq!(at_the_end, Some(Outcome::Worse), "{observations}");
+            }
+        }
+        for observations in [1, 9, WATCHED_MAX + 1] {
+            let refused = WatchConfig { observations, ..WatchConfig::default() }.check();
+            let named = matches!(refused, Err(ManagerError::Setting { setting: "watch.observations", .. }));
+            assert!(named, "{observations}");
+        }
+        let forever = WatchConfig { seconds: u64::MAX, ..WatchConfig::default() }.check();
+        assert!(matches!(forever, Err(ManagerError::Setting { setting: "watch.seconds", .. })));
+        assert_eq!(verdict(much_worse(40), 0.05, LOOKED_AT_MIN), None, "early looks want more");
     }
 }

@@ -228,7 +228,7 @@ impl Learning {
                 Lesson { weight, label, likelihood: Likelihood::Gaussian }
             }
             Loss::Logistic => {
-                Lesson { weight, label: label.clamp(0.0, 1.0), likelihood: Likelihood::Bernoulli { offset } }
+                Lesson { weight, label: self.loss.outcome(example.label), likelihood: Likelihood::Bernoulli { offset } }
             }
         }
     }

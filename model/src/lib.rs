@@ -6,8 +6,9 @@
 //!
 //! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
 //! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade,
-//! [`preference`] for what implicit feedback says of a pair, [`user_model`] for learning, [`canonical`] for the rule that
-//! makes learning reproducible, [`influence`] for which observation moved a score how far, [`kernel`] for its inner loops.
+//! [`preference`] for what implicit feedback says of a pair, [`prediction_loss`] for how far a prediction was from its
+//! label, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`influence`] for which
+//! observation moved a score how far, [`kernel`] for its inner loops.
 
 pub mod canonical;
 pub mod decision;
@@ -20,6 +21,7 @@ pub mod linear;
 pub mod observation;
 mod origin;
 pub mod preference;
+pub mod prediction_loss;
 pub mod prior;
 mod rank_one;
 mod sampler;
@@ -36,6 +38,7 @@ pub use influence::Influence;
 pub use learning::{HalfLife, Learning, Loss};
 pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
 pub use origin::FeatureOrigin;
+pub use prediction_loss::PREDICTION_LOSS_MAX;
 pub use prior::Prior;
 pub use sampler::Sampler;
 pub use user_model::{Estimate, Example, History, UserModel};

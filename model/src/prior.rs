@@ -3,6 +3,9 @@
 use crate::error::ModelError;
 use crate::linear::{cholesky, norm_inf, symmetric_eigen};
 
+/// The largest condition of the precision of a version: states in `f32` are sound up to here (design of the user state).
+pub const CONDITION_MAX: f64 = 1e4;
+
 /// Relative difference that still counts as symmetric: rounding of a matrix that was written and read in `f64`.
 const ASYMMETRY_MAX: f64 = 1e-9;
 

@@ -1,5 +1,7 @@
 //! The one error type of this crate.
 
+use std::sync::Arc;
+
 use celeris_bandits::BanditError;
 use celeris_model::{ItemId, ModelError, ModelName, ObservationId, UserEpoch};
 use celeris_retrieval::catalogue::AttributeError;
@@ -15,6 +17,14 @@ pub enum PredictorError {
     UnknownModel {
         /// The name.
         model: ModelName,
+    },
+    /// The model or selection exists, but what it is made of cannot be read.
+    #[error("{model} is out of service: {reason}")]
+    OutOfService {
+        /// The name.
+        model: ModelName,
+        /// What cannot be read, and what to do.
+        reason: Arc<str>,
     },
     /// The user's events have not reached the epoch that the caller asked for.
     #[error("the user is at epoch {current}, min_epoch {wanted} was not reached in time")]

@@ -25,6 +25,7 @@ pub mod joins;
 pub mod loss;
 mod node;
 pub mod observe;
+mod out_of_service;
 pub mod predict;
 mod predictions;
 mod propensities;

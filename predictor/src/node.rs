@@ -17,6 +17,7 @@ use crate::exploration::Exploration;
 use crate::features::FeatureSource;
 use crate::joins::Joins;
 use crate::loss::LossEvent;
+use crate::out_of_service::OutOfService;
 use crate::predictions::{PredictionCache, PredictionCaching, PredictionCosts};
 use crate::propensities::Estimator;
 use crate::recommend::seen::SeenCache;
@@ -76,6 +77,8 @@ pub struct Predictor {
     /// What answers by these models, in the order of their names.
     pub(crate) selections: ArcSwap<BTreeMap<ModelName, Arc<Selection>>>,
     pub(crate) user_views: UserViews,
+    /// Models and selections that exist but cannot serve, with the reason.
+    pub(crate) out_of_service: OutOfService,
     /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
     pub(crate) catalogues: Catalogues,
@@ -120,6 +123,7 @@ impl Predictor {
             models: ArcSwap::default(),
             selections: ArcSwap::default(),
             user_views: UserViews::new(options.selection_bytes_max),
+            out_of_service: OutOfService::default(),
             changing: Mutex::new(()),
             catalogues: Catalogues::default(),
             background: Background::default(),
@@ -206,6 +210,7 @@ impl Predictor {
     /// Stops serving `model`.
     pub fn remove(&self, model: &ModelName) {
         let _changing = self.changing.lock();
+        self.out_of_service.remove(model);
         let mut models = BTreeMap::clone(&self.models.load());
         let removed = models.remove(model);
         self.models.store(Arc::new(models));
@@ -269,9 +274,10 @@ impl Predictor {
 
     pub(crate) fn model(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {
         let models = self.models.load();
-        models.get(name).cloned().ok_or_else(|| match self.selection(name) {
-            Some(selection) => selection.is_no_model(),
-            None => PredictorError::UnknownModel { model: name.clone() },
+        models.get(name).cloned().ok_or_else(|| match (self.selection(name), self.check_in_service(name)) {
+            (Some(selection), _) => selection.is_no_model(),
+            (None, Err(out)) => out,
+            (None, Ok(())) => PredictorError::UnknownModel { model: name.clone() },
         })
     }
 

@@ -73,7 +73,7 @@ impl BaseRate {
         let (mut total, mut positive) = (1.0, 0.5);
         for rating in ratings.list() {
             total += f64::from(rating.weight);
-            positive += f64::from(rating.weight) * f64::from(rating.label.clamp(0.0, 1.0));
+            positive += f64::from(rating.weight) * Loss::Logistic.outcome(rating.label);
         }
         Self { rate: (positive / total).clamp(RATE_MIN, 1.0 - RATE_MIN) }
     }
@@ -86,7 +86,7 @@ impl BaseRate {
     #[expect(clippy::cast_possible_truncation, reason = "labels are held in f32; rounding to the nearest is meant")]
     fn working(self, ratings: &Ratings) -> Result<Ratings, RetrainError> {
         let slope = self.rate * (1.0 - self.rate);
-        let response = |label: f32| self.log_odds() + (f64::from(label.clamp(0.0, 1.0)) - self.rate) / slope;
+        let response = |label: f32| self.log_odds() + (Loss::Logistic.outcome(label) - self.rate) / slope;
         let list = ratings.list().iter().map(|r| Rating { label: response(r.label) as f32, ..*r }).collect();
         Ratings::new(ratings.users(), ratings.items(), list)
     }
@@ -141,7 +141,7 @@ fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> Result<DVe
         for entry in known {
             let features = learnt.features_of(entry.other);
             let score = learnt.score_with(&weights, entry.other);
-            let (weight, label) = (f64::from(entry.weight), f64::from(entry.label.clamp(0.0, 1.0)));
+            let (weight, label) = (f64::from(entry.weight), Loss::Logistic.outcome(entry.label));
             let chance = sigmoid(score);
             now += weight * log_loss(score, label);
             gradient.axpy(weight * (chance - label), &features, 1.0);
@@ -193,7 +193,7 @@ fn held_out_loss(
             users.iter().try_fold(Losses::default(), |sum, user| {
                 let weights = posterior_mode(learnt, prior, known.row(*user))?;
                 Ok(asked.row(*user).iter().fold(sum, |sum, entry| {
-                    let (weight, label) = (f64::from(entry.weight), f64::from(entry.label.clamp(0.0, 1.0)));
+                    let (weight, label) = (f64::from(entry.weight), Loss::Logistic.outcome(entry.label));
                     sum.plus(Losses {
                         weight,
                         loss: weight * log_loss(learnt.score_with(&weights, entry.other), label),
@@ -272,7 +272,7 @@ fn finish(
 ) -> Result<Trained, RetrainError> {
     let prior = fit_absolute_prior(&learnt, tuned.scale)?;
     let squares = |rating: &Rating| {
-        let error = f64::from(rating.label.clamp(0.0, 1.0)) - sigmoid(learnt.score(rating));
+        let error = Loss::Logistic.outcome(rating.label) - sigmoid(learnt.score(rating));
         f64::from(rating.weight) * error * error
     };
     let total: f64 = ratings.list().iter().map(|rating| f64::from(rating.weight)).sum();

@@ -2,13 +2,11 @@
 
 use celeris_model::Prior;
 use celeris_model::linear::symmetric_eigen;
+pub use celeris_model::prior::CONDITION_MAX;
 use nalgebra::{DMatrix, DVector};
 
 use crate::error::RetrainError;
 use crate::learn::Learnt;
-
-/// The largest condition of `Lambda`: states in `f32` are sound up to here (design of the user state).
-pub const CONDITION_MAX: f64 = 1e4;
 
 /// Kept clear of [`CONDITION_MAX`] by rounding alone.
 pub(crate) const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;

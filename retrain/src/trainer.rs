@@ -19,7 +19,7 @@ use crate::state::{Settled, TrainerState};
 use crate::tuning::{Tuned, tune};
 
 /// The largest `dim`: beyond it a user's state alone is megabytes.
-pub const DIM_MAX: usize = 512;
+pub use celeris_features::bounds::DIM_MAX;
 
 /// The most sweeps that can be asked for.
 pub const SWEEPS_LIMIT: usize = 1000;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::database::{Access, Column, KeyRange};
 use crate::envelope::{corrupt, sealed, unseal};
@@ -70,11 +70,17 @@ impl CatalogBatch {
 
     /// Creates or replaces a document.
     ///
+    /// What is written is read back first: JSON writes a number that is not finite as `null`, which no reader of a number
+    /// takes, so that the document would be lost with all that depends on it.
+    ///
     /// # Errors
-    /// [`StorageError::Document`] where it cannot be written as JSON.
-    pub fn put<T: Serialize + ?Sized>(&mut self, key: CatalogKey, document: &T) -> Result<&mut Self, StorageError> {
-        let json = serde_json::to_vec(document)
-            .map_err(|error| StorageError::Document { key: key.to_string(), reason: error.to_string() })?;
+    /// [`StorageError::Document`] where it cannot be written as JSON, or could not be read again.
+    pub fn put<T>(&mut self, key: CatalogKey, document: &T) -> Result<&mut Self, StorageError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let json = serde_json::to_vec(document).map_err(|error| unreadable(&key, &error))?;
+        serde_json::from_slice::<T>(&json).map_err(|error| unreadable(&key, &error))?;
         self.changes.push((key, Some(json)));
         Ok(self)
     }
@@ -97,21 +103,36 @@ impl Storage {
         value.map(|value| decode(key, &stored, &value)).transpose()
     }
 
-    /// All documents whose keys begin with the parts of `prefix`, in key order.
+    /// All documents whose keys begin with the parts of `prefix`, in key order. One that is not a `T` is a `Document` error
+    /// in its place, and says nothing about the others.
     ///
     /// # Errors
-    /// `Document` where one is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
-    pub fn list_catalog<T: DeserializeOwned>(&self, prefix: &CatalogKey) -> Result<Vec<(CatalogKey, T)>, StorageError> {
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn list_catalog<T: DeserializeOwned>(
+        &self,
+        prefix: &CatalogKey,
+    ) -> Result<Vec<(CatalogKey, Result<T, StorageError>)>, StorageError> {
         let mut documents = Vec::new();
         let range = KeyRange::prefix(keys::catalog(&prefix.parts));
         self.database().scan(Column::Catalog, range, Access::Lookup, |stored, value| {
             let key = CatalogKey::parse(stored);
             let key = key.ok_or_else(|| corrupt(Column::Catalog, stored, "its key is not made of texts"))?;
-            let document = decode(&key, stored, value)?;
+            let document = match decode(&key, stored, value) {
+                Err(error) if !matches!(error, StorageError::Document { .. }) => return Err(error),
+                document => document,
+            };
             documents.push((key, document));
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(documents)
+    }
+
+    /// The keys that begin with the parts of `prefix`, in their order, whatever their documents hold.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn catalog_keys(&self, prefix: &CatalogKey) -> Result<Vec<CatalogKey>, StorageError> {
+        Ok(self.list_catalog::<IgnoredAny>(prefix)?.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Makes all changes of a batch, or none. Returns once they are durable.
@@ -133,6 +154,9 @@ impl Storage {
 
 fn decode<T: DeserializeOwned>(key: &CatalogKey, stored: &[u8], value: &[u8]) -> Result<T, StorageError> {
     let json = unseal(Column::Catalog, stored, value)?;
-    serde_json::from_slice(json)
-        .map_err(|error| StorageError::Document { key: key.to_string(), reason: error.to_string() })
+    serde_json::from_slice(json).map_err(|error| unreadable(key, &error))
+}
+
+fn unreadable(key: &CatalogKey, error: &serde_json::Error) -> StorageError {
+    StorageError::Document { key: key.to_string(), reason: error.to_string() }
 }

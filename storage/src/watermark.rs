@@ -27,7 +27,7 @@ impl Watermark {
     /// How many records lie at or below it, in all partitions.
     #[must_use]
     pub fn records(&self) -> u64 {
-        self.sequences.iter().sum()
+        self.sequences.iter().fold(0, |records, sequence| records.saturating_add(*sequence))
     }
 
     /// Goes on, partition by partition, to where the other is further.

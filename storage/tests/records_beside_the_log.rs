@@ -9,6 +9,7 @@ use celeris_storage::{
     Watermark,
 };
 use scenario::{append, crash_image, files, fill, flip, item, model, model_name, new, observation, open, stream, user};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 fn attributes(value: &Value) -> Map<String, Value> {
@@ -196,7 +197,13 @@ fn catalog_changes_happen_together_and_lists_follow_the_parts() {
     storage.commit_catalog(&batch).unwrap();
     drop(storage);
     let storage = open(dir.path());
-    assert_eq!(storage.list_catalog(&key(&["model"])).unwrap(), [(key(&["model", "b"]), json!({"dim": 5}))]);
+    let listed: Vec<(CatalogKey, Value)> = storage
+        .list_catalog(&key(&["model"]))
+        .unwrap()
+        .into_iter()
+        .map(|(key, document)| (key, document.unwrap()))
+        .collect();
+    assert_eq!(listed, [(key(&["model", "b"]), json!({"dim": 5}))]);
     assert_eq!(storage.catalog::<Value>(&key(&["model", "a"])).unwrap(), None);
     assert_eq!(storage.catalog(&key(&["version", "a", "1"])).unwrap(), Some(json!({"n": 1})));
     assert!(matches!(storage.catalog::<u64>(&key(&["model", "b"])), Err(StorageError::Document { .. })));
@@ -289,4 +296,28 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     assert_eq!(storage.decision(model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
     assert_eq!(storage.frozen(model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
     assert_eq!(storage.watermark(&stream("films")).records(), 2);
+}
+
+#[test]
+fn a_document_that_no_reader_takes_is_not_written_and_hides_no_other() {
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Figures {
+        loss: f64,
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let key = |name: &str| CatalogKey::new(["figures", name]).unwrap();
+    let mut batch = CatalogBatch::new();
+    for loss in [f64::NAN, f64::INFINITY] {
+        let refused = batch.put(key("a"), &Figures { loss }).map(drop);
+        assert!(matches!(&refused, Err(StorageError::Document { key, .. }) if key == "figures/a"), "{refused:?}");
+    }
+    batch.put(key("b"), &Figures { loss: 0.5 }).unwrap();
+    batch.put(key("c"), &json!({"loss": null})).unwrap();
+    storage.commit_catalog(&batch).unwrap();
+    let listed = storage.list_catalog::<Figures>(&CatalogKey::new(["figures"]).unwrap()).unwrap();
+    assert_eq!(listed.len(), 2);
+    assert_eq!(*listed[0].1.as_ref().unwrap(), Figures { loss: 0.5 });
+    assert!(matches!(&listed[1].1, Err(StorageError::Document { key, .. }) if key == "figures/c"), "{listed:?}");
+    assert_eq!(storage.catalog_keys(&CatalogKey::new(["figures"]).unwrap()).unwrap(), [key("b"), key("c")]);
 }

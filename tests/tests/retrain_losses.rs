@@ -42,3 +42,60 @@ fn every_loss_trains_with_its_own_measure() {
         assert_eq!((&newest["erased_users"], &newest["warning"]), (&json!(0), &json!(null)), "{versions}");
     }
 }
+
+/// A model of clicks that shares its stream with one of stars: gate, quality and the list of models all take a label of 5
+/// for a click, and none of them finds a loss below 0 in it.
+#[test]
+fn labels_outside_the_range_of_a_loss_count_alike_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    for (name, stream, loss) in
+        [("stars", "stars", "squared"), ("likes", "stars", "logistic"), ("clicks", "clicks", "logistic")]
+    {
+        let model = json!({"name": name, "stream": stream, "dim": 5, "loss": loss});
+        let _created = client.post("/v1/models", &model).expect(201);
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(13);
+    let events: Vec<(u32, u32, f32)> = (0..1200)
+        .map(|_| {
+            let (user, item) = (random.random_range(0..40), random.random_range(0..20));
+            let likes = random.random_range(0..10) < if (user + item) % 3 == 0 { 8 } else { 2 };
+            let (more, less) = (random.random_range(1_u8..=5), random.random_range(0_u8..=3));
+            (user, item, if likes { f32::from(more) } else { -f32::from(less) })
+        })
+        .collect();
+    let lines = |label: fn(f32) -> f32| -> String {
+        let line = |(user, item, stars): &(u32, u32, f32)| {
+            let observation =
+                json!({"user": user, "item": item, "label": label(*stars), "timestamp": 1_700_000_000_000_i64});
+            format!("{observation}\n")
+        };
+        events.iter().map(line).collect()
+    };
+    for (model, body) in [("stars", lines(|stars| stars)), ("clicks", lines(|stars| stars.clamp(0.0, 1.0)))] {
+        assert_eq!(client.model(model).observe_lines(&body).unwrap().map(Result::unwrap).count(), events.len());
+    }
+    let [likes, clicks] = ["likes", "clicks"].map(|name| {
+        let model = client.model(name);
+        let quality = eventually("all losses", || {
+            let quality = model.get("quality").expect(200);
+            (quality["observations"] == events.len()).then_some(quality)
+        });
+        let job = model.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
+        let done = eventually("the end of the retraining", || {
+            let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
+            (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
+        });
+        let tail = &done["gate"]["tail"];
+        assert!(tail["candidate"].as_f64().unwrap() >= 0.0 && tail["incumbent"].as_f64().unwrap() >= 0.0, "{done}");
+        let windows = quality["windows"].as_array().unwrap();
+        let losses = windows.iter().chain([&quality["baseline"]]).map(|loss| loss["value"].as_f64());
+        let losses: Vec<f64> = losses.flatten().collect();
+        assert!(!losses.is_empty() && losses.iter().all(|loss| *loss >= 0.0), "{quality}");
+        let rmse = model.get("").expect(200)["recent_loss"]["rmse"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&rmse), "{name}: {rmse} of probabilities and outcomes from 0 to 1");
+        (tail.clone(), done["metrics"]["validation_log_loss"].clone())
+    });
+    assert_eq!(likes, clicks, "the same events, but for how far beyond the range their labels lie");
+}

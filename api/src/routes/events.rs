@@ -59,6 +59,8 @@ pub struct Event {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Events {
     events: Vec<Event>,
+    /// Why events of the page that are there could not be read.
+    unreadable: Vec<String>,
     /// Pass it as `before` to get the next page; null on the last one.
     next: Option<u64>,
     /// Older events that the model has had and that are kept no more.
@@ -97,5 +99,5 @@ async fn list(
     }
     let page = tokio::task::block_in_place(|| node.manager.events(&model, before, limit))?;
     let events = page.events.into_iter().map(describe).collect();
-    Ok(Json(Events { events, next: page.next, dropped: page.dropped }))
+    Ok(Json(Events { events, unreadable: page.unreadable, next: page.next, dropped: page.dropped }))
 }

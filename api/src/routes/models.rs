@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::{
-    Comparison, DefaultReward, DriftSettings, GateConfig, ModelConfig, ModelRecord, Schedule, Threshold,
+    Comparison, DefaultReward, DriftSettings, GateConfig, ModelConfig, ModelRecord, NameKind, Schedule, Threshold,
     TrainerSettings, Triggers, Volume, WatchConfig,
 };
 use celeris_model::{HalfLife, Loss, ModelName, StreamName};
@@ -55,6 +55,18 @@ enum NewModelOrSelection {
 pub enum ModelOrSelection {
     Model(Box<Model>),
     Selection(Box<Selection>),
+    Unavailable(Unavailable),
+}
+
+/// A model or selection that exists, and whose documents or files the node cannot read. Requests to it are answered by 503;
+/// it can be deleted, or restored from a backup before the next start.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Unavailable {
+    kind: Kind,
+    #[schema(value_type = String)]
+    name: ModelName,
+    /// What cannot be read, and why.
+    unavailable: String,
 }
 
 /// A model to create.
@@ -290,7 +302,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
     })
 }
 
-/// All models, and the selections among them behind.
+/// All models, the selections among them behind, and last what is out of service.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
 async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
     let mut models = Vec::new();
@@ -299,6 +311,13 @@ async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
     }
     for record in node.manager.selections()? {
         models.push(ModelOrSelection::Selection(selections::describe(&node, record).await?.into()));
+    }
+    for celeris_manager::Unavailable { name, kind, reason } in node.manager.unavailable()? {
+        let kind = match kind {
+            NameKind::Model => Kind::Model,
+            NameKind::Selection => Kind::Selection,
+        };
+        models.push(ModelOrSelection::Unavailable(Unavailable { kind, name, unavailable: reason.to_string() }));
     }
     Ok(Json(Models { models }))
 }

@@ -7,7 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_manager::{
-    Comparison, ErasedSpan, GateReport, ItemsOnlyIn, ModelRecord, Moved, VersionDiff, VersionRecord, erased_users,
+    Comparison, ErasedSpan, GateReport, ItemsOnlyIn, Metric, ModelRecord, Moved, VersionDiff, VersionRecord,
+    erased_users,
 };
 use celeris_model::{ItemId, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
@@ -216,7 +217,8 @@ pub struct Diff {
     /// Items of `from` only.
     items_removed: DifferentItems,
     /// What losses are: `rmse`, `log_loss`, or `rank`.
-    measure: &'static str,
+    #[schema(value_type = String)]
+    measure: Metric,
     /// `to` as the candidate and `from` as the incumbent, on the newest observations; null where there are none.
     #[schema(value_type = Option<Object>)]
     loss: Option<Comparison>,

@@ -33,10 +33,15 @@ impl LabelRange {
         f64::from(self.high) - f64::from(self.low)
     }
 
+    /// The label itself, or the end that it lies beyond.
+    fn nearest(self, label: f32) -> f64 {
+        f64::from(label.clamp(self.low, self.high))
+    }
+
     /// Where a label lies between the ends, from 0 to 1.
     #[must_use]
     pub fn share(self, label: f32) -> f64 {
-        ((f64::from(label) - f64::from(self.low)) / self.width()).clamp(0.0, 1.0)
+        ((self.nearest(label) - f64::from(self.low)) / self.width()).clamp(0.0, 1.0)
     }
 }
 
@@ -81,8 +86,26 @@ impl LossScale {
             Objective::Reward => Some(1.0 - self.range.share(label)),
             Objective::Error => {
                 let predicted = predicted.filter(|predicted| predicted.is_finite())?;
-                let error = (f64::from(predicted) - f64::from(label)).abs() / self.range.width();
+                let error = (f64::from(predicted) - self.range.nearest(label)).abs() / self.range.width();
                 Some(error.min(1.0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_beyond_the_range_counts_as_the_end_it_is_nearer_to() {
+        for objective in [Objective::Error, Objective::Reward] {
+            let scale = LossScale { objective, range: LabelRange::UNIT };
+            for (beyond, end) in [(7.0, 1.0), (-3.0, 0.0)] {
+                for predicted in [0.0, 0.25, 0.9, 1.0] {
+                    assert_eq!(scale.loss(Some(predicted), beyond), scale.loss(Some(predicted), end), "{objective:?}");
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 pub use self::encoder::Encoder;
 pub use self::file::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
+use crate::bounds::OFFSET_ABS_MAX;
 use crate::table::{ColdItem, FEATURE_ABS_MAX};
 
 /// A fitted map from attributes to offset and features.
@@ -81,6 +82,16 @@ impl ColdMap {
         self.ridge
     }
 
+    /// The largest magnitude of an intercept or coefficient.
+    pub(crate) fn coefficient_max(&self) -> f32 {
+        self.intercept.iter().chain(&self.coefficients).fold(0.0, |max, entry| entry.abs().max(max))
+    }
+
+    /// The largest magnitude in the residual covariance.
+    pub(crate) fn covariance_max(&self) -> f64 {
+        self.residual_covariance.iter().fold(0.0, |max, entry| entry.abs().max(max))
+    }
+
     /// The offset and features that these attributes promise. Takes O(columns that are not zero x dim).
     ///
     /// The features are valid ones: finite, within [`FEATURE_ABS_MAX`], the last entry 1.
@@ -93,14 +104,12 @@ impl ColdMap {
                 *target += value * coefficient;
             }
         }
+        let offset = targets.last_mut().map(|last| std::mem::replace(last, 1.0));
         for target in &mut targets {
             *target = target.clamp(-FEATURE_ABS_MAX, FEATURE_ABS_MAX);
         }
-        match targets.last_mut() {
-            Some(last) => {
-                let offset = std::mem::replace(last, 1.0);
-                ColdItem { offset, features: targets }
-            }
+        match offset {
+            Some(offset) => ColdItem { offset: offset.clamp(-OFFSET_ABS_MAX, OFFSET_ABS_MAX), features: targets },
             None => ColdItem { offset: 0.0, features: targets },
         }
     }

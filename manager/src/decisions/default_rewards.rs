@@ -46,8 +46,13 @@ impl Manager {
         &self,
         now: Timestamp,
     ) -> Result<BTreeMap<ModelId, (DefaultReward, DecisionId)>, ManagerError> {
-        let mut cursors: BTreeMap<CatalogKey, DecisionId> =
-            self.storage.list_catalog::<DecisionId>(&cursors_key()?)?.into_iter().collect();
+        let mut cursors = BTreeMap::new();
+        for (key, cursor) in self.storage.list_catalog::<DecisionId>(&cursors_key()?)? {
+            match cursor {
+                Ok(cursor) => drop(cursors.insert(key, cursor)),
+                Err(error) => tracing::error!(%error, "a model's default rewards begin with the decisions of now"),
+            }
+        }
         let mut wanted = BTreeMap::new();
         let mut changes = CatalogBatch::new();
         let mut changed = false;

@@ -20,14 +20,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use celeris_model::{ModelName, StreamName, Timestamp};
-use celeris_storage::Storage;
+use celeris_model::{ModelId, ModelName, StreamName, Timestamp};
+use celeris_storage::{CatalogKey, Storage};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::ManagerError;
 use crate::records::{ModelRecord, models_key};
 use crate::sealing::seal_into;
-use crate::selections::deciding;
+use crate::selections::{SelectionRecord, selections_key};
 
 /// The layout that is written.
 const FORMAT: u32 = 1;
@@ -48,10 +49,31 @@ pub struct Exported {
     pub decisions: BTreeMap<ModelName, u64>,
     /// Versions by model.
     pub versions: BTreeMap<ModelName, u64>,
+    /// Why documents of the catalog could not be read; what they are about is left out.
+    pub unreadable: Vec<String>,
 }
 
 /// What an export is at, and how far: from 0 to 1.
 pub type Tell<'a> = &'a dyn Fn(&str, f32);
+
+/// The documents behind a prefix that can be read; of the others, `unreadable` gets the reason.
+fn readable<T: DeserializeOwned>(
+    storage: &Storage,
+    prefix: &CatalogKey,
+    unreadable: &mut Vec<String>,
+) -> Result<Vec<T>, ManagerError> {
+    let mut read = Vec::new();
+    for (_, document) in storage.list_catalog::<T>(prefix)? {
+        match document {
+            Ok(document) => read.push(document),
+            Err(error) => {
+                tracing::error!(%error, "what a document is about is left out");
+                unreadable.push(error.to_string());
+            }
+        }
+    }
+    Ok(read)
+}
 
 /// Writes everything into the folder `out`, which is made and must be empty.
 ///
@@ -68,6 +90,7 @@ pub fn export_store(storage: &Storage, out: &Path, tell: Tell) -> Result<Exporte
         observations: BTreeMap::new(),
         decisions: BTreeMap::new(),
         versions: BTreeMap::new(),
+        unreadable: Vec::new(),
     };
     let streams = storage.streams();
     let never = AtomicBool::new(false);
@@ -76,15 +99,19 @@ pub fn export_store(storage: &Storage, out: &Path, tell: Tell) -> Result<Exporte
         let rows = seal_into(storage, stream, &out.join("observations"), &never)?;
         exported.observations.insert(stream.clone(), rows);
     }
-    let deciding = deciding(storage)?;
-    for (done, (id, name)) in deciding.iter().enumerate() {
+    let models = readable::<ModelRecord>(storage, &models_key()?, &mut exported.unreadable)?;
+    let selections = readable::<SelectionRecord>(storage, &selections_key()?, &mut exported.unreadable)?;
+    let deciding: Vec<(&ModelName, ModelId)> = models
+        .iter()
+        .map(|record| (&record.config.name, record.id))
+        .chain(selections.iter().map(|record| (&record.name, record.id)))
+        .collect();
+    for (done, (name, id)) in deciding.iter().enumerate() {
         tell("decisions", done as f32 / deciding.len() as f32);
-        exported.decisions.insert(name.clone(), decisions::export(storage, (name, *id), &out.join("decisions"))?);
+        exported.decisions.insert((*name).clone(), decisions::export(storage, (name, *id), &out.join("decisions"))?);
     }
-    let models = storage.list_catalog::<ModelRecord>(&models_key()?)?;
-    let models: Vec<ModelRecord> = models.into_iter().map(|(_, record)| record).collect();
     tell("versions", 0.0);
-    exported.versions = versions::export(storage, &models, out)?;
+    exported.versions = versions::export(storage, &models, out, &mut exported.unreadable)?;
     tell("versions", 1.0);
     let done = out.join(DONE_FILE);
     let text = serde_json::to_vec_pretty(&exported).expect("names and numbers are valid JSON");

@@ -15,6 +15,7 @@ use celeris_features::columns::ParquetOut;
 use celeris_model::ModelName;
 use celeris_storage::Storage;
 
+use super::readable;
 use crate::error::ManagerError;
 use crate::manager::versions_dir;
 use crate::records::{ModelRecord, VersionRecord, versions_key};
@@ -102,14 +103,15 @@ pub(super) fn export(
     storage: &Storage,
     models: &[ModelRecord],
     out: &Path,
+    unreadable: &mut Vec<String>,
 ) -> Result<BTreeMap<ModelName, u64>, ManagerError> {
     let mut columns = Columns::default();
     let mut counts = BTreeMap::new();
     for model in models {
         let name = &model.config.name;
-        let versions = storage.list_catalog::<VersionRecord>(&versions_key(name)?)?;
+        let versions = readable::<VersionRecord>(storage, &versions_key(name)?, unreadable)?;
         counts.insert(name.clone(), versions.len() as u64);
-        for (_, version) in &versions {
+        for version in &versions {
             columns.push(model, version);
             let number = version.version.to_string();
             let from = versions_dir(storage, model.identity()).join(&number);

@@ -11,7 +11,7 @@
 
 pub mod curve;
 pub mod drift;
-mod loss;
+mod metric;
 mod replay;
 #[cfg(test)]
 mod tests;
@@ -31,14 +31,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use curve::CurvePoint;
 pub use drift::{DriftSettings, PageHinkley, Rise};
-pub use loss::Metric;
+pub use metric::Metric;
 pub use users::{UserLoss, UsersLoss};
 pub use windows::{MeanLoss, WINDOW_MAX};
 
 use crate::records::ModelRecord;
 use crate::triggers::{Facts, Triggers};
 use curve::{Curve, Place};
-use loss::loss_of;
 use users::Users;
 use windows::{Lately, Latest, Running};
 
@@ -59,7 +58,7 @@ const ERASED_MAX: usize = 65_536;
 /// The error of the latest predictions, each made before its observation was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecentLoss {
-    /// Root of the mean squared difference of prediction and label.
+    /// Root of the mean squared difference of prediction and outcome ([`Loss::outcome`]).
     pub rmse: f64,
     /// Observations it is taken over, at most [`WINDOW`].
     pub count: usize,
@@ -258,16 +257,12 @@ impl Monitor {
     }
 
     fn add(&mut self, scored: &Scored<'_>, now: Timestamp) {
-        let loss = loss_of(self.loss, scored.predicted, scored.label);
-        // A label that one model of the stream cannot score must not poison the means of others.
-        if !loss.is_finite() {
-            return;
-        }
+        let loss = self.loss.prediction_loss(scored.predicted, scored.label);
         self.hour.add(scored.timestamp, now, loss);
         self.day.add(scored.timestamp, now, loss);
         self.users.add(scored.user, loss);
         self.curve.add(scored.place, scored.version, loss);
-        self.latest_squared_errors.add((f64::from(scored.predicted) - f64::from(scored.label)).powi(2));
+        self.latest_squared_errors.add(self.loss.squared_error(scored.predicted, scored.label));
         if scored.pool {
             self.pool.add(loss);
             self.pool_observations += 1;
@@ -406,10 +401,22 @@ impl Monitors {
     pub(crate) fn resume(&self, model: ModelId) -> Result<(), StorageError> {
         let mut monitors = self.by_model.lock();
         let Some(monitor) = monitors.get_mut(&model) else { return Ok(()) };
-        if let Some(birth) = self.storage.catalog::<Birth>(&birth_key(model, monitor.version)?)? {
+        if let Some(birth) = self.kept(model, monitor.version)? {
             monitor.serve(birth);
         }
         Ok(())
+    }
+
+    /// What the catalog keeps of a version's quality. What cannot be read of it is begun again, since nothing else depends
+    /// on it.
+    fn kept(&self, model: ModelId, version: VersionId) -> Result<Option<Birth>, StorageError> {
+        match self.storage.catalog::<Birth>(&birth_key(model, version)?) {
+            Err(error @ StorageError::Document { .. }) => {
+                tracing::error!(%version, %error, "a version's quality is monitored from now on only");
+                Ok(None)
+            }
+            kept => kept,
+        }
     }
 
     /// Rebuilds all windows from the tail of the logs.
@@ -461,7 +468,7 @@ impl Monitors {
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
             let end = ends.entry(event.model).or_insert_with(|| self.storage.watermark(&monitor.stream).records());
-            let position = (monitor.position + 1).min(*end).max(monitor.position);
+            let position = monitor.position.saturating_add(1).min(*end).max(monitor.position);
             monitor.position = position;
             // An observation from before an erasure may be told of behind it.
             let is_erased =
@@ -496,7 +503,7 @@ impl Monitors {
             Some(monitor) if monitor.version != version || monitor.observations == 0 => monitor.stream.clone(),
             _ => return Ok(None),
         };
-        let before = self.storage.catalog::<Birth>(&birth_key(model, version)?)?;
+        let before = self.kept(model, version)?;
         let since = self.storage.watermark(&stream);
         Ok(Some(Birth {
             version,
@@ -539,7 +546,7 @@ impl Monitors {
 
     /// Adds the removal of what is kept of a model to the write that deletes the model.
     pub(crate) fn delete(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
-        for (key, _birth) in self.storage.list_catalog::<Birth>(&births_key(model)?)? {
+        for key in self.storage.catalog_keys(&births_key(model)?)? {
             batch.delete(key);
         }
         Ok(())

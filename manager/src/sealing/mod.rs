@@ -31,8 +31,8 @@ use parking_lot::Mutex;
 use self::decisions::DecisionSealer;
 pub use self::files::{folder_name, stream_of_folder};
 use self::stream::StreamSealer;
+use crate::deleting::deciding;
 use crate::error::ManagerError;
-use crate::selections::deciding;
 
 /// How much nicer than the rest of the node the sealer is: requests go first.
 const NICENESS: i32 = 15;

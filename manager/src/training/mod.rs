@@ -20,13 +20,13 @@ pub use self::settings::{AllowedTrainers, Engine, SparkSettings, TrainerLimits, 
 
 use self::process::Run;
 use crate::error::ManagerError;
-use crate::export::{Export, export};
-use crate::gate::Tail;
+use crate::export::{Export, ExportPlan, export};
 use crate::jobs::JobId;
 use crate::manager::Manager;
 use crate::pause::{self, Step as PausedAt};
 use crate::records::ModelRecord;
 use crate::retraining::{TrainFrom, TrainPlan};
+use crate::tail::Tail;
 
 /// Every job trains from the same seed: equal data give an equal version.
 const TRAIN_SEED: u64 = 1;
@@ -61,7 +61,9 @@ impl Manager {
             blocking(move || {
                 let progress = |share| manager.jobs.progress(&id, "export", share);
                 progress(0.0);
-                let export = export(&manager.storage, &record, engine, &dir, progress)?;
+                let trained = manager.trained_up_to(&record.config.name, record.active)?;
+                let plan = ExportPlan { record: &record, engine, trained };
+                let export = export(&manager.storage, plan, &dir, progress)?;
                 let active = || manager.version_dir(&record, record.active);
                 let warm_start = (from == TrainFrom::Active).then(active);
                 let files = write_jobs(&record, Training { engine, limits, warm_start, export }, &dir)?;

@@ -1,0 +1,136 @@
+//! The bounds of the numbers of a version: what every version keeps to, whoever trained it.
+//!
+//! They are far beyond what any training of sound data comes to, and small enough that scores, uncertainties and losses
+//! under the version are finite numbers for any user: a score is a sum of at most [`DIM_MAX`] products of a weight
+//! and a feature.
+
+use std::path::Path;
+
+use celeris_model::prior::CONDITION_MAX;
+use celeris_model::{Prior, linear};
+
+use crate::cold_map::{COLD_MAP_FILE, ColdMap};
+use crate::error::FeaturesError;
+use crate::manifest::{MANIFEST_FILE, Manifest};
+use crate::table::Theta;
+use crate::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE};
+
+/// The largest dimension: a user's matrix then takes 1 MiB, or 2 MiB in `f64`.
+pub const DIM_MAX: usize = 512;
+
+/// The largest magnitude of an item's offset: ten times that of a label.
+pub const OFFSET_ABS_MAX: f32 = 1e7;
+
+/// The largest magnitude of a mean weight.
+pub const MEAN_ABS_MAX: f64 = 1e7;
+
+/// The largest sum of the magnitudes of a row of the precision: the strongest prior.
+pub const PRECISION_NORM_MAX: f64 = 1e15;
+/// The same of the inverse: the weakest prior.
+pub const INVERSE_NORM_MAX: f64 = 1e9;
+
+/// The largest variance of a label around its expected value: that of labels of the largest magnitude, ten times over.
+pub const NOISE_VARIANCE_MAX: f64 = 1e13;
+
+/// The largest magnitude of a label that a version was trained on.
+const LABEL_ABS_MAX: f32 = celeris_model::observation::LABEL_ABS_MAX;
+
+/// The largest magnitudes in a map from attributes to features.
+const COEFFICIENT_ABS_MAX: f32 = 1e7;
+const COVARIANCE_ABS_MAX: f64 = 1e15;
+
+/// The longest description of how a version was trained, and the longest name of a metric.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// The most metrics of a version.
+const METRICS_MAX: usize = 256;
+
+/// A version directory as it was read.
+pub(crate) struct Contents<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) theta: &'a Theta,
+    pub(crate) prior: &'a Prior,
+    pub(crate) cold_map: Option<&'a ColdMap>,
+}
+
+impl Contents<'_> {
+    /// Checks that all numbers are within their bounds.
+    ///
+    /// # Errors
+    /// [`FeaturesError::OutOfBounds`], naming the file and the figure, or [`FeaturesError::Manifest`].
+    pub(crate) fn check(&self) -> Result<(), FeaturesError> {
+        self.check_manifest()?;
+        self.check_offsets()?;
+        self.check_prior()?;
+        let Some(map) = self.cold_map else { return Ok(()) };
+        self.within(COLD_MAP_FILE, "the largest coefficient", f64::from(map.coefficient_max()), COEFFICIENT_ABS_MAX)?;
+        self.within(COLD_MAP_FILE, "the largest residual covariance", map.covariance_max(), COVARIANCE_ABS_MAX)
+    }
+
+    fn check_manifest(&self) -> Result<(), FeaturesError> {
+        let manifest = self.manifest;
+        let refused = |problem: String| Err(FeaturesError::Manifest { path: self.dir.join(MANIFEST_FILE), problem });
+        let plain = |text: &str| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
+        if !plain(&manifest.algorithm) || !manifest.metrics.keys().all(|name| plain(name)) {
+            return refused(format!(
+                "algorithm and the names of metrics must be at most {TEXT_BYTES_MAX} bytes without control characters"
+            ));
+        }
+        if manifest.metrics.len() > METRICS_MAX {
+            return refused(format!("has {} metrics, at most {METRICS_MAX} are kept", manifest.metrics.len()));
+        }
+        if let Some((low, high)) = manifest.label_range {
+            self.within(MANIFEST_FILE, "the lower end of label_range", f64::from(low), LABEL_ABS_MAX)?;
+            self.within(MANIFEST_FILE, "the upper end of label_range", f64::from(high), LABEL_ABS_MAX)?;
+            if low > high {
+                return refused(format!("label_range begins at {low} and ends at {high}; put the smaller label first"));
+            }
+        }
+        self.within(MANIFEST_FILE, "noise_variance", manifest.noise_variance, NOISE_VARIANCE_MAX)
+    }
+
+    fn check_offsets(&self) -> Result<(), FeaturesError> {
+        let cold = f64::from(self.theta.cold_item().offset);
+        self.within(MANIFEST_FILE, "cold_item_offset", cold, OFFSET_ABS_MAX)?;
+        for (item, offset) in self.theta.items().iter().zip(self.theta.offsets()) {
+            if !within(f64::from(*offset), OFFSET_ABS_MAX) {
+                let what = format!("the offset of item {item}");
+                return Err(self.out_of_bounds(ITEM_FEATURES_FILE, what, f64::from(*offset), OFFSET_ABS_MAX));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_prior(&self) -> Result<(), FeaturesError> {
+        let (prior, dim) = (self.prior, self.prior.dim());
+        for (row, mean) in prior.mean().iter().enumerate() {
+            if !within(*mean, MEAN_ABS_MAX) {
+                return Err(self.out_of_bounds(PRIOR_FILE, format!("the mean in row {row}"), *mean, MEAN_ABS_MAX));
+            }
+        }
+        let norm = linear::norm_inf(prior.precision(), dim);
+        self.within(PRIOR_FILE, "the largest row sum of the precision", norm, PRECISION_NORM_MAX)?;
+        let inverse = linear::norm_inf(prior.inverse(), dim);
+        self.within(PRIOR_FILE, "the largest row sum of the precision's inverse", inverse, INVERSE_NORM_MAX)?;
+        // The product bounds the condition from above, and saves the eigenvalues where it is small.
+        if norm * inverse <= CONDITION_MAX {
+            return Ok(());
+        }
+        self.within(PRIOR_FILE, "the condition of the precision", prior.condition(), CONDITION_MAX)
+    }
+
+    fn within(&self, file: &str, what: &str, value: f64, max: impl Into<f64>) -> Result<(), FeaturesError> {
+        let max = max.into();
+        if within(value, max) { Ok(()) } else { Err(self.out_of_bounds(file, what.to_owned(), value, max)) }
+    }
+
+    fn out_of_bounds(&self, file: &str, what: String, value: f64, max: impl Into<f64>) -> FeaturesError {
+        FeaturesError::OutOfBounds { path: self.dir.join(file), what, value, max: max.into() }
+    }
+}
+
+/// Nothing that is no number is within a bound.
+fn within(value: f64, max: impl Into<f64>) -> bool {
+    value.abs() <= max.into()
+}

@@ -1,0 +1,67 @@
+//! How a mean of losses is told. What the loss of one prediction is, [`Loss::prediction_loss`] says.
+
+use celeris_model::Loss;
+use serde::{Deserialize, Serialize};
+
+/// How the mean of a model's losses is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// The root of the mean squared error: in labels, or under implicit loss in preferences from 0 to 1.
+    Rmse,
+    /// The mean negative log-likelihood of the labels, in nats.
+    LogLoss,
+    /// The mean share of drawn items that rank above the observed one.
+    Rank,
+}
+
+impl Metric {
+    /// The metric of [`Loss::prediction_loss`] for models that minimise `loss`.
+    #[must_use]
+    pub fn of(loss: Loss) -> Self {
+        match loss {
+            Loss::Squared | Loss::Implicit => Self::Rmse,
+            Loss::Logistic => Self::LogLoss,
+        }
+    }
+
+    /// The metric by which versions are compared on histories, where other items can be ranked beside the observed one.
+    #[must_use]
+    pub fn of_replay(loss: Loss) -> Self {
+        match loss {
+            Loss::Implicit => Self::Rank,
+            Loss::Squared | Loss::Logistic => Self::of(loss),
+        }
+    }
+
+    /// Its name, as JSON has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rmse => "rmse",
+            Self::LogLoss => "log_loss",
+            Self::Rank => "rank",
+        }
+    }
+
+    /// What a mean of losses is told as.
+    #[must_use]
+    pub fn value(self, mean_loss: f64) -> f64 {
+        match self {
+            Self::Rmse => mean_loss.sqrt(),
+            Self::LogLoss | Self::Rank => mean_loss,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squares_are_told_by_their_root() {
+        assert_eq!(Metric::of(Loss::Squared).value(2.25), 1.5);
+        assert_eq!(Metric::of(Loss::Logistic).value(0.5), 0.5);
+        assert_eq!(Metric::of_replay(Loss::Implicit).value(0.25), 0.25);
+    }
+}

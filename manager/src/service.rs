@@ -1,0 +1,172 @@
+//! Which models and selections are in service.
+//!
+//! At the start, every model of the catalog is brought to the point where it serves, each by itself. What cannot be read,
+//! a document of the catalog or a file of the active version, takes its own model out of service: requests to it are told
+//! so, with the reason, and all others are served. A selection is out of service with any of its arms. What is out of
+//! service can be deleted, or restored from a backup; then the next start tries again. Damage of the store itself is
+//! another matter, and refused when it is opened.
+
+use std::fs;
+use std::sync::Arc;
+
+use celeris_model::ModelName;
+use celeris_predictor::PredictorError;
+use celeris_storage::{CatalogKey, StorageError};
+use serde::de::IgnoredAny;
+
+use crate::deleting::deciding;
+use crate::error::ManagerError;
+use crate::manager::{Manager, remove_dir};
+use crate::records::{ModelRecord, model_key, models_key, versions_key};
+use crate::selections::{SelectionRecord, selection_key, selections_key};
+
+/// What goes by a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    /// A model.
+    Model,
+    /// A selection among models.
+    Selection,
+}
+
+/// A model or selection that exists and cannot serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    /// Its name.
+    pub name: ModelName,
+    /// What goes by it.
+    pub kind: NameKind,
+    /// What cannot be read, and why.
+    pub reason: Arc<str>,
+}
+
+impl Manager {
+    /// The models and selections that are out of service, by name.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn unavailable(&self) -> Result<Vec<Unavailable>, ManagerError> {
+        let out = self.predictor.out_of_service();
+        let described = |(name, reason): (&ModelName, &Arc<str>)| {
+            let kind = if self.is_in_catalog(&selection_key(name)?)? { NameKind::Selection } else { NameKind::Model };
+            Ok(Unavailable { name: name.clone(), kind, reason: Arc::clone(reason) })
+        };
+        out.iter().map(described).collect()
+    }
+
+    /// Whether there is such a document, whatever it holds.
+    pub(crate) fn is_in_catalog(&self, key: &CatalogKey) -> Result<bool, StorageError> {
+        Ok(self.storage.catalog::<IgnoredAny>(key)?.is_some())
+    }
+
+    /// Whether a model or selection goes by the name, in service or not.
+    pub(crate) fn is_taken(&self, name: &ModelName) -> Result<bool, StorageError> {
+        Ok(self.is_in_catalog(&model_key(name)?)? || self.is_in_catalog(&selection_key(name)?)?)
+    }
+
+    /// How many models and selections there are, in service or not.
+    pub(crate) fn names(&self) -> Result<usize, StorageError> {
+        Ok(self.storage.catalog_keys(&models_key()?)?.len() + self.storage.catalog_keys(&selections_key()?)?.len())
+    }
+
+    /// Brings every model of the catalog into service that can be.
+    pub(crate) fn open_models(&self) -> Result<(), ManagerError> {
+        for (key, record) in self.storage.list_catalog::<ModelRecord>(&models_key()?)? {
+            let opened = record.map_err(ManagerError::from).and_then(|record| {
+                check_name(&key, &record.config.name)?;
+                record.config.check().map_err(|error| unfit(&key, error.to_string()))?;
+                self.open_model(&record)
+            });
+            self.note_opened(&key, opened)?;
+        }
+        Ok(())
+    }
+
+    fn open_model(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        let model = &record.config.name;
+        self.remove_unnamed_versions(record)?;
+        // All of them are asked for when one is pruned, activated or gone back to.
+        self.version_records(model)?;
+        let version = self.load(record, record.active)?;
+        self.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
+        self.monitors.watch(record);
+        self.monitors.resume(record.id)?;
+        tracing::info!(%model, version = %record.active, "model serves");
+        Ok(())
+    }
+
+    /// Lets all selections of the catalog serve whose arms do.
+    pub(crate) fn open_selections(&self) -> Result<(), ManagerError> {
+        for (key, record) in self.storage.list_catalog::<SelectionRecord>(&selections_key()?)? {
+            let opened = record.map_err(ManagerError::from).and_then(|record| {
+                check_name(&key, &record.name)?;
+                record.check().map_err(|problem| unfit(&key, problem))?;
+                if deciding(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
+                    return Err(unfit(&key, format!("it has the identity {} of another model", record.id)));
+                }
+                for arm in &record.arms {
+                    self.predictor.active(arm)?;
+                }
+                self.predictor.select_among(record.rule());
+                Ok(())
+            });
+            self.note_opened(&key, opened)?;
+        }
+        Ok(self.predictor.follow_log()?)
+    }
+
+    /// Takes what could not be opened out of service. What is wrong with the store itself is passed on.
+    fn note_opened(&self, key: &CatalogKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
+        let Err(error) = opened else { return Ok(()) };
+        if is_of_the_store(&error) {
+            return Err(error);
+        }
+        match key.parts().get(1).map(|name| ModelName::new(name.as_str())) {
+            Some(Ok(name)) => {
+                tracing::error!(%name, %error, "cannot be opened and is out of service; the rest is served");
+                self.predictor.remove(&name);
+                self.predictor.take_out_of_service(&name, &error.to_string());
+            }
+            _ => tracing::error!(%key, %error, "the catalog holds a document under a name that no model can have"),
+        }
+        Ok(())
+    }
+
+    /// Removes version directories that the catalog does not name: an interrupted switch left them.
+    fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        let keys = self.storage.catalog_keys(&versions_key(&record.config.name)?)?;
+        let named: Vec<u64> = keys.iter().filter_map(|key| key.parts().last()?.parse().ok()).collect();
+        let dir = self.versions_dir(record);
+        for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {
+            let entry = entry.map_err(ManagerError::io(&dir))?;
+            if !named.iter().any(|version| entry.file_name() == version.to_string().as_str()) {
+                tracing::warn!(path = %entry.path().display(), "removing an unfinished version");
+                remove_dir(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error is about more than one model: the disk, or the store as a whole.
+fn is_of_the_store(error: &ManagerError) -> bool {
+    match error {
+        ManagerError::Storage(error) | ManagerError::Predictor(PredictorError::Storage(error)) => {
+            !matches!(error, StorageError::Document { .. })
+        }
+        _ => false,
+    }
+}
+
+/// Two documents must not describe the same model.
+fn check_name(key: &CatalogKey, name: &ModelName) -> Result<(), ManagerError> {
+    if key.parts().get(1).is_some_and(|part| part == name.as_str()) {
+        return Ok(());
+    }
+    Err(unfit(key, format!("it is about {name}")))
+}
+
+/// A document that can be read and says what it cannot mean.
+pub(crate) fn unfit(key: &CatalogKey, reason: String) -> ManagerError {
+    StorageError::Document { key: key.to_string(), reason }.into()
+}

@@ -1,0 +1,317 @@
+//! Whichever document of the catalog is damaged, and however: the node starts, serves every other model, and names the
+//! document.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use celeris_features::{ColdItem, Theta, VersionContents, write_version};
+use celeris_manager::quality::{DriftSettings, PageHinkley};
+use celeris_manager::{
+    AllowedTrainers, Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule, Triggers,
+};
+use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
+use celeris_predictor::{PredictionCaching, Predictor, PredictorOptions};
+use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageOptions};
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+const KINDS: [&str; 11] = [
+    "model",
+    "version",
+    "job",
+    "event",
+    "events",
+    "quality",
+    "selection",
+    "default_rewards",
+    "pruned",
+    "deleted",
+    "last_model_id",
+];
+
+/// In the order of their creation, and so of their identities, from 1.
+const NAMES: [&str; 4] = ["films", "twins", "books", "both"];
+
+/// Single figures that are damaged of one document: a watermark alone has 64.
+const FIGURES_MAX: usize = 8;
+
+const JOB: &str = "01900000-0000-7000-8000-000000000001";
+
+fn name(text: &str) -> ModelName {
+    ModelName::new(text).unwrap()
+}
+
+fn open(storage: &Storage) -> Result<Arc<Manager>, ManagerError> {
+    let options = PredictorOptions { prediction_caching: PredictionCaching::Never, ..PredictorOptions::default() };
+    let (predictor, _losses) = Predictor::new(storage.clone(), &options);
+    let options = ManagerOptions {
+        models_max: 10,
+        trainer: "celeris".into(),
+        allowed: AllowedTrainers::default(),
+        import_dir: None,
+    };
+    Manager::open(storage.clone(), Arc::new(predictor), options)
+}
+
+/// A version of `films` that a trainer has finished.
+fn write_finished(dir: &Path) {
+    let theta = Theta::new(vec![ItemId::new("a").unwrap()], vec![0.5], vec![2.0, 1.0], ColdItem::blank(2)).unwrap();
+    let contents = VersionContents {
+        model: name("films"),
+        theta: &theta,
+        prior: &Prior::isotropic(2, 2.0, 0.5).unwrap(),
+        user_weights: None,
+        label_range: Some((0.5, 5.0)),
+        algorithm: "als".to_owned(),
+        parent: Some(VersionId(1)),
+        watermark: json!(vec![0; 64]),
+        created: Timestamp(1_700_000_000_000),
+        metrics: BTreeMap::from([("rmse".to_owned(), 0.875)]),
+    };
+    write_version(dir, &contents).unwrap();
+}
+
+fn report() -> Value {
+    let comparison = json!({"metric": "rmse", "observations": 60, "candidate": 0.9, "incumbent": 1.0,
+        "difference": -0.1, "standard_error": 0.02});
+    json!({"verdict": "passed", "why": "better", "incumbent": 1, "measure": "rmse", "margin": 0.0, "tail": comparison,
+        "pool": null, "shadow": null, "seconds": 0.5})
+}
+
+/// Three models, two of them arms of a selection, with documents of every kind.
+fn fill(storage: &Storage) {
+    let manager = open(storage).unwrap();
+    for (model, stream) in [("films", "films"), ("twins", "films"), ("books", "books")] {
+        let mut config = ModelConfig::new(name(model), 2);
+        config.stream = stream.parse().unwrap();
+        config.triggers = Triggers { schedule: Some(Schedule { every: 1e6 }), ..Triggers::default() };
+        manager.create(config).unwrap();
+    }
+    let finished = storage.dir().join("finished");
+    write_finished(&finished);
+    manager.adopt(&name("films"), &finished).unwrap();
+    manager.pin(&name("films"), VersionId(1)).unwrap();
+    let selection = NewSelection {
+        name: name("both"),
+        arms: vec![name("films"), name("twins")],
+        strategy: None,
+        scope: None,
+        contexts: Vec::new(),
+        objective: None,
+        label_range: Some(celeris_bandits::selection::LabelRange::new(0.0, 5.0).unwrap()),
+        half_life_records: None,
+        policy: None,
+        pool_share: None,
+        default_reward: None,
+    };
+    manager.create_selection(selection).unwrap();
+    let mut batch = CatalogBatch::new();
+    let version = CatalogKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
+    let mut judged: Value = storage.catalog(&version).unwrap().unwrap();
+    judged["gate"] = report();
+    batch.put(version, &judged).unwrap();
+    let job = json!({"job": JOB, "model": "films", "state": "succeeded", "engine": "als", "why": "on request",
+        "phase": "activate", "progress": 1.0, "metrics": {"rmse": 0.875}, "version": 2, "gate": report(), "error": null,
+        "created": 5, "finished": 9});
+    batch.put(CatalogKey::new(["job", JOB]).unwrap(), &job).unwrap();
+    let cursor = json!("01900000-0000-7000-8000-000000000000");
+    batch.put(CatalogKey::new(["default_rewards", "1"]).unwrap(), &cursor).unwrap();
+    batch.put(CatalogKey::new(["pruned", "1", "9"]).unwrap(), &json!(["films", 1, 9])).unwrap();
+    batch.put(CatalogKey::new(["deleted", "77"]).unwrap(), &json!("gone")).unwrap();
+    storage.commit_catalog(&batch).unwrap();
+}
+
+type Documents = BTreeMap<CatalogKey, Value>;
+
+fn documents(storage: &Storage) -> Documents {
+    let listed = KINDS.map(|kind| storage.list_catalog::<Value>(&CatalogKey::new([kind]).unwrap()).unwrap());
+    listed.into_iter().flatten().map(|(key, document)| (key, document.unwrap())).collect()
+}
+
+/// Puts the catalog back to what it was, but for one document.
+fn write(storage: &Storage, documents: &Documents, damaged: Option<(&CatalogKey, &Value)>) {
+    let mut batch = CatalogBatch::new();
+    for key in self::documents(storage).keys() {
+        batch.delete(key.clone());
+    }
+    for (key, document) in documents {
+        batch.put(key.clone(), document).unwrap();
+    }
+    if let Some((key, document)) = damaged {
+        batch.put(key.clone(), document).unwrap();
+    }
+    storage.commit_catalog(&batch).unwrap();
+}
+
+/// The places of all leaves of a document, as JSON pointers.
+fn leaves(document: &Value, place: &str, found: &mut Vec<String>) {
+    match document {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| leaves(value, &format!("{place}/{name}"), found))
+        }
+        Value::Array(values) => {
+            values.iter().enumerate().for_each(|(index, value)| leaves(value, &format!("{place}/{index}"), found));
+        }
+        _ => found.push(place.to_owned()),
+    }
+}
+
+/// Damaged versions of a document: figures and texts that are null, as JSON writes what is no number, or of another kind;
+/// and whole documents that are something else.
+fn damages(document: &Value, random: &mut ChaCha8Rng) -> Vec<Value> {
+    let mut places = Vec::new();
+    leaves(document, "", &mut places);
+    let places: Vec<String> = places.sample(random, FIGURES_MAX).cloned().collect();
+    let mut damaged = vec![Value::Null, json!({}), json!([]), json!(7)];
+    for place in places {
+        let others = [Value::Null, json!("damaged"), json!(-1.5e300), json!(u64::MAX)];
+        let mut values = vec![Value::Null];
+        values.extend(others.choose(random).cloned());
+        for value in values {
+            let mut document = document.clone();
+            *document.pointer_mut(&place).unwrap() = value;
+            damaged.push(document);
+        }
+    }
+    damaged
+}
+
+/// The names that may be out of service when a document of this key is damaged: its own, and selections among it.
+fn own(key: &CatalogKey) -> Vec<ModelName> {
+    let Some(of) = key.parts().get(1) else { return Vec::new() };
+    let id: Option<usize> = of.parse().ok();
+    let own = id.map_or(of.as_str(), |id| NAMES.get(id - 1).copied().unwrap_or_default());
+    let arms = ["films", "twins"];
+    NAMES.into_iter().filter(|other| *other == own || (*other == "both" && arms.contains(&own))).map(name).collect()
+}
+
+fn check(manager: &Manager, key: &CatalogKey, damaged: &Value) {
+    let told = || format!("{key} as {damaged}");
+    let unavailable = manager.unavailable().unwrap();
+    let listed: Vec<ModelName> = manager.models().unwrap().into_iter().map(|record| record.config.name).collect();
+    for model in ["films", "twins", "books"].map(name) {
+        let out = unavailable.iter().find(|out| out.name == model);
+        assert_eq!(listed.contains(&model), out.is_none(), "{}: every model is listed once", told());
+        let Some(out) = out else {
+            manager.model(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", told()));
+            let _served = manager.versions(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", told()));
+            let events = manager.events(&model, None, 1000).unwrap_or_else(|error| panic!("{}: {error}", told()));
+            assert!(events.unreadable.iter().all(|reason| reason.contains(&key.to_string())), "{}", told());
+            manager.quality(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", told()));
+            continue;
+        };
+        assert!(own(key).contains(&model), "{}: {model} has nothing to do with it: {}", told(), out.reason);
+        assert_eq!(out.kind, NameKind::Model);
+        let refused = manager.model(&model).unwrap_err().to_string();
+        assert!(refused.contains("out of service") && refused.contains(&*out.reason), "{}: {refused}", told());
+        assert!(
+            matches!(manager.create(ModelConfig::new(model, 2)), Err(ManagerError::ModelExists { .. })),
+            "{}",
+            told()
+        );
+    }
+    for out in &unavailable {
+        assert!(own(key).contains(&out.name), "{}: {out:?}", told());
+    }
+    if key.parts()[0] == "job" {
+        let job = manager.job(JOB).map(|job| job.why).map_err(|error| error.to_string());
+        assert!(
+            job.as_ref().is_ok_and(|why| !why.is_empty()) || job.is_err_and(|error| error.contains(JOB)),
+            "{}",
+            told()
+        );
+    } else {
+        assert_eq!(manager.job(JOB).unwrap().version, Some(VersionId(2)), "{}", told());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_one_damaged_document_leaves_a_node_that_starts_and_serves_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+    fill(&storage);
+    let whole = documents(&storage);
+    for kind in KINDS {
+        assert!(whole.keys().any(|key| key.parts()[0] == kind), "the scenario has no document of kind {kind}");
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(18);
+    let mut out_of_service = 0;
+    for (key, document) in &whole {
+        for damaged in damages(document, &mut random) {
+            write(&storage, &whole, Some((key, &damaged)));
+            let manager = open(&storage).unwrap_or_else(|error| panic!("{key} as {damaged}: {error}"));
+            check(&manager, key, &damaged);
+            out_of_service += manager.unavailable().unwrap().len();
+        }
+    }
+    assert!(out_of_service > 50, "{out_of_service}: damage of models and versions is noticed");
+    write(&storage, &whole, None);
+    let manager = open(&storage).unwrap();
+    assert_eq!(manager.unavailable().unwrap(), []);
+    assert_eq!(manager.selections().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_out_of_service_names_its_document_and_can_be_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+    fill(&storage);
+    let whole = documents(&storage);
+    let key = CatalogKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
+    let mut damaged = whole[&key].clone();
+    damaged["gate"]["margin"] = Value::Null;
+    write(&storage, &whole, Some((&key, &damaged)));
+    let manager = open(&storage).unwrap();
+    let unavailable = manager.unavailable().unwrap();
+    assert_eq!(unavailable.iter().map(|out| out.name.as_str()).collect::<Vec<_>>(), ["both", "films"]);
+    assert_eq!([unavailable[0].kind, unavailable[1].kind], [NameKind::Selection, NameKind::Model]);
+    assert!(unavailable[1].reason.contains(&key.to_string()), "{}", unavailable[1].reason);
+    assert!(unavailable[0].reason.contains("films"), "{}", unavailable[0].reason);
+
+    assert!(manager.delete_selection(&name("both")).unwrap());
+    manager.delete(&name("films")).unwrap();
+    assert_eq!(manager.unavailable().unwrap(), []);
+    assert!(!dir.path().join("versions/films.1").exists());
+    assert!(matches!(manager.model(&name("films")), Err(ManagerError::UnknownModel { .. })));
+    manager.create(ModelConfig::new(name("films"), 2)).unwrap();
+    assert_eq!(open(&storage).unwrap().models().unwrap().len(), 3);
+}
+
+/// Not even its identity can be read, or it is that of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_tells_no_identity_is_deleted_and_nothing_else_with_it() {
+    for damaged in [json!({}), json!({"id": 3})] {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+        fill(&storage);
+        let whole = documents(&storage);
+        write(&storage, &whole, Some((&CatalogKey::new(["model", "films"]).unwrap(), &damaged)));
+        let manager = open(&storage).unwrap();
+        assert!(manager.delete_selection(&name("both")).unwrap());
+        manager.delete(&name("films")).unwrap();
+        let folders = std::fs::read_dir(dir.path().join("versions")).unwrap();
+        let mut folders: Vec<String> = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        folders.sort();
+        assert_eq!(folders, ["books.3", "twins.2"]);
+        let created = manager.create(ModelConfig::new(name("films"), 2)).unwrap();
+        assert_eq!(created.id.0, 5, "identities are not reused");
+        let manager = open(&storage).unwrap();
+        assert_eq!((manager.unavailable().unwrap(), manager.models().unwrap().len()), (Vec::new(), 3));
+    }
+}
+
+/// A drift test is told only numbers, so that its state is always one.
+#[test]
+fn the_drift_test_stays_a_number_at_the_bound_of_losses() {
+    let mut test = PageHinkley::new(DriftSettings { warm_up: 5, ..DriftSettings::default() });
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    for _ in 0..1000 {
+        let loss = if random.random_bool(0.1) { celeris_model::PREDICTION_LOSS_MAX } else { 1.0 };
+        let _rise = test.add(loss);
+        assert!(test.statistic().is_finite());
+    }
+}
