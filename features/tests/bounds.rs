@@ -47,7 +47,6 @@ impl Figures {
             model: ModelName::new("films").unwrap(),
             theta: &theta,
             prior: &Prior::new(vec![self.mean, 0.1], precision, self.noise).unwrap(),
-            user_weights: None,
             label_range: self.label_range,
             algorithm: self.algorithm.clone(),
             parent: None,

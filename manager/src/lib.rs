@@ -50,7 +50,7 @@ pub use retraining::{TrainFrom, TrainRequest};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
 pub use selections::{NewSelection, ScopeKind, SelectionRecord};
 pub use service::{NameKind, Unavailable};
-pub use training::{AllowedTrainers, Engine, TrainerSettings};
+pub use training::{Engine, LowerLimits, ReadingTraining, TrainerLimits, TrainerSettings, Trainers, TrainingOptions};
 pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};
 pub use versions::{ItemsOnlyIn, Moved, VersionDiff};
 pub use watch::{WatchConfig, WatchStatus, Watching};

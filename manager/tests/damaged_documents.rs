@@ -9,7 +9,7 @@ use std::sync::Arc;
 use celeris_features::{ColdItem, Theta, VersionContents, write_version};
 use celeris_manager::quality::{DriftSettings, PageHinkley};
 use celeris_manager::{
-    AllowedTrainers, Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule, Triggers,
+    Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule, TrainingOptions, Triggers,
 };
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::{PredictionCaching, Predictor, PredictorOptions};
@@ -51,7 +51,7 @@ fn open(storage: &Storage) -> Result<Arc<Manager>, ManagerError> {
     let options = ManagerOptions {
         models_max: 10,
         trainer: "celeris".into(),
-        allowed: AllowedTrainers::default(),
+        training: TrainingOptions::default(),
         import_dir: None,
     };
     Manager::open(storage.clone(), Arc::new(predictor), options)
@@ -64,7 +64,6 @@ fn write_finished(dir: &Path) {
         model: name("films"),
         theta: &theta,
         prior: &Prior::isotropic(2, 2.0, 0.5).unwrap(),
-        user_weights: None,
         label_range: Some((0.5, 5.0)),
         algorithm: "als".to_owned(),
         parent: Some(VersionId(1)),

@@ -23,7 +23,7 @@ use celeris_predictor::{
 use celeris_storage::{Storage, StorageError, StorageOptions, Then};
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
 /// The users, of whom the first has a long history: one that snapshots sum up.

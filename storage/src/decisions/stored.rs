@@ -3,7 +3,7 @@
 use celeris_model::Decision;
 
 use crate::database::Column;
-use crate::envelope::{self, Format, corrupt};
+use crate::envelope::{self, corrupt};
 use crate::error::StorageError;
 use crate::keys;
 
