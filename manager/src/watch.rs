@@ -25,6 +25,9 @@ use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, version
 /// Observations that may wait to be predicted by the other version.
 const WAITING_MAX: usize = 8192;
 
+/// A watch may take this long: 366 days.
+const SECONDS_MAX: u64 = 366 * 24 * 3600;
+
 /// Fewer observations than this decide nothing.
 const WATCHED_MIN: u64 = 50;
 
@@ -65,6 +68,10 @@ impl WatchConfig {
         if !(0.0..=10.0).contains(&self.margin) {
             let received = self.margin;
             return Err(ManagerError::Setting { setting: "watch.margin", range: "from 0 to 10", received });
+        }
+        if self.seconds > SECONDS_MAX {
+            let (range, received) = ("from 0 to 31622400", self.seconds as f64);
+            return Err(ManagerError::Setting { setting: "watch.seconds", range, received });
         }
         Ok(())
     }
