@@ -43,7 +43,8 @@ impl ApiError {
     fn new(status: StatusCode, slug: &'static str, title: &'static str, detail: impl ToString) -> Self {
         let mut detail = detail.to_string();
         if detail.len() > DETAIL_BYTES_MAX {
-            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
+            let end = (0..=DETAIL_BYTES_MAX).rev().find(|end| detail.is_char_boundary(*end));
+            detail.truncate(end.unwrap_or_default());
             detail.push('…');
         }
         Self { status, slug, title, detail }

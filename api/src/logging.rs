@@ -73,7 +73,8 @@ mod tests {
         write!(Escaped { writer: &mut line, left: 100 }, "{forged}").unwrap();
         assert_eq!(line, r"done\n2026-01-01 ERROR\r\u{1b}[31m\u{2028}\u{85}é");
         line.clear();
-        write!(Escaped { writer: &mut line, left: 4 }, "{}{}", "ab", "cdefgh").unwrap();
+        let (begun, cut) = ("ab", "cdefgh");
+        write!(Escaped { writer: &mut line, left: 4 }, "{begun}{cut}").unwrap();
         assert_eq!(line, "abc…");
     }
 }
