@@ -36,6 +36,17 @@ pub struct Config {
 pub struct Server {
     /// Address and port; port 0 picks a free one.
     pub listen: String,
+    /// Names by which clients address the node, without ports, besides the loopback names and the address it listens on.
+    /// Requests for other hosts are refused.
+    pub hosts: Vec<String>,
+    /// Sites whose pages may use the node from a browser, as in `https://app.example`.
+    pub origins: Vec<String>,
+    /// Connections at once, at most half of the files that the process may open. Above that, only health checks are
+    /// answered.
+    pub connections: usize,
+    /// How long a connection may go without sending a whole head of a request, and without taking any of a response.
+    #[serde(with = "humantime_serde")]
+    pub idle_timeout: Duration,
     /// How long requests under way may take to end once the node is asked to stop.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
@@ -43,7 +54,36 @@ pub struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:7117".to_owned(), drain_timeout: Duration::from_secs(10) }
+        Self {
+            listen: "127.0.0.1:7117".to_owned(),
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            connections: 4096,
+            idle_timeout: Duration::from_secs(75),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Server {
+    fn check(&self) -> Result<(), String> {
+        if self.connections == 0 || self.idle_timeout.is_zero() {
+            return Err("server.connections and server.idle_timeout: must be above 0".to_owned());
+        }
+        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains(['/', ' ', '*'])) {
+            return Err(format!("server.hosts: {host:?} is no host; give names such as \"celeris.example\""));
+        }
+        // As a browser writes an origin: nothing follows host and port.
+        let is_origin = |origin: &str| {
+            let site = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            site.is_some_and(|site| !site.is_empty() && !site.contains(['/', ' ', '*']))
+        };
+        if let Some(origin) = self.origins.iter().find(|origin| !is_origin(origin)) {
+            return Err(format!(
+                "server.origins: {origin:?} is no origin; give scheme, host and port only, such as \"https://app.example\""
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -59,6 +99,14 @@ pub struct Limits {
     pub items_per_request: usize,
     /// Requests under way at once; more are answered 503.
     pub requests: usize,
+    /// NDJSON streams open at once; more are answered 503. They do not count as requests.
+    pub streams: usize,
+    /// How long a stream may be silent before it is ended; empty lines keep it open.
+    #[serde(with = "humantime_serde")]
+    pub stream_idle_timeout: Duration,
+    /// How far ahead of the node's clock the time of an observation may be.
+    #[serde(with = "humantime_serde")]
+    pub clock_skew: Duration,
     /// How long a request may take.
     #[serde(with = "humantime_serde")]
     pub request_timeout: Duration,
@@ -75,6 +123,9 @@ impl Default for Limits {
             line: ByteSize::kib(64),
             items_per_request: 10_000,
             requests: 1024,
+            streams: 64,
+            stream_idle_timeout: Duration::from_secs(60),
+            clock_skew: Duration::from_secs(300),
             request_timeout: Duration::from_secs(30),
             observations_in_flight: 8192,
             models: 100,
@@ -250,6 +301,7 @@ pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String>
         figment = figment.merge(Serialized::default("server.listen", listen));
     }
     let config: Config = figment.extract().map_err(|error| error.to_string())?;
+    config.server.check()?;
     config.decisions.check()?;
     config.training.options()?;
     Ok(config)

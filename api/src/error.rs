@@ -23,6 +23,9 @@ pub struct Problem {
     pub detail: String,
 }
 
+/// Bytes of a detail, which may quote what a client sent.
+const DETAIL_BYTES_MAX: usize = 2_000;
+
 /// Seconds after which an overloaded node is worth another try.
 const RETRY_AFTER_SECONDS: &str = "1";
 
@@ -38,7 +41,13 @@ pub struct ApiError {
 impl ApiError {
     #[expect(clippy::needless_pass_by_value, reason = "callers hand over errors and texts that they are done with")]
     fn new(status: StatusCode, slug: &'static str, title: &'static str, detail: impl ToString) -> Self {
-        Self { status, slug, title, detail: detail.to_string() }
+        let mut detail = detail.to_string();
+        if detail.len() > DETAIL_BYTES_MAX {
+            let end = (0..=DETAIL_BYTES_MAX).rev().find(|end| detail.is_char_boundary(*end));
+            detail.truncate(end.unwrap_or_default());
+            detail.push('…');
+        }
+        Self { status, slug, title, detail }
     }
 
     /// The body is not JSON at all.
@@ -64,6 +73,27 @@ impl ApiError {
     /// The path takes other methods.
     pub fn method(detail: impl ToString) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not allowed here", detail)
+    }
+
+    /// The body is of a type that is not read here.
+    pub fn unsupported(detail: impl ToString) -> Self {
+        let title = "The body is not of a type that is read here";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", title, detail)
+    }
+
+    /// The request is for another host.
+    pub fn misdirected(detail: impl ToString) -> Self {
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", "The request is for another host", detail)
+    }
+
+    /// The request comes from a page that may not ask.
+    pub fn forbidden(detail: impl ToString) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "foreign-origin", "The origin is not allowed", detail)
+    }
+
+    /// A stream was silent for longer than it may be.
+    pub fn idle(detail: impl ToString) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "idle-stream", "The stream was silent for too long", detail)
     }
 
     /// It was there and is not coming back.

@@ -1,6 +1,6 @@
 //! What handlers take from a request, with errors that name the field.
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::ApiError;
+use crate::media_types::MediaType;
 use crate::state::Node;
 
-/// A JSON body, whatever the content type says.
+/// A JSON body.
 pub struct Body<T>(pub T);
 
 /// Parses JSON; the error names the path of the offending field.
@@ -46,6 +47,10 @@ impl FromRequest<Node> for Text {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, node: &Node) -> Result<Self, ApiError> {
+        // A request without a body need not say what that is.
+        if !request.body().is_end_stream() {
+            MediaType::Json.check(request.headers())?;
+        }
         let max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
         let bytes = to_bytes(request.into_body(), max).await.map_err(|error| {
             let cause = error.into_inner();

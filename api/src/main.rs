@@ -4,18 +4,25 @@ mod answer;
 mod bench;
 mod cli;
 mod config;
+mod connections;
 mod error;
 mod evaluate;
 mod extract;
 mod hot_routes;
 mod huge_pages;
 mod learning_threads;
+mod logging;
+mod media_types;
 mod ndjson;
 mod node;
+mod origins;
+mod patient_stream;
 mod routes;
+mod series;
 mod server;
 mod state;
 mod times;
+mod unread_body;
 
 use std::process::ExitCode;
 

@@ -1,12 +1,16 @@
 //! Bodies of many lines, a JSON object each (NDJSON): read as they arrive, in bounded memory.
 
+use std::time::Duration;
+
 use axum::body::Body;
+use axum::http::HeaderMap;
 use futures_util::StreamExt;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, Problem};
+use crate::media_types::MediaType;
 use crate::state::Node;
 
 /// A line on its way: its number, and what has become of it so far, or why it was refused.
@@ -26,10 +30,15 @@ pub struct RejectedLine {
     pub error: Problem,
 }
 
-/// A stream's place among what is under way: it outlives the request that opened it, and counts as long as it lives.
-pub fn admit(node: &Node) -> Result<OwnedSemaphorePermit, ApiError> {
-    let permit = node.permits.clone().try_acquire_owned();
-    permit.map_err(|_| ApiError::unavailable("too many requests are under way on this node; try again"))
+/// A stream's place among those that may be open. It belongs to the answers, with which the stream ends. Streams have a
+/// bound of their own: they may be open for days, and none of them may take the place of an ordinary request.
+///
+/// # Errors
+/// 415 where the body is no NDJSON, 503 where too many streams are open.
+pub fn admit(node: &Node, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
+    MediaType::NdJson.check(headers)?;
+    let permit = node.stream_permits.clone().try_acquire_owned();
+    permit.map_err(|_| ApiError::unavailable("too many streams are open on this node; end one, or try again"))
 }
 
 /// How the lines of a stream are read.
@@ -41,6 +50,16 @@ pub struct Reading<T> {
     pub line_bytes_max: usize,
     /// Lines that travel together, at most.
     pub batch_lines: usize,
+    /// How long the stream may be silent. An empty line breaks the silence and says nothing.
+    pub idle_timeout: Duration,
+}
+
+impl<T> Reading<T> {
+    /// Reading within the node's limits.
+    pub fn new(node: &Node, batch_lines: usize, parse: fn(&[u8]) -> Result<T, ApiError>) -> Self {
+        let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
+        Self { parse, line_bytes_max, batch_lines, idle_timeout: node.limits.stream_idle_timeout }
+    }
 }
 
 /// Reads and parses the lines of a stream, as fast as answers are read: the channels are the back-pressure. Lines travel
@@ -75,16 +94,20 @@ impl<T: Send + 'static> Reader<T> {
     async fn read(mut self, body: Body) {
         let mut body = body.into_data_stream();
         loop {
-            let went_on = match body.next().await {
-                Some(Ok(chunk)) => self.chunk(&chunk).await,
-                Some(Err(error)) => {
-                    self.line += 1;
-                    self.refuse(ApiError::malformed(format!("the body broke off: {error}")));
-                    // What has come of the line is not the line.
-                    self.rest.clear();
+            let next = tokio::time::timeout(self.reading.idle_timeout, body.next()).await;
+            let went_on = match next {
+                Ok(Some(Ok(chunk))) => self.chunk(&chunk).await,
+                Ok(Some(Err(error))) => {
+                    self.break_off(ApiError::malformed(format!("the body broke off: {error}")));
                     break;
                 }
-                None => break,
+                Ok(None) => break,
+                Err(_silent) => {
+                    let seconds = self.reading.idle_timeout.as_secs_f64();
+                    let problem = format!("no line came for {seconds} s; open another stream, or send empty lines");
+                    self.break_off(ApiError::idle(problem));
+                    break;
+                }
             };
             if let Err(Abandoned) = went_on {
                 return;
@@ -96,6 +119,13 @@ impl<T: Send + 'static> Reader<T> {
         }
         // The end of the stream of answers is the end either way.
         let _ = self.send().await;
+    }
+
+    /// Ends the stream before its end. What has come of the last line is not the line.
+    fn break_off(&mut self, error: ApiError) {
+        self.line += 1;
+        self.refuse(error);
+        self.rest.clear();
     }
 
     async fn chunk(&mut self, chunk: &[u8]) -> Result<(), Abandoned> {

@@ -4,30 +4,43 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use celeris_manager::{Manager, ManagerOptions, Sealer, SealingOptions};
+use celeris_manager::{Manager, ManagerError, ManagerOptions, Sealer, SealingOptions};
 use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Semaphore;
 
 use crate::cli::Failure;
 use crate::config::Config;
 use crate::learning_threads::LearningThreads;
+use crate::series::{Live, Series};
 use crate::state::{Node, Rooms};
 
-/// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
-const REQUEST_SECONDS: [f64; 14] =
-    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+/// Renderings of metrics under way at once: enough for two scrapers, and few for what each costs.
+const METRICS_AT_ONCE: usize = 2;
 
-/// How often histograms are condensed, so that they stay small on a node whose metrics nobody reads.
+/// How often metrics are condensed, so that they stay small on a node whose metrics nobody reads.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-async fn keep_up(metrics: PrometheusHandle) {
+async fn keep_up(node: Node) {
     let mut ticks = tokio::time::interval(UPKEEP_EVERY);
     loop {
         ticks.tick().await;
-        metrics.run_upkeep();
+        tokio::task::block_in_place(|| keep_series(&node));
     }
+}
+
+/// Condenses the metrics, and removes those of models and streams that are gone. Blocks on the disk.
+pub fn keep_series(node: &Node) {
+    let catalog = || {
+        let models = node.manager.models()?.into_iter().map(|record| record.config.name.to_string());
+        let selections = node.manager.selections()?.into_iter().map(|record| record.name.to_string());
+        Ok::<_, ManagerError>(models.chain(selections).collect())
+    };
+    // What the catalog cannot tell is looked at again the next time.
+    let Ok(models) = catalog() else { return };
+    let served = node.predictor.catalogues().into_iter().map(|catalogue| catalogue.stream.to_string());
+    let sealed = node.sealer.iter().flat_map(|sealer| sealer.status()).map(|(stream, _)| stream.to_string());
+    node.series.keep_up(&Live { models, streams: served.chain(sealed).collect() });
 }
 
 /// Opens the data directory and brings every model to the point where it serves.
@@ -35,10 +48,7 @@ async fn keep_up(metrics: PrometheusHandle) {
 /// # Errors
 /// [`Failure::BadInput`] where the directory is in use, damaged or of another format.
 pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
-    let metrics = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("celeris_http_request_seconds".to_owned()), &REQUEST_SECONDS)
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(Failure::other)?;
+    let series = Series::install().map_err(Failure::other)?;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
     let decisions = &config.decisions;
@@ -63,6 +73,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
             candidates_in_full: decisions.candidates_in_full,
             candidates_sampled: decisions.candidates_sampled,
         },
+        clock_skew_max: config.limits.clock_skew,
         ..PredictorOptions::default()
     };
     let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
@@ -77,11 +88,10 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
     tokio::spawn(manager.clone().listen(losses));
     tokio::spawn(manager.clone().keep_decisions());
-    tokio::spawn(keep_up(metrics.clone()));
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
     let learning_threads = LearningThreads::start().map_err(Failure::other)?;
-    Ok(Node::new(Rooms {
+    let node = Node::new(Rooms {
         storage,
         predictor,
         manager,
@@ -89,6 +99,10 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         learning_threads,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
-        metrics,
-    }))
+        stream_permits: Arc::new(Semaphore::new(config.limits.streams)),
+        metrics_permits: Semaphore::new(METRICS_AT_ONCE),
+        series,
+    });
+    tokio::spawn(keep_up(node.clone()));
+    Ok(node)
 }

@@ -1,17 +1,19 @@
 //! The HTTP server: routes, what surrounds every request, and how it ends.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
+use axum::Router;
 use axum::extract::{MatchedPath, Request};
-use axum::http::Method;
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::Route;
-use axum::serve::ListenerExt;
-use axum::{Router, ServiceExt};
 use futures_util::FutureExt;
 use futures_util::future::Either;
+use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tower::layer::layer_fn;
 use tower::{Service, service_fn};
@@ -19,14 +21,21 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
+use crate::config;
+use crate::connections::{self, Bounds, Connection};
 use crate::error::ApiError;
 use crate::hot_routes::HotRoute;
+use crate::media_types;
+use crate::origins::{self, Asker, Origins};
 use crate::routes;
 use crate::state::Node;
 use crate::times;
 
 /// Where the paths begin that are bounded.
 const API: &str = "/v1/";
+
+/// What is answered however much is under way.
+const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The description of the API, to which every route adds itself.
 #[derive(OpenApi)]
@@ -67,7 +76,10 @@ fn router(node: Node) -> Router {
         let node = attending.clone();
         service_fn(move |request: Request| {
             let about = About::of(&request);
-            let answering = route.call(request).map(|Ok(response)| response);
+            let answering = match media_types::check_any(&request) {
+                Ok(()) => Either::Left(route.call(request).map(|Ok(response)| response)),
+                Err(error) => Either::Right(ready(error.into_response())),
+            };
             attend(node.clone(), about, || answering)
         })
     });
@@ -82,17 +94,63 @@ fn router(node: Node) -> Router {
         .with_state(node)
 }
 
-/// The routes that carry the load, and the router for all others.
-fn service(node: Node) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone {
-    let router = router(node.clone());
-    service_fn(move |request: Request| match HotRoute::of(&request) {
-        Some((route, model)) => {
-            let about = About { method: Method::POST, route: Pattern::Fixed(route.pattern()), bounded: true };
-            let asked = node.clone();
-            Either::Left(attend(node.clone(), about, move || route.answer(asked, model, request)))
+/// A node with what its requests pass through.
+struct Serving {
+    node: Node,
+    router: Router,
+    origins: Origins,
+}
+
+impl Serving {
+    /// Answers a request: the routes that carry the load by themselves, all others by the router.
+    async fn respond(&self, connection: &Connection, request: hyper::Request<Incoming>) -> Response {
+        let request = connection.track(request);
+        let expects_continue = request.headers().contains_key(header::EXPECT);
+        let mut response = match self.admit(connection, &request) {
+            Ok(asker) => {
+                let mut response = match origins::preflight(request.method(), request.headers(), &asker) {
+                    Some(response) => response,
+                    None => self.route(request).await,
+                };
+                origins::share(asker, &mut response);
+                response
+            }
+            Err(error) => {
+                let about =
+                    About { method: times::label(request.method()), route: Pattern::Fixed("none"), bounded: false };
+                drop(request);
+                let Ok(response) = attend(self.node.clone(), about, || ready(error.into_response())).await;
+                response
+            }
+        };
+        connection.settle(expects_continue, &mut response).await;
+        response
+    }
+
+    /// Whose page a request is from, if it may be answered at all. Whether the node lives, anybody may ask at any time.
+    fn admit(&self, connection: &Connection, request: &Request) -> Result<Asker, ApiError> {
+        if HEALTH.contains(&request.uri().path()) {
+            return Ok(Asker::Own);
         }
-        None => Either::Right(router.clone().call(request)),
-    })
+        if connection.reserve {
+            metrics::counter!("celeris_http_rejected_total").increment(1);
+            return Err(ApiError::unavailable("too many connections are open on this node; try again"));
+        }
+        self.origins.check(request.headers(), &connection.host)
+    }
+
+    async fn route(&self, request: Request) -> Response {
+        let answered = match HotRoute::of(&request) {
+            Some((route, model)) => {
+                let about = About { method: "POST", route: Pattern::Fixed(route.pattern()), bounded: true };
+                let asked = self.node.clone();
+                attend(self.node.clone(), about, move || route.answer(asked, model, request)).await
+            }
+            None => self.router.clone().call(request).await,
+        };
+        let Ok(response) = answered;
+        response
+    }
 }
 
 /// What a route is called in metrics: its path, with names for what differs.
@@ -112,7 +170,8 @@ impl Pattern {
 
 /// What is kept of a request until it is answered.
 struct About {
-    method: Method,
+    /// As it is called in metrics.
+    method: &'static str,
     route: Pattern,
     /// Whether it counts among those under way, whose number and time are bounded.
     bounded: bool,
@@ -122,7 +181,7 @@ impl About {
     fn of(request: &Request) -> Self {
         let matched = request.extensions().get::<MatchedPath>().cloned();
         let route = matched.map_or(Pattern::Fixed("none"), Pattern::Matched);
-        Self { method: request.method().clone(), route, bounded: request.uri().path().starts_with(API) }
+        Self { method: times::label(request.method()), route, bounded: request.uri().path().starts_with(API) }
     }
 }
 
@@ -139,8 +198,8 @@ where
     let response = if bounded { bound(&node, answering).await } else { answer(answering).await };
     let elapsed = started.elapsed();
     let route = route.as_str();
-    tracing::debug!(%method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
-    times::record(&method, route, response.status(), elapsed);
+    tracing::debug!(method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
+    times::record(method, route, response.status(), elapsed);
     Ok(response)
 }
 
@@ -171,35 +230,35 @@ async fn answer<F: Future<Output = Response>>(answering: impl FnOnce() -> F) -> 
 /// Serves until `shutdown` is done, then lets requests under way end, for a bounded time. The caller owns the socket.
 ///
 /// # Errors
-/// Where the socket fails.
+/// Where the socket has no address.
 pub async fn serve(
     listener: TcpListener,
     node: Node,
-    drain_timeout: Duration,
+    config: &config::Server,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let origins = Origins::new(config, listener.local_addr()?);
+    let bounds = Bounds { connections: connections::allowed(config.connections), idle_timeout: config.idle_timeout };
+    let serving = Arc::new(Serving { router: router(node.clone()), node, origins });
+    let handler = move |connection: Arc<Connection>, request| {
+        let serving = serving.clone();
+        async move { serving.respond(&connection, request).await }
+    };
     let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let listener = listener.tap_io(|stream| {
-        // An answer that waits for the client's acknowledgement of the one before is a late one.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection keeps its delay");
-        }
-    });
-    let graceful = axum::serve(listener, service(node).into_make_service()).with_graceful_shutdown(async move {
+    let shutdown = async move {
         shutdown.await;
         // The receiver lives as long as the server does.
         let _ = stopping.send(());
-    });
+    };
+    let drain_timeout = config.drain_timeout;
     let deadline = async {
         // An error means that the server ended by itself.
         let _ = stopped.await;
         tokio::time::sleep(drain_timeout).await;
     };
     tokio::select! {
-        served = graceful.into_future() => served,
-        () = deadline => {
-            tracing::warn!("requests were still under way at the end of the drain timeout");
-            Ok(())
-        }
+        () = connections::serve(listener, bounds, handler, shutdown) => {}
+        () = deadline => tracing::warn!("requests were still under way at the end of the drain timeout"),
     }
+    Ok(())
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use celeris_manager::{Manager, Sealer};
 use celeris_predictor::Predictor;
 use celeris_storage::Storage;
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use crate::config::Limits;
 use crate::learning_threads::LearningThreads;
+use crate::series::Series;
 
 /// A node: its rooms, wired. Every request clones it more than once, so that it is one pointer.
 #[derive(Clone)]
@@ -47,6 +47,10 @@ pub struct Rooms {
     pub limits: Limits,
     /// One permit for every request that may be under way.
     pub permits: Arc<Semaphore>,
-    /// Renders the metrics of the process.
-    pub metrics: PrometheusHandle,
+    /// One permit for every stream that may be open.
+    pub stream_permits: Arc<Semaphore>,
+    /// One permit for every rendering of metrics that may be under way.
+    pub metrics_permits: Semaphore,
+    /// The metrics of the process.
+    pub series: Arc<Series>,
 }

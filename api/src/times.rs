@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use metrics::Histogram;
 
 /// A route's histograms. There are few of them, so a search from the front is the quickest.
-type OfRoute = Vec<(Method, StatusCode, Histogram)>;
+type OfRoute = Vec<(&'static str, StatusCode, Histogram)>;
 
 thread_local! {
     /// The histograms that this thread has recorded to. Finding one by its labels hashes and copies them all, at every
@@ -17,23 +17,37 @@ thread_local! {
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
+/// What a method is called in metrics. A client may invent methods, and each of them would be a series for ever.
+pub fn label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
 /// Records one request. Routes are patterns, of which there are few.
-pub fn record(method: &Method, route: &str, status: StatusCode, elapsed: Duration) {
+pub fn record(method: &'static str, route: &str, status: StatusCode, elapsed: Duration) {
     HISTOGRAMS.with_borrow_mut(|histograms| {
         if !histograms.contains_key(route) {
             histograms.insert(route.to_owned(), Vec::new());
         }
         let Some(of_route) = histograms.get_mut(route) else { return };
-        let found = of_route.iter().position(|(of, ended, _)| of == method && *ended == status);
+        let found = of_route.iter().position(|(of, ended, _)| *of == method && *ended == status);
         let index = found.unwrap_or_else(|| {
-            of_route.push((method.clone(), status, histogram(method, route, status)));
+            of_route.push((method, status, histogram(method, route, status)));
             of_route.len() - 1
         });
         of_route[index].2.record(elapsed.as_secs_f64());
     });
 }
 
-fn histogram(method: &Method, route: &str, status: StatusCode) -> Histogram {
-    let labels = [("method", method.to_string()), ("route", route.to_owned()), ("status", status.as_str().to_owned())];
+fn histogram(method: &str, route: &str, status: StatusCode) -> Histogram {
+    let labels = [("method", method.to_owned()), ("route", route.to_owned()), ("status", status.as_str().to_owned())];
     metrics::histogram!("celeris_http_request_seconds", &labels)
 }

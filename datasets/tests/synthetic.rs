@@ -53,7 +53,7 @@ fn the_default_data_are_pinned() {
         .map(|row| &dataset.ratings[row])
         .map(|r| format!("{} {} {} {}", r.user, r.item, r.label, r.timestamp.0))
         .to_vec();
-    assert_eq!(ratings, ["298 857 5 1577871853000", "460 522 2.5 1674164318000", "311 349 3.5 1800782877000"]);
+    assert_eq!(ratings, ["298 857 5 1104572653000", "460 522 2.5 1200865118000", "311 349 3.5 1327483677000"]);
 }
 
 #[test]
@@ -74,6 +74,8 @@ fn counts_are_exact_and_no_pair_is_rated_twice() {
         let pairs: HashSet<_> = dataset.ratings.iter().map(|rating| (&rating.user, &rating.item)).collect();
         assert_eq!(pairs.len(), settings.ratings);
         assert!(dataset.ratings.is_sorted_by_key(|rating| rating.timestamp));
+        // 2025 began.
+        assert!(dataset.ratings.iter().all(|rating| rating.timestamp.0 <= 1_735_689_600_000));
         assert!(dataset.ratings.iter().all(|rating| truth.expected(&rating.user, &rating.item).is_some()));
         let (low, high) = LABEL_RANGE;
         let on_scale = |label: f32| (low..=high).contains(&label) && (label * 2.0).fract() == 0.0;

@@ -51,6 +51,18 @@ pub enum ModelError {
         /// The value received.
         value: f64,
     },
+    /// A time is in the future, or before all times that can be written.
+    #[error(
+        "{what} must be from year 0 to now, which with the allowance for clocks is {latest} in Unix milliseconds, got {received}"
+    )]
+    Time {
+        /// Which time.
+        what: &'static str,
+        /// The latest that is taken, in Unix milliseconds.
+        latest: i64,
+        /// The time received, in Unix milliseconds.
+        received: i64,
+    },
     /// A matrix that must be symmetric positive definite is not.
     #[error("{what} is not symmetric positive definite")]
     NotPositiveDefinite {

@@ -28,6 +28,10 @@ pub const LABEL_ABS_MAX: f32 = 1e6;
 /// The largest weight of one observation.
 pub const WEIGHT_MAX: f32 = 1e6;
 
+/// The earliest time of an event: the beginning of the year 0, where the times of RFC 3339 begin. Ages of events, and sums
+/// of them, stay far from the bounds of 64 bits.
+pub const EARLIEST: Timestamp = Timestamp(-62_167_219_200_000);
+
 /// One labelled event: `user` gave `item` the `label`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
@@ -50,12 +54,16 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Checks the numbers.
+    /// Checks the numbers and the time, which may not be later than `latest`: under a half-life everything before an event
+    /// of the far future would count for nothing.
     ///
     /// # Errors
-    /// [`ModelError::NonFinite`] or [`ModelError::OutOfRange`], naming the field.
-    pub fn validate(&self) -> Result<(), ModelError> {
+    /// [`ModelError::NonFinite`], [`ModelError::OutOfRange`] or [`ModelError::Time`], naming the field.
+    pub fn validate(&self, latest: Timestamp) -> Result<(), ModelError> {
         check_label(self.label)?;
+        if let Some(received) = self.timestamp.filter(|time| !(EARLIEST..=latest).contains(time)) {
+            return Err(ModelError::Time { what: "timestamp", latest: latest.0, received: received.0 });
+        }
         if !self.weight.is_finite() {
             return Err(ModelError::NonFinite { what: "weight" });
         }
@@ -139,4 +147,32 @@ pub struct Record {
     /// The earlier records of the same partition that a correction, retraction or erasure is about, ascending; empty
     /// for an observation.
     pub targets: Vec<Sequence>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use super::*;
+
+    #[test]
+    fn a_time_lies_between_year_zero_and_now() {
+        let latest = Timestamp(1_700_000_000_000);
+        let at = |timestamp| Observation {
+            user: UserId::new("u").unwrap(),
+            item: ItemId::new("i").unwrap(),
+            label: 1.0,
+            weight: 1.0,
+            timestamp,
+            observation_id: None,
+            feedback: None,
+            decision: None,
+        };
+        for taken in [None, Some(latest), Some(Timestamp(0)), Some(EARLIEST)] {
+            assert_eq!(at(taken).validate(latest), Ok(()), "{taken:?}");
+        }
+        for refused in [latest.0 + 1, i64::MAX, EARLIEST.0 - 1, i64::MIN] {
+            let refused = at(Some(Timestamp(refused))).validate(latest);
+            assert!(matches!(refused, Err(ModelError::Time { what: "timestamp", .. })), "{refused:?}");
+        }
+    }
 }

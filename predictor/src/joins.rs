@@ -184,7 +184,7 @@ impl Predictor {
         if id.made_at().is_none_or(|made| now.0 < made.0 + DEFAULT_REWARD_WAIT_MIN_MS) {
             return Ok(());
         }
-        observation.validate()?;
+        self.check_observation(observation)?;
         let Target::Found(decision) = self.target(model, id)? else { return Ok(()) };
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use celeris_model::{ModelId, ModelName, StreamName, UserEpoch, UserId};
+use celeris_model::{ModelError, ModelId, ModelName, Observation, StreamName, Timestamp, UserEpoch, UserId};
 use celeris_storage::{Storage, Ticket};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -48,6 +48,8 @@ pub struct PredictorOptions {
     pub decisions: DecisionLogging,
     /// How long a request with `min_epoch` waits for the user's events.
     pub epoch_wait_max: Duration,
+    /// How far ahead of this node's clock the time of an observation may be.
+    pub clock_skew_max: Duration,
 }
 
 impl Default for PredictorOptions {
@@ -62,6 +64,7 @@ impl Default for PredictorOptions {
             loss_events_max: 65_536,
             decisions: DecisionLogging::default(),
             epoch_wait_max: Duration::from_secs(1),
+            clock_skew_max: Duration::from_secs(300),
         }
     }
 }
@@ -94,6 +97,7 @@ pub struct Predictor {
     pub(crate) joins: Joins,
     pub(crate) estimator: Estimator,
     epoch_wait_max: Duration,
+    clock_skew_max: Duration,
 }
 
 /// A request's user under a model, resolved: everything a score needs.
@@ -138,6 +142,7 @@ impl Predictor {
             logging: options.decisions.clone(),
             joins: Joins::new(),
             epoch_wait_max: options.epoch_wait_max,
+            clock_skew_max: options.clock_skew_max,
         };
         (predictor, listener)
     }
@@ -232,6 +237,13 @@ impl Predictor {
     #[must_use]
     pub fn served(&self) -> Vec<ModelName> {
         self.models.load().keys().cloned().collect()
+    }
+
+    /// Checks the numbers and the time of an observation, whichever way it comes.
+    pub(crate) fn check_observation(&self, observation: &Observation) -> Result<(), ModelError> {
+        let skew = i64::try_from(self.clock_skew_max.as_millis()).unwrap_or(i64::MAX);
+        let now = Timestamp::from(SystemTime::now());
+        observation.validate(Timestamp(now.0.saturating_add(skew)))
     }
 
     /// Refuses what neither model nor selection answers for.

@@ -102,7 +102,7 @@ impl Predictor {
 
     fn begin(&self, model: &ModelName, arrival: &Arrival<'_>) -> Result<PendingObservation, PredictorError> {
         let observation = arrival.observation;
-        observation.validate()?;
+        self.check_observation(observation)?;
         let subject = self.subject(model, &observation.user)?;
         subject.version.learning.loss().check_label(observation.label)?;
         let versions = self.learners(&subject.model.stream);

@@ -1,7 +1,8 @@
 //! The data directory: who may open it, and whether this version understands it.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use celeris_model::ids::PARTITIONS;
@@ -27,6 +28,16 @@ pub(crate) struct Directory {
     _lock: File,
 }
 
+/// Lets nobody but its owner into the directory, whose files are about people.
+fn close_to_others(path: &Path) {
+    let Ok(metadata) = fs::metadata(path) else { return };
+    if metadata.permissions().mode() & 0o077 != 0
+        && let Err(error) = fs::set_permissions(path, Permissions::from_mode(0o700))
+    {
+        tracing::warn!(dir = %path.display(), %error, "other users of this machine may read the data; set its mode to 0700");
+    }
+}
+
 impl Directory {
     /// Creates the directory if need be, takes its lock, and checks its format.
     ///
@@ -34,6 +45,7 @@ impl Directory {
     /// `InUse`, `UnknownFormat` or `Io`.
     pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
         fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
+        close_to_others(path);
         let lock_path = path.join("LOCK");
         let lock = File::options()
             .create(true)

@@ -7,13 +7,14 @@
 //! since a panic is how a test fails.
 //!
 //! Where to look: [`Node`] for a running process, [`binary`] for commands that end by themselves, [`Client`] and
-//! [`ModelClient`] for talking, [`eventually`] for waiting, [`data_dir`] for copying and damaging what lies on disk,
+//! [`ModelClient`] for talking, [`Raw`] for talking badly, [`eventually`] for waiting, [`data_dir`] for copying and damaging what lies on disk,
 //! [`sealed`] for reading sealed segments, [`trainer`] for trainers that misbehave, [`scene`] for items and users that many scenarios share.
 
 pub mod binary;
 mod client;
 pub mod data_dir;
 mod node;
+mod raw;
 pub mod scene;
 pub mod sealed;
 pub mod trainer;
@@ -21,4 +22,5 @@ mod wait;
 
 pub use client::{Client, Lines, ModelClient, Reply};
 pub use node::{Exit, Node, NodeOptions};
+pub use raw::{Raw, RawReply};
 pub use wait::{DEADLINE, eventually};

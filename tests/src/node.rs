@@ -18,6 +18,7 @@ pub struct NodeOptions {
     config: Option<PathBuf>,
     current_dir: Option<PathBuf>,
     file_blocks_max: Option<u32>,
+    open_files_max: Option<u32>,
     pause_at: Option<String>,
     binary: Option<PathBuf>,
 }
@@ -41,6 +42,13 @@ impl NodeOptions {
     #[must_use]
     pub fn file_blocks_max(mut self, blocks: u32) -> Self {
         self.file_blocks_max = Some(blocks);
+        self
+    }
+
+    /// With so many files that it may have open, connections included.
+    #[must_use]
+    pub fn open_files_max(mut self, files: u32) -> Self {
+        self.open_files_max = Some(files);
         self
     }
 
@@ -70,14 +78,16 @@ impl NodeOptions {
         if let Some(config) = &self.config {
             arguments.extend(["--config".into(), config.into()]);
         }
-        let mut command = match (self.file_blocks_max, &self.binary) {
-            (Some(blocks), _) => limited(blocks),
-            (None, Some(copy)) => {
+        let limits = [("-f", self.file_blocks_max), ("-n", self.open_files_max)];
+        let limits: Vec<(&str, u32)> = limits.into_iter().filter_map(|(which, limit)| Some((which, limit?))).collect();
+        let mut command = match &self.binary {
+            _ if !limits.is_empty() => limited(&limits),
+            Some(copy) => {
                 let mut command = Command::new(copy);
                 isolate(&mut command);
                 command
             }
-            (None, None) => binary::command(),
+            None => binary::command(),
         };
         if let Some(step) = &self.pause_at {
             command.env("CELERIS_PAUSE_AT", step);
@@ -90,11 +100,12 @@ impl NodeOptions {
     }
 }
 
-/// The binary under a limit on the size of files. Ignoring the signal makes the write fail instead of the process.
-fn limited(file_blocks_max: u32) -> Command {
+/// The binary under limits as `ulimit` names them. Ignoring the signal makes a write that is too long fail instead of the
+/// process.
+fn limited(limits: &[(&str, u32)]) -> Command {
+    let limits: String = limits.iter().map(|(which, limit)| format!("ulimit {which} {limit}; ")).collect();
     let mut command = Command::new("sh");
-    command.args(["-c", r#"trap "" XFSZ; ulimit -f "$1"; shift; exec "$@""#, "sh"]);
-    command.arg(file_blocks_max.to_string()).arg(binary::path());
+    command.args(["-c", &format!(r#"trap "" XFSZ; {limits}exec "$@""#), "sh"]).arg(binary::path());
     isolate(&mut command);
     command
 }

@@ -118,6 +118,10 @@ fn bad_observations_are_refused() {
         one("observation_id", r#""first""#, 409),
         one("decision_id", &long_id, 422),
         one("timestamp", r#""yesterday""#, 422),
+        one("timestamp", "9000000000000", 422),
+        one("timestamp", "9223372036854775807", 422),
+        one("timestamp", "-9223372036854775808", 422),
+        one("timestamp", r#""2260-01-01T00:00:00Z""#, 422),
         one("feedback", &long_id, 422),
     ]);
 }
@@ -182,6 +186,7 @@ fn bad_items_are_refused() {
         put(json!({"feature": [1.0]}), "feature"),
         put(json!({"attributes": ["a"]}), "attributes"),
         put(json!({}), "features"),
+        put(json!({"attributes": {"title": "x".repeat(70_000)}}), "attributes"),
         refused("PUT /v1/models/films/items/item-0", r#"{"features": [NaN]}"#, 400, "features[0]"),
         refused("GET /v1/models/films/items?limit=0", "", 422, "limit"),
         refused("GET /v1/models/films/items?limit=1000000", "", 422, "limit"),
@@ -189,6 +194,40 @@ fn bad_items_are_refused() {
         refused("GET /v1/models/films/items/nobody-described-it", "", 404, "nobody-described-it"),
         refused("DELETE /v1/models/films/items/nobody-described-it", "", 404, "nobody-described-it"),
     ]);
+}
+
+#[test]
+fn lists_reasons_and_settings_have_bounds() {
+    let post = |request, body: Value, names| refused(request, body.to_string(), 422, names);
+    let kinds: Vec<String> = (0..65).map(|kind| format!("kind-{kind}")).collect();
+    let past = json!([{"item": "item-0", "label": 4, "feedback": "x".repeat(65)}]);
+    let watch = json!({"watch": {"seconds": u64::MAX}});
+    assert_refused_and_unchanged(&[
+        post(
+            "POST /v1/models/films/recommend",
+            json!({"user": "u", "k": 1, "exclude_seen": {"feedback": kinds}}),
+            "exclude_seen.feedback",
+        ),
+        post("POST /v1/models/films/recommend", json!({"history": past, "k": 1}), "feedback"),
+        post("POST /v1/models/films/retrain", json!({"why": "x".repeat(1_001)}), "why"),
+        post("PATCH /v1/models/films", watch, "watch.seconds"),
+        post(
+            "POST /v1/models/films/evaluate-policy",
+            json!({"policy": "uniform", "missing_reward": 1e300}),
+            "missing_reward",
+        ),
+        post(
+            "POST /v1/models/films/evaluate-policy",
+            json!({"policy": "uniform", "switch_threshold": 1e300}),
+            "switch_threshold",
+        ),
+    ]);
+    // What a problem quotes of a request is cut short.
+    let (_dir, node) = node();
+    let long = format!("{{\"{}\": 1}}", "x".repeat(1_000_000));
+    let reply = node.client().try_send("POST", "/v1/models/films/observe", "application/json", &long).unwrap();
+    assert_eq!(reply.status, 422);
+    assert!(reply.text.len() < 4_000, "{} bytes", reply.text.len());
 }
 
 #[test]
@@ -251,7 +290,8 @@ fn a_body_of_10_megabytes_is_refused() {
         let mut socket = TcpStream::connect(client.address()).unwrap();
         let mut writing = socket.try_clone().unwrap();
         let request = format!(
-            "POST /v1/models/films/{call} HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            "POST /v1/models/films/{call} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
         // The node may close its end once it has seen enough.

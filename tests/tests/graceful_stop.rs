@@ -79,7 +79,7 @@ fn a_request_under_way_is_answered_in_full() {
     let mut socket = TcpStream::connect(films.node().address()).unwrap();
     write!(
         socket,
-        "POST {} HTTP/1.1\r\nhost: node\r\ncontent-length: {length}\r\n\r\n{first}",
+        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: {length}\r\n\r\n{first}",
         films.path("observations")
     )
     .unwrap();

@@ -66,7 +66,7 @@ pub async fn ask(sender: &mut Sender, path: &str, body: Bytes) -> Result<Bytes, 
     let request = Request::builder()
         .method(Method::POST)
         .uri(path)
-        .header(header::HOST, "bench")
+        .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .map_err(Failure::other)?;

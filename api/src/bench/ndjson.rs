@@ -83,7 +83,7 @@ impl Lines {
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("/v1/models/{MODEL}/observations"))
-            .header(header::HOST, "bench")
+            .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/x-ndjson")
             .body(StreamBody::new(futures_util::stream::iter(frames)))
             .map_err(Failure::other)?;

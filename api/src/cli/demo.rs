@@ -1,11 +1,12 @@
 //! `celeris demo`: from a ratings file to a page that learns, in one command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
 use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest};
 use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
+use celeris_predictor::PredictorError;
 use celeris_storage::Then;
 use serde_json::{Map, Value, json};
 
@@ -64,7 +65,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         let address = listener.local_addr().map_err(Failure::other)?;
         eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");
         let recommend = format!("http://{address}/v1/models/{model}/recommend");
-        eprintln!(r#"recommend to user 7: curl {recommend} -d '{{"user": "7", "k": 10}}'"#);
+        eprintln!(
+            r#"recommend to user 7: curl {recommend} -H 'content-type: application/json' -d '{{"user": "7", "k": 10}}'"#
+        );
         if args.exit_when_ready {
             announce(address)?;
             return tokio::task::block_in_place(|| node.storage.close()).map_err(Failure::from);
@@ -100,7 +103,7 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
         Err(error) => return Err(error.into()),
     }
     describe(node, model, &dataset.items)?;
-    take_in(node, model, &dataset, &report).await?;
+    take_in(node, model, (&dataset, args), &report).await?;
     train(node, model, &report).await?;
     report.done();
     let (ratings, seconds) = (dataset.ratings.len(), started.elapsed().as_secs_f64());
@@ -122,7 +125,17 @@ fn describe(node: &Node, model: &ModelName, items: &[ItemInfo]) -> Result<(), Fa
     node.predictor.put_attributes(model, described).map_err(Failure::other)
 }
 
-async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Report) -> Result<(), Failure> {
+/// Why the rating of this number was not taken: bad input where its numbers are.
+fn refused(error: &PredictorError, args: &Args, number: usize) -> Failure {
+    let file = args.dataset.as_deref().unwrap_or(Path::new("the synthetic data set")).display();
+    match error {
+        PredictorError::Model(error) => Failure::bad_input(format!("{file}: rating {}: {error}", number + 1)),
+        error => Failure::other(error),
+    }
+}
+
+async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), report: &Report) -> Result<(), Failure> {
+    let (dataset, args) = taken;
     let mut in_flight = std::collections::VecDeque::with_capacity(IN_FLIGHT);
     for (done, rating) in dataset.ratings.iter().enumerate() {
         let observation = Observation {
@@ -140,8 +153,8 @@ async fn take_in(node: &Node, model: &ModelName, dataset: &Dataset, report: &Rep
         {
             node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
         }
-        in_flight
-            .push_back(node.predictor.begin_observe(model, &observation, Then::AppendsMore).map_err(Failure::other)?);
+        let begun = node.predictor.begin_observe(model, &observation, Then::AppendsMore);
+        in_flight.push_back(begun.map_err(|error| refused(&error, args, done))?);
         if done % IN_FLIGHT == 0 {
             report.at("observing", done as f32 / dataset.ratings.len() as f32);
         }

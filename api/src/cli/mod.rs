@@ -13,7 +13,7 @@ pub mod serve;
 mod train;
 
 use std::fmt::Display;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use celeris_datasets::DatasetError;
@@ -22,9 +22,10 @@ use celeris_manager::training::confined::{BECOME, SUPERVISE};
 use celeris_retrain::RetrainError;
 use celeris_storage::StorageError;
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use rustix::fs::Mode;
+use rustix::process::umask;
 
-use crate::huge_pages;
+use crate::{huge_pages, logging};
 
 /// Online-learning personalization: predictions that learn from every observation.
 #[derive(Debug, Parser)]
@@ -63,6 +64,21 @@ enum Command {
     EstimateSize(estimate_size::Args),
     /// Downloads public data sets.
     Datasets(datasets::Args),
+}
+
+impl Command {
+    /// Whether what it writes may be about users.
+    fn writes_about_users(&self) -> bool {
+        match self {
+            Self::Demo(_)
+            | Self::Serve(_)
+            | Self::Train(_)
+            | Self::Supervise(_)
+            | Self::Become(_)
+            | Self::Export(_) => true,
+            Self::Import(_) | Self::Evaluate(_) | Self::Bench(_) | Self::EstimateSize(_) | Self::Datasets(_) => false,
+        }
+    }
 }
 
 /// Why a command did not do its work.
@@ -133,9 +149,13 @@ impl From<RetrainError> for Failure {
 /// Parses the command line, does what it says, and turns the outcome into an exit code.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
+    if cli.command.writes_about_users() {
+        // Nobody but the node's own user reads what it writes: folders get mode 0700, files 0600.
+        umask(Mode::RWXG | Mode::RWXO);
+    }
     // What these open and close within a second is of no interest to anybody.
     let measures = matches!(cli.command, Command::Bench(_) | Command::EstimateSize(_));
-    start_logging(cli.log_json, if measures { "warn" } else { "info" });
+    logging::start(cli.log_json, if measures { "warn" } else { "info" });
     if measures || matches!(cli.command, Command::Demo(_) | Command::Serve(_)) {
         // What measures a node in its own process is to find what a node would.
         huge_pages::ask_for();
@@ -160,12 +180,4 @@ pub fn run() -> ExitCode {
     };
     eprintln!("celeris: {message}");
     ExitCode::from(code)
-}
-
-/// Logs go to standard error; `RUST_LOG` says how much, else `level`.
-fn start_logging(json: bool, level: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let builder = builder.with_ansi(std::io::stderr().is_terminal());
-    if json { builder.json().init() } else { builder.init() }
 }

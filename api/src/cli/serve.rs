@@ -73,7 +73,7 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
     };
     announce(listener.local_addr().map_err(Failure::other)?)?;
     let (storage, predictor, sealer) = (node.storage.clone(), node.predictor.clone(), node.sealer.clone());
-    server::serve(listener, node, config.server.drain_timeout, shutdown).await.map_err(Failure::other)?;
+    server::serve(listener, node, &config.server, shutdown).await.map_err(Failure::other)?;
     tokio::task::block_in_place(|| {
         predictor.stop();
         // Before the store, since it reads what is then closed.

@@ -26,11 +26,28 @@ pub struct PastBody {
     feedback: Option<String>,
 }
 
-impl From<PastBody> for PastItem {
-    fn from(body: PastBody) -> Self {
+impl TryFrom<PastBody> for PastItem {
+    type Error = ApiError;
+
+    fn try_from(body: PastBody) -> Result<Self, ApiError> {
         let PastBody { item, label, weight, timestamp, feedback } = body;
-        Self { item, label, weight: weight.unwrap_or(1.0), timestamp, feedback }
+        check_feedback(feedback.as_deref())?;
+        Ok(Self { item, label, weight: weight.unwrap_or(1.0), timestamp, feedback })
     }
+}
+
+/// Bytes of the name of a kind of feedback.
+const FEEDBACK_BYTES_MAX: usize = 64;
+
+/// Refuses the name of a kind of feedback that is too long.
+///
+/// # Errors
+/// 422.
+pub fn check_feedback(feedback: Option<&str>) -> Result<(), ApiError> {
+    if feedback.is_some_and(|feedback| feedback.len() > FEEDBACK_BYTES_MAX) {
+        return Err(ApiError::invalid(format!("feedback: at most {FEEDBACK_BYTES_MAX} bytes")));
+    }
+    Ok(())
 }
 
 /// What a group makes of its members' scores.
@@ -70,7 +87,9 @@ impl TryFrom<AskerFields> for Asker {
         }
         match (user, history, users) {
             (Some(user), None, None) => Ok(Self::User(user)),
-            (None, Some(history), None) => Ok(Self::Anonymous(history.into_iter().map(PastItem::from).collect())),
+            (None, Some(history), None) => {
+                Ok(Self::Anonymous(history.into_iter().map(PastItem::try_from).collect::<Result<_, _>>()?))
+            }
             (None, None, Some(users)) => {
                 Ok(Self::Group { users, by: aggregate.map_or_else(Aggregate::default, Into::into) })
             }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use celeris_bandits::ope::OpeSettings;
 use celeris_bandits::{EpsilonGreedy, PolicySpec};
 use celeris_manager::{JudgeRequest, Judgement, Skipped as SkippedDecisions};
+use celeris_model::observation::LABEL_ABS_MAX;
 use celeris_model::{ModelName, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -24,6 +25,9 @@ const DECISIONS_DEFAULT: usize = 1_000;
 
 /// The most decisions of one request.
 const DECISIONS_MAX: usize = 10_000;
+
+/// The largest weight at which a correction may stop.
+const SWITCH_THRESHOLD_MAX: f64 = 1e9;
 
 /// The share of the time of a request that goes into reading decisions; the rest is for the estimates.
 const READING_SHARE: f64 = 0.5;
@@ -119,8 +123,12 @@ impl EvaluateBody {
         }
         let defaults = OpeSettings::default();
         let switch_threshold = self.switch_threshold.unwrap_or(defaults.switch_threshold);
-        if switch_threshold < 0.0 {
-            return Err(ApiError::invalid("switch_threshold: must be at least 0"));
+        if !(0.0..=SWITCH_THRESHOLD_MAX).contains(&switch_threshold) {
+            return Err(ApiError::invalid(format!("switch_threshold: must be from 0 to {SWITCH_THRESHOLD_MAX}")));
+        }
+        let largest = f64::from(LABEL_ABS_MAX);
+        if self.missing_reward.is_some_and(|reward| !(-largest..=largest).contains(&reward)) {
+            return Err(ApiError::invalid(format!("missing_reward: must be between -{largest} and {largest}")));
         }
         Ok(JudgeRequest {
             model,

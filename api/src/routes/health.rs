@@ -8,6 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
+use crate::node::keep_series;
 use crate::routes::{catalogue, exploration, quality};
 use crate::state::Node;
 
@@ -30,8 +31,11 @@ async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
 }
 
 /// Metrics as Prometheus text.
-#[utoipa::path(get, path = "/metrics", tag = "node", responses((status = 200, body = String)))]
-async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
+#[utoipa::path(get, path = "/metrics", tag = "node",
+    responses((status = 200, body = String), (status = 503, body = Problem)))]
+async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
+    let busy = |_| ApiError::unavailable("the metrics are being rendered for others; try again");
+    let _permit = node.metrics_permits.try_acquire().map_err(busy)?;
     let log = node.storage.counters();
     metrics::counter!("celeris_log_commits_total").absolute(log.commits);
     metrics::counter!("celeris_log_records_total").absolute(log.records);
@@ -44,10 +48,14 @@ async fn render_metrics(State(node): State<Node>) -> impl IntoResponse {
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
     }
-    if let Err(unreadable) = tokio::task::block_in_place(|| quality::render(&node)) {
-        tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
-    }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.metrics.render())
+    tokio::task::block_in_place(|| {
+        if let Err(unreadable) = quality::render(&node) {
+            tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
+        }
+        // A model that is gone by now is not shown.
+        keep_series(&node);
+    });
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.series.render()))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of rows and bytes stay below 2^53")]

@@ -242,21 +242,20 @@ async fn put(
 /// Describes and deletes items by a stream, one JSON object a line; answers a line for each, in order, once it is durable
 /// and in effect.
 ///
-/// A line that is not taken is answered with its number and the problem, and the stream goes on.
+/// A line that is not taken is answered with its number and the problem, and the stream goes on. A stream that is silent for
+/// longer than `limits.stream_idle_timeout` ends with such an answer; empty lines keep it open.
 #[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
     request_body(content = ItemLine, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ItemEdited, content_type = "application/x-ndjson"),
-        (status = 404, body = Problem), (status = 503, body = Problem)))]
+        (status = 404, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
 async fn edit_stream(
     State(node): State<Node>,
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
     node.predictor.check_serves(&model)?;
-    let permit = ndjson::admit(&node)?;
-    let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
-    let parse = |line: &[u8]| parse::<ItemLine>(line).and_then(ItemLine::edit);
-    let reading = Reading { parse, line_bytes_max, batch_lines: BATCH_LINES };
+    let permit = ndjson::admit(&node, request.headers())?;
+    let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
     let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
     // A batch is stored when its answers are asked for: who reads no answers holds up nobody but themselves.
     let answers = futures_util::stream::unfold((node, model, batches, permit), |mut stream| async {

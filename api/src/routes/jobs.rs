@@ -16,6 +16,9 @@ use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, InPath};
 use crate::state::Node;
 
+/// Bytes of the reason for a training.
+const WHY_BYTES_MAX: usize = 1_000;
+
 /// How to retrain.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +27,7 @@ pub struct RetrainBody {
     /// settings by default.
     #[schema(value_type = Option<String>)]
     engine: Option<Engine>,
-    /// Why, for the job's record.
+    /// Why, for the job's record; at most 1,000 bytes.
     why: Option<String>,
     /// Trains from nothing, choosing all settings anew; otherwise training goes on from the active version where it can,
     /// and where nobody was erased whom that one's factors were learnt from.
@@ -81,12 +84,16 @@ pub fn router() -> OpenApiRouter<Node> {
 /// is erased whom it has read begins again.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
-    responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
 async fn retrain(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<RetrainBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    if body.why.as_ref().is_some_and(|why| why.len() > WHY_BYTES_MAX) {
+        return Err(ApiError::invalid(format!("why: at most {WHY_BYTES_MAX} bytes")));
+    }
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
     let from = if body.cold { TrainFrom::Nothing } else { TrainFrom::Active };
     let request = TrainRequest { engine: body.engine, from };

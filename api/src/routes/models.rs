@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, Text, parse};
+use crate::node::keep_series;
 use crate::routes::selections::{self, NewSelectionBody, Selection};
 use crate::state::Node;
 
@@ -406,5 +407,7 @@ async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<Sta
         true => Ok(()),
         false => node.manager.delete(&model),
     })?;
+    // A model that comes again under the name has figures of its own.
+    tokio::task::block_in_place(|| keep_series(&node));
     Ok(StatusCode::NO_CONTENT)
 }

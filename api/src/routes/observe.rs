@@ -18,6 +18,7 @@ use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse, timestamp};
 use crate::learning_threads::Dealt;
 use crate::ndjson::{self, Line, Reading, RejectedLine};
+use crate::routes::asker::check_feedback;
 use crate::state::Node;
 
 /// Lines of a stream that go through it together: some hundred microseconds of work.
@@ -28,9 +29,6 @@ const PARSED_BATCHES: usize = 4;
 
 /// About the bytes of one answer in a stream.
 const ANSWER_BYTES: usize = 144;
-
-/// The longest name of a kind of feedback, in bytes.
-const FEEDBACK_BYTES_MAX: usize = 64;
 
 /// One observation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -60,9 +58,7 @@ pub struct ObserveBody {
 
 impl ObserveBody {
     fn observation(self) -> Result<Observation, ApiError> {
-        if self.feedback.as_ref().is_some_and(|feedback| feedback.len() > FEEDBACK_BYTES_MAX) {
-            return Err(ApiError::invalid(format!("feedback: at most {FEEDBACK_BYTES_MAX} bytes")));
-        }
+        check_feedback(self.feedback.as_deref())?;
         Ok(Observation {
             user: self.user,
             item: self.item,
@@ -138,37 +134,33 @@ pub async fn observe(
 
 /// Learns from a stream of observations, one JSON object a line; answers a line for each, in order, once it is durable.
 ///
-/// A line that is not taken is answered with its number and the problem, and the stream goes on. The observations of one
+/// A line that is not taken is answered with its number and the problem, and the stream goes on. A stream that is silent for
+/// longer than `limits.stream_idle_timeout` ends with such an answer; empty lines keep it open. The observations of one
 /// user are learnt from in the order of their lines, those of different users at the same time: of two users' lines with one
 /// `observation_id`, either may be the one that is refused.
 #[utoipa::path(post, path = "/v1/models/{model}/observations", tag = "serving",
     request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ObserveReply, content_type = "application/x-ndjson"),
-        (status = 404, body = Problem)))]
+        (status = 404, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
 async fn observe_stream(
     State(node): State<Node>,
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
     node.predictor.check_serves(&model)?;
-    let permit = ndjson::admit(&node)?;
-    let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
-    let parse = |line: &[u8]| parse::<ObserveBody>(line).and_then(ObserveBody::observation);
-    let reading = Reading { parse, line_bytes_max, batch_lines: BATCH_LINES };
+    let permit = ndjson::admit(&node, request.headers())?;
+    let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());
     let parsed = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
-    tokio::spawn(async move {
-        begin_all(&node, &model, parsed, begun).await;
-        drop(permit);
-    });
-    let answers = futures_util::stream::unfold((answering, receiver), |(node, mut receiver)| async {
+    tokio::spawn(async move { begin_all(&node, &model, parsed, begun).await });
+    let answers = futures_util::stream::unfold((answering, receiver, permit), |(node, mut receiver, permit)| async {
         let batch = receiver.recv().await?.begun().await;
         let answers = match batch {
             Ok(batch) => Ok(answer(&node, batch).await),
             Err(broken_off) => Err(broken_off),
         };
-        Some((answers, (node, receiver)))
+        Some((answers, (node, receiver, permit)))
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }

@@ -46,7 +46,7 @@ pub struct RecommendBody {
     #[schema(value_type = Vec<String>)]
     exclude: Vec<ItemId>,
     /// Not what the user has been observed with: `true`, which is the default, `false`, or an object that counts some
-    /// observations only: `window` (`"30d"`: the last 30 days) and `feedback` (a list of kinds).
+    /// observations only: `window` (`"30d"`: the last 30 days) and `feedback` (a list of at most 64 kinds).
     #[serde(default)]
     #[schema(value_type = Object)]
     exclude_seen: SeenBody,

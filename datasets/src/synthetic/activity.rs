@@ -8,8 +8,11 @@ use rand_distr::{Distribution, Exp1, StandardNormal, Zipf};
 
 use super::SyntheticSettings;
 
-/// The first day of 2020, in seconds; no invented film is newer.
-const FIRST_SECOND: i64 = 1_577_836_800;
+/// The first day of 2005, in seconds. The years of films do not follow from it.
+const FIRST_SECOND: i64 = 1_104_537_600;
+
+/// The first day of 2025, in seconds: no rating is later, since a node takes none of the future.
+const LAST_SECOND: i64 = 1_735_689_600;
 
 /// Users join over five years.
 const JOINING_SECONDS: i64 = 5 * 365 * 86_400;
@@ -102,7 +105,7 @@ pub(super) fn rating_times(count: usize, rng: &mut impl Rng) -> Vec<Timestamp> {
     let mut seconds = FIRST_SECOND + rng.random_range(0..JOINING_SECONDS);
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        times.push(Timestamp(seconds * 1000));
+        times.push(Timestamp(seconds.min(LAST_SECOND) * 1000));
         let same_sitting = rng.random::<f64>() > 1.0 / SESSION_RATINGS;
         let mean = if same_sitting { RATING_GAP_SECONDS } else { SESSION_GAP_SECONDS };
         let gap: f64 = Exp1.sample(rng);

@@ -30,7 +30,7 @@ impl Predictor {
             return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
         }
         let subject = self.stranger(&recommending)?;
-        check(past, &subject)?;
+        self.check_past(past, &subject)?;
         compute(false, || {
             let moment = self.moment_after(past, &subject, recommending.now)?;
             let mut allowed = self.showable(&subject, &recommending);
@@ -68,28 +68,30 @@ impl Predictor {
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
         Ok(Moment { model: model.into(), epoch: UserEpoch(0), pending: None })
     }
-}
 
-/// What an observation must be, of every entry.
-fn check(past: &[PastItem], subject: &Subject) -> Result<(), PredictorError> {
-    if past.len() > PAST_MAX {
-        return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
+    /// What an observation must be, of every entry.
+    fn check_past(&self, past: &[PastItem], subject: &Subject) -> Result<(), PredictorError> {
+        if past.len() > PAST_MAX {
+            return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
+        }
+        for (index, entry) in past.iter().enumerate() {
+            let observation = Observation {
+                user: subject.key.user.clone(),
+                item: entry.item.clone(),
+                label: entry.label,
+                weight: entry.weight,
+                timestamp: entry.timestamp,
+                observation_id: None,
+                feedback: None,
+                decision: None,
+            };
+            let checked = self
+                .check_observation(&observation)
+                .and_then(|()| subject.version.learning.loss().check_label(entry.label));
+            checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
+        }
+        Ok(())
     }
-    for (index, entry) in past.iter().enumerate() {
-        let observation = Observation {
-            user: subject.key.user.clone(),
-            item: entry.item.clone(),
-            label: entry.label,
-            weight: entry.weight,
-            timestamp: entry.timestamp,
-            observation_id: None,
-            feedback: None,
-            decision: None,
-        };
-        let checked = observation.validate().and_then(|()| subject.version.learning.loss().check_label(entry.label));
-        checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
-    }
-    Ok(())
 }
 
 /// Takes out of `allowed` what `rule` says is in this past.

@@ -16,6 +16,9 @@ pub const RECOMMENDED_MAX: usize = 1000;
 /// How many items a request may exclude by id.
 pub const EXCLUDED_MAX: usize = 10_000;
 
+/// How many kinds of feedback a rule of what was seen may name.
+pub const SEEN_KINDS_MAX: usize = 64;
+
 /// How many boosts a request may bring: they are searched apart wherever they overlap, in up to 16 cells.
 pub const BOOSTS_MAX: usize = 4;
 
@@ -97,7 +100,8 @@ pub enum Aggregate {
 pub struct SeenRule {
     /// Only observations of the last so long, by their timestamps; all where there is none.
     pub window: Option<Duration>,
-    /// Only observations of these kinds of feedback; of all kinds, and of none, where it is empty.
+    /// Only observations of these kinds of feedback, at most [`SEEN_KINDS_MAX`]; of all kinds, and of none, where it is
+    /// empty.
     pub feedback: Vec<String>,
 }
 
@@ -131,6 +135,10 @@ impl RecommendRequest {
         }
         if self.exclude.len() > EXCLUDED_MAX {
             return refuse("exclude", format!("at most {EXCLUDED_MAX} items, got {}", self.exclude.len()));
+        }
+        let kinds = self.exclude_seen.as_ref().map_or(0, |rule| rule.feedback.len());
+        if kinds > SEEN_KINDS_MAX {
+            return refuse("exclude_seen.feedback", format!("at most {SEEN_KINDS_MAX} kinds, got {kinds}"));
         }
         if self.boosts.len() > BOOSTS_MAX {
             return refuse("boost", format!("at most {BOOSTS_MAX}, got {}", self.boosts.len()));

@@ -15,6 +15,9 @@ pub const AVAILABLE_UNTIL: &str = "available_until";
 /// Attributes of one item, at most.
 pub const ATTRIBUTES_MAX: usize = 256;
 
+/// Bytes of one item's attributes as JSON, at most: a page of a listing shows those of a thousand items.
+pub const BYTES_MAX: usize = 64 << 10;
+
 /// Different attributes in one stream, at most.
 pub const FIELDS_MAX: usize = 256;
 
@@ -29,6 +32,12 @@ pub enum AttributeError {
     TooMany {
         /// How many.
         count: usize,
+    },
+    /// They are too long.
+    #[error("attributes: may take at most {BYTES_MAX} bytes as JSON, got {bytes}")]
+    TooLong {
+        /// Their length.
+        bytes: usize,
     },
     /// A name that cannot be filtered by.
     #[error("attributes: names have 1 to {FIELD_BYTES_MAX} bytes, got one of {bytes}")]
@@ -99,10 +108,18 @@ fn text(value: &Value) -> Option<&String> {
     }
 }
 
+fn json_bytes(attributes: &Map<String, Value>) -> usize {
+    serde_json::to_string(attributes).map_or(usize::MAX, |text| text.len())
+}
+
 /// Refuses what no catalogue takes. That the stream's attributes are not too many, the catalogue checks itself.
 pub(super) fn check(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
     if attributes.len() > ATTRIBUTES_MAX {
         return Err(AttributeError::TooMany { count: attributes.len() });
+    }
+    let bytes = json_bytes(attributes);
+    if bytes > BYTES_MAX {
+        return Err(AttributeError::TooLong { bytes });
     }
     for (name, value) in attributes {
         if name.is_empty() || name.len() > FIELD_BYTES_MAX {

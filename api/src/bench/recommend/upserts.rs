@@ -164,7 +164,7 @@ async fn send(address: std::net::SocketAddr, chunks: mpsc::Receiver<Bytes>) -> R
     let request = Request::builder()
         .method(Method::POST)
         .uri(path("items"))
-        .header(header::HOST, "bench")
+        .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/x-ndjson")
         .body(StreamBody::new(Box::pin(frames)))
         .map_err(Failure::other)?;

@@ -1,0 +1,80 @@
+//! Log lines: one line for each event, whatever clients and trainers put into names, reasons and errors.
+
+use std::fmt::{self, Write as _};
+use std::io::IsTerminal;
+
+use tracing::field::Field;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+
+/// Bytes of one field of a log line, at most; what is longer is cut.
+const FIELD_BYTES_MAX: usize = 4 << 10;
+
+/// Logs go to standard error; `RUST_LOG` says how much, else `level`.
+pub fn start(json: bool, level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = builder.with_ansi(std::io::stderr().is_terminal());
+    if json {
+        builder.json().init();
+    } else {
+        builder.fmt_fields(debug_fn(write_field).delimited(" ")).init();
+    }
+}
+
+/// Writes a field of a log line. The one place where the texts of others enter lines of text; JSON escapes by itself.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    if field.name() != "message" {
+        write!(writer, "{}=", field.name())?;
+    }
+    write!(Escaped { writer, left: FIELD_BYTES_MAX }, "{value:?}")
+}
+
+/// Writes control characters as escapes, so that no text can end its line or steer a terminal.
+struct Escaped<'a, W> {
+    writer: &'a mut W,
+    /// Bytes that may still be written.
+    left: usize,
+}
+
+impl<W: fmt::Write> fmt::Write for Escaped<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if self.left == 0 {
+                return Ok(());
+            }
+            self.left = self.left.saturating_sub(character.len_utf8());
+            if self.left == 0 {
+                return self.writer.write_char('…');
+            }
+            // The line and paragraph separators of Unicode end a line for some readers.
+            if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') {
+                write!(self.writer, "{}", character.escape_default())?;
+            } else {
+                self.writer.write_char(character)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn no_text_ends_its_line_or_fills_the_log() {
+        let mut line = String::new();
+        let forged = "done\n2026-01-01 ERROR\r\x1b[31m\u{2028}\u{85}é";
+        write!(Escaped { writer: &mut line, left: 100 }, "{forged}").unwrap();
+        assert_eq!(line, r"done\n2026-01-01 ERROR\r\u{1b}[31m\u{2028}\u{85}é");
+        line.clear();
+        let (begun, cut) = ("ab", "cdefgh");
+        write!(Escaped { writer: &mut line, left: 4 }, "{begun}{cut}").unwrap();
+        assert_eq!(line, "abc…");
+    }
+}

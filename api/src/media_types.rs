@@ -1,0 +1,91 @@
+//! Which bodies are read: JSON and NDJSON that say so.
+//!
+//! A page of another site may send texts and forms anywhere without asking; JSON it may send only after a preflight that the
+//! node refuses. So a body that claims to be anything else is not looked into.
+
+use axum::http::{HeaderMap, HeaderValue, Request, header};
+
+use crate::error::ApiError;
+
+/// What a body may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaType {
+    /// One JSON text.
+    Json,
+    /// A JSON text a line.
+    NdJson,
+}
+
+impl MediaType {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Json => &["application/json"],
+            Self::NdJson => &["application/x-ndjson", "application/ndjson"],
+        }
+    }
+
+    /// Whether a body is said to be of this type; parameters such as a charset do not matter.
+    ///
+    /// # Errors
+    /// 415 where it is said to be of another type, or of none.
+    pub fn check(self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let given = headers.get(header::CONTENT_TYPE);
+        let essence = essence(given);
+        if self.names().iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes())) {
+            return Ok(());
+        }
+        let given = given.map_or("none".into(), |given| String::from_utf8_lossy(given.as_bytes()));
+        Err(ApiError::unsupported(format!("content-type must be {}, got {given}", self.names().join(" or "))))
+    }
+}
+
+/// The type without its parameters.
+fn essence(given: Option<&HeaderValue>) -> &[u8] {
+    let given = given.map(HeaderValue::as_bytes).unwrap_or_default();
+    given.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
+/// Refuses a request that changes something and whose body claims to be neither, whether its handler reads bodies or not.
+///
+/// # Errors
+/// 415.
+pub fn check_any<B>(request: &Request<B>) -> Result<(), ApiError> {
+    let headers = request.headers();
+    if request.method().is_safe()
+        || !headers.contains_key(header::CONTENT_TYPE)
+        || MediaType::NdJson.check(headers).is_ok()
+    {
+        return Ok(());
+    }
+    MediaType::Json.check(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is(media_type: MediaType, given: &'static str) -> bool {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(given))]);
+        media_type.check(&headers).is_ok()
+    }
+
+    #[test]
+    fn parameters_and_case_do_not_matter_and_everything_else_does() {
+        for given in
+            ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json ;a=b"]
+        {
+            assert!(is(MediaType::Json, given), "{given}");
+            assert!(!is(MediaType::NdJson, given), "{given}");
+        }
+        for given in ["application/x-ndjson", "application/ndjson;charset=utf-8"] {
+            assert!(is(MediaType::NdJson, given), "{given}");
+            assert!(!is(MediaType::Json, given), "{given}");
+        }
+        for given in
+            ["", "text/plain", "application/jsonp", "text/plain; application/json", "application/x-www-form-urlencoded"]
+        {
+            assert!(!is(MediaType::Json, given) && !is(MediaType::NdJson, given), "{given}");
+        }
+        assert!(MediaType::Json.check(&HeaderMap::new()).is_err());
+    }
+}

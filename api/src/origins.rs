@@ -1,0 +1,183 @@
+//! Which hosts the node answers as, and which web pages may ask it.
+//!
+//! A page of any site can send requests to any address that its visitor reaches, loopback included, and by a name of its
+//! own that resolves there it can read the answers too. So a request must be for a name of the node, and a page must be the
+//! node's own or of a site that the configuration names.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::config::Server;
+use crate::error::ApiError;
+
+/// Names of the machine itself.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// For how long a browser may remember what a preflight allowed, in seconds.
+const PREFLIGHT_SECONDS: &str = "600";
+
+/// The names of a node and the sites whose pages may ask it.
+#[derive(Debug)]
+pub struct Origins {
+    /// Without ports, in lower case.
+    hosts: Vec<String>,
+    /// As browsers write them: `https://app.example:8443`.
+    sites: Vec<String>,
+    /// Whether the node listens on every address of the machine, so that the one that a connection came to is its name.
+    every_address: bool,
+}
+
+/// Whose page a request comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// The node's own, or none at all.
+    Own,
+    /// That of a site that the configuration allows.
+    Site(HeaderValue),
+}
+
+impl Origins {
+    /// The loopback names, the address that the node listens on, and what the configuration adds.
+    pub fn new(server: &Server, listening: SocketAddr) -> Self {
+        let configured = server.listen.rsplit_once(':').map_or(server.listen.as_str(), |(host, _)| host);
+        let listens_on = [configured.to_owned(), host_of(listening.ip())];
+        let names = LOOPBACK.map(str::to_owned).into_iter().chain(listens_on).chain(server.hosts.iter().cloned());
+        let mut hosts: Vec<String> = Vec::new();
+        for name in names.map(|name| name.to_ascii_lowercase()) {
+            if !name.is_empty() && !hosts.contains(&name) {
+                hosts.push(name);
+            }
+        }
+        Self { hosts, sites: server.origins.clone(), every_address: listening.ip().is_unspecified() }
+    }
+
+    /// Whose page a request is from that came to the address `dialled`.
+    ///
+    /// # Errors
+    /// 421 where it is for a host that is not the node, 403 where it is from a page that may not ask.
+    pub fn check(&self, headers: &HeaderMap, dialled: &str) -> Result<Asker, ApiError> {
+        let host = headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !self.is_own(without_port(host), dialled) {
+            return Err(ApiError::misdirected(format!(
+                "host {:?} is not a name of this node; add it to server.hosts in the configuration, or use {}",
+                String::from_utf8_lossy(host),
+                self.hosts.join(", ")
+            )));
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(Asker::Own) };
+        let bytes = origin.as_bytes();
+        let asks = |scheme: &[u8]| bytes.strip_prefix(scheme).is_some_and(|site| site.eq_ignore_ascii_case(host));
+        if asks(b"http://") || asks(b"https://") {
+            return Ok(Asker::Own);
+        }
+        if self.sites.iter().any(|site| site.as_bytes() == bytes) {
+            return Ok(Asker::Site(origin.clone()));
+        }
+        Err(ApiError::forbidden(format!(
+            "origin {:?} may not use this node from a browser; add it to server.origins in the configuration",
+            String::from_utf8_lossy(bytes)
+        )))
+    }
+
+    fn is_own(&self, host: &[u8], dialled: &str) -> bool {
+        self.hosts.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))
+            || (self.every_address && dialled.as_bytes().eq_ignore_ascii_case(host))
+    }
+}
+
+/// An address as a host is written.
+pub fn host_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = if host.first() == Some(&b'[') {
+        host.iter().position(|byte| *byte == b']').map(|bracket| bracket + 1)
+    } else {
+        host.iter().position(|byte| *byte == b':')
+    };
+    end.map_or(host, |end| &host[..end])
+}
+
+/// The answer to a browser that asks whether a page of an allowed site may send what it is about to; `None` where a request
+/// is no such question.
+pub fn preflight(method: &Method, headers: &HeaderMap, asker: &Asker) -> Option<Response> {
+    let asks = method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    if !asks || *asker == Asker::Own {
+        return None;
+    }
+    let allowed = [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "content-type"),
+        (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS),
+    ];
+    Some((StatusCode::NO_CONTENT, allowed).into_response())
+}
+
+/// Lets the page of an allowed site read the response.
+pub fn share(asker: Asker, response: &mut Response) {
+    if let Asker::Site(site) = asker {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, site);
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use super::*;
+
+    fn checked(origins: &Origins, host: &str, origin: Option<&str>) -> Result<Asker, u16> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        origins.check(&headers, "10.0.0.7").map_err(|error| error.problem().status)
+    }
+
+    #[test]
+    fn a_node_answers_to_its_own_names_and_to_pages_that_may_ask() {
+        let server = Server {
+            listen: "Node-1.internal:7117".to_owned(),
+            hosts: vec!["celeris.example".to_owned()],
+            origins: vec!["https://app.example".to_owned()],
+            ..Server::default()
+        };
+        let origins = Origins::new(&server, "10.0.0.7:7117".parse().unwrap());
+        for host in ["localhost", "LOCALHOST:1", "127.0.0.1:7117", "[::1]:7117", "10.0.0.7:7117", "node-1.internal:80"]
+        {
+            assert_eq!(checked(&origins, host, None), Ok(Asker::Own), "{host}");
+        }
+        assert_eq!(checked(&origins, "celeris.example", None), Ok(Asker::Own));
+        for host in
+            ["", "evil.example", "evil.example:7117", "localhost.evil.example", "10.0.0.8", "[::1", "[::2]:7117"]
+        {
+            assert_eq!(checked(&origins, host, None), Err(421), "{host}");
+        }
+        let own = Some("http://localhost:7117");
+        assert_eq!(checked(&origins, "localhost:7117", own), Ok(Asker::Own));
+        assert_eq!(checked(&origins, "localhost:7117", Some("https://localhost:7117")), Ok(Asker::Own));
+        let site = HeaderValue::from_static("https://app.example");
+        assert_eq!(checked(&origins, "localhost", Some("https://app.example")), Ok(Asker::Site(site)));
+        for origin in
+            ["null", "http://localhost:3000", "http://app.example", "https://app.example.evil", "ftp://localhost"]
+        {
+            assert_eq!(checked(&origins, "localhost:7117", Some(origin)), Err(403), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_node_on_every_address_answers_to_the_one_that_was_dialled() {
+        let server = Server { listen: "0.0.0.0:7117".to_owned(), ..Server::default() };
+        let origins = Origins::new(&server, "0.0.0.0:7117".parse().unwrap());
+        assert_eq!(checked(&origins, "10.0.0.7:7117", None), Ok(Asker::Own));
+        assert_eq!(checked(&origins, "10.0.0.8:7117", None), Err(421));
+    }
+}

@@ -1,0 +1,178 @@
+//! Metrics: the series of the process, and those of models and streams, which are removed with them.
+//!
+//! The exporter keeps a series for ever. What carries the name of a model or a stream is kept apart, in a registry of its
+//! own, so that clients who create and delete models leave nothing behind.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_util::registry::{AtomicStorage, Registry};
+
+/// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
+const REQUEST_SECONDS: [f64; 14] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// Labels whose values clients choose: names of models and of streams.
+const OWNERS: [&str; 2] = ["model", "stream"];
+
+/// The names that series may carry.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Models and selections.
+    pub models: HashSet<String>,
+    /// Streams.
+    pub streams: HashSet<String>,
+}
+
+impl Live {
+    fn has(&self, key: &Key) -> bool {
+        key.labels().all(|label| match label.key() {
+            "model" => self.models.contains(label.value()),
+            "stream" => self.streams.contains(label.value()),
+            _ => true,
+        })
+    }
+}
+
+/// The metrics of a process.
+pub struct Series {
+    process: PrometheusRecorder,
+    rendered: PrometheusHandle,
+    owned: Registry<Key, AtomicStorage>,
+}
+
+impl Series {
+    /// Makes these the metrics of this process.
+    ///
+    /// # Errors
+    /// Where it has others already.
+    pub fn install() -> Result<Arc<Self>, String> {
+        let series = Arc::new(Self::new().map_err(|error| error.to_string())?);
+        metrics::set_global_recorder(series.clone()).map_err(|error| error.to_string())?;
+        Ok(series)
+    }
+
+    fn new() -> Result<Self, BuildError> {
+        let matcher = Matcher::Full("celeris_http_request_seconds".to_owned());
+        let process = PrometheusBuilder::new().set_buckets_for_metric(matcher, &REQUEST_SECONDS)?.build_recorder();
+        Ok(Self { rendered: process.handle(), process, owned: Registry::new(AtomicStorage) })
+    }
+
+    /// All series as Prometheus text.
+    pub fn render(&self) -> String {
+        let mut text = self.rendered.render();
+        let counters = self.owned.get_counter_handles().into_iter();
+        let counters = counters.map(|(key, value)| (key, value.load(Ordering::Acquire).to_string()));
+        family_texts(&mut text, "counter", counters);
+        let gauges = self.owned.get_gauge_handles().into_iter();
+        let gauges = gauges.map(|(key, value)| (key, f64::from_bits(value.load(Ordering::Acquire)).to_string()));
+        family_texts(&mut text, "gauge", gauges);
+        text
+    }
+
+    /// Condenses histograms, and removes what belongs to models and streams that are gone.
+    pub fn keep_up(&self, live: &Live) {
+        self.rendered.run_upkeep();
+        self.owned.retain_counters(|key, _| live.has(key));
+        self.owned.retain_gauges(|key, _| live.has(key));
+    }
+}
+
+/// Writes the series of one kind, those of a name together.
+fn family_texts(text: &mut String, kind: &str, series: impl Iterator<Item = (Key, String)>) {
+    let mut families: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (key, value) in series {
+        // Names of models and streams hold nothing that would have to be escaped, and other labels are our own words.
+        let labels: Vec<String> = key.labels().map(|label| format!("{}=\"{}\"", label.key(), label.value())).collect();
+        let line = format!("{}{{{}}} {value}\n", key.name(), labels.join(","));
+        families.entry(key.name().to_owned()).or_default().push(line);
+    }
+    for (name, mut lines) in families {
+        lines.sort_unstable();
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# TYPE {name} {kind}\n{}", lines.concat());
+    }
+}
+
+fn is_owned(key: &Key) -> bool {
+    key.labels().any(|label| OWNERS.contains(&label.key()))
+}
+
+impl Recorder for Series {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.process.describe_counter(name, unit, description);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.process.describe_gauge(name, unit, description);
+    }
+
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.process.describe_histogram(name, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        if !is_owned(key) {
+            return self.process.register_counter(key, metadata);
+        }
+        let key = key.to_retained();
+        self.owned.get_or_create_counter(&key, |counter: &Arc<AtomicU64>| Counter::from_arc(counter.clone()))
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        if !is_owned(key) {
+            return self.process.register_gauge(key, metadata);
+        }
+        let key = key.to_retained();
+        self.owned.get_or_create_gauge(&key, |gauge: &Arc<AtomicU64>| Gauge::from_arc(gauge.clone()))
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        if is_owned(key) {
+            // No histogram belongs to a model. One that did would stay for ever, so it is not taken.
+            return Histogram::noop();
+        }
+        self.process.register_histogram(key, metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use super::*;
+
+    #[test]
+    fn series_of_models_that_are_gone_are_gone() {
+        let series = Series::new().unwrap();
+        metrics::with_local_recorder(&series, || {
+            metrics::counter!("requests_total").increment(7);
+            for model in ["films", "songs"] {
+                metrics::counter!("rankings_total", "model" => model).increment(2);
+                metrics::gauge!("loss", "model" => model, "over" => "hour").set(0.5);
+            }
+            metrics::gauge!("items", "stream" => "films").set(3.0);
+        });
+        let text = series.render();
+        for line in ["requests_total 7", r#"rankings_total{model="songs"} 2"#, r#"loss{model="songs",over="hour"} 0.5"#]
+        {
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
+        assert_eq!(text.matches("# TYPE rankings_total counter\n").count(), 1, "{text}");
+
+        let live = Live { models: HashSet::from(["films".to_owned()]), streams: HashSet::new() };
+        series.keep_up(&live);
+        let text = series.render();
+        assert!(!text.contains("songs") && !text.contains("items"), "{text}");
+        for line in ["requests_total 7", r#"rankings_total{model="films"} 2"#, r#"loss{model="films",over="hour"} 0.5"#]
+        {
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
+        // A model that comes again under the name begins from nothing.
+        metrics::with_local_recorder(&series, || metrics::counter!("rankings_total", "model" => "songs").increment(1));
+        assert!(series.render().contains(r#"rankings_total{model="songs"} 1"#));
+    }
+}

@@ -1,0 +1,207 @@
+//! Connections and streams are bounded in number and in time, what is closed says so, and the node's health is told however
+//! many there are.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::{Path, PathBuf};
+
+use celeris_tests::scene::create_model;
+use celeris_tests::{Client, Node, NodeOptions, Raw, eventually};
+use serde_json::Value;
+
+fn configured(dir: &Path, text: &str) -> PathBuf {
+    let config = dir.join("celeris.toml");
+    std::fs::write(&config, text).unwrap();
+    config
+}
+
+fn serve(dir: &Path, config: &str) -> Node {
+    NodeOptions::default().config(configured(dir, config)).serve(&dir.join("data"))
+}
+
+fn get(client: &Client, path: &str) -> u16 {
+    let mut raw = Raw::connect(client);
+    raw.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).unwrap();
+    raw.reply().unwrap().status
+}
+
+/// Opens a stream of observations and has its first line answered, so that it is under way beyond doubt.
+fn open_stream(client: &Client, user: usize) -> Raw {
+    let mut raw = Raw::connect(client);
+    let line = format!("{{\"user\": \"u-{user}\", \"item\": \"item-0\", \"label\": 3}}\n");
+    let head = "POST /v1/models/films/observations HTTP/1.1\r\nhost: localhost\r\n\
+                content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    raw.send(&format!("{head}{:x}\r\n{line}\r\n", line.len())).unwrap();
+    assert_eq!(raw.head().unwrap().status, 200);
+    let mut answer = Vec::new();
+    raw.chunk(&mut answer).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap()["user_epoch"], 1);
+    raw
+}
+
+#[test]
+fn silent_streams_take_no_ordinary_requests_place_and_have_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "[limits]\nrequests = 2\nstreams = 3\n");
+    let client = node.client();
+    create_model(&client, "films", 71);
+    let mut streams: Vec<Raw> = (0..3).map(|user| open_stream(&client, user)).collect();
+    for _ in 0..20 {
+        assert_eq!(get(&client, "/v1/models/films"), 200);
+    }
+    let refused = client.try_send("POST", "/v1/models/films/observations", "application/x-ndjson", "{}").unwrap();
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.expect(503)["detail"].as_str().unwrap().contains("streams"));
+    // One that ends makes room.
+    streams.pop().unwrap().send("0\r\n\r\n").unwrap();
+    eventually("room for another stream", || {
+        let reply = client.try_send("POST", "/v1/models/films/items", "application/x-ndjson", "\n").unwrap();
+        (reply.status == 200).then_some(())
+    });
+}
+
+#[test]
+fn a_stream_that_is_silent_for_too_long_ends_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "[limits]\nstream_idle_timeout = \"200ms\"\n");
+    let client = node.client();
+    create_model(&client, "films", 72);
+    let mut stream = open_stream(&client, 0);
+    let mut answer = Vec::new();
+    while stream.chunk(&mut answer).unwrap() {}
+    let last: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!((&last["line"], &last["error"]["status"]), (&2.into(), &408.into()), "{last}");
+    stream.closed();
+}
+
+/// As many as a system service is usually allowed, in small.
+const FILES: u32 = 256;
+
+#[test]
+fn a_crowd_of_idle_connections_keeps_nobody_from_the_nodes_health() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeOptions::default().open_files_max(FILES).serve(dir.path());
+    let client = node.client();
+    let idle: Vec<Raw> = (0..FILES).map(|_| Raw::connect(&client)).collect();
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(get(&client, path), 200, "{path}");
+    }
+    let mut crowded = Raw::connect(&client);
+    crowded.send("GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let refused = crowded.reply().unwrap();
+    assert_eq!((refused.status, refused.header("connection")), (503, Some("close")), "{refused:?}");
+    assert!(refused.json()["detail"].as_str().unwrap().contains("connections"), "{refused:?}");
+    drop(idle);
+    eventually("room for everybody", || (get(&client, "/v1/models") == 200).then_some(()));
+}
+
+#[test]
+fn the_bound_of_connections_is_the_configured_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "[server]\nconnections = 4\n");
+    let client = node.client();
+    let mut held: Vec<Raw> = (0..4).map(|_| Raw::connect(&client)).collect();
+    // Accepted in their order: once the last is answered, so are all.
+    for raw in &mut held {
+        raw.send("GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        assert_eq!(raw.reply().unwrap().status, 200);
+    }
+    assert_eq!(get(&client, "/v1/models"), 503);
+    assert_eq!(get(&client, "/metrics"), 503);
+    assert_eq!(get(&client, "/healthz"), 200);
+    held.pop();
+    eventually("room for another", || (get(&client, "/v1/models") == 200).then_some(()));
+}
+
+#[test]
+fn a_connection_without_a_whole_head_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "[server]\nidle_timeout = \"500ms\"\n");
+    let client = node.client();
+    // Who is slower than that, on a busy machine, tries again.
+    let ask = || {
+        let mut raw = Raw::connect(&client);
+        raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;
+        (raw.reply().ok()?.status == 200).then_some(raw)
+    };
+    let mut answered = eventually("an answer", ask);
+    let mut half = Raw::connect(&client);
+    // It may be closed by now.
+    let _ = half.send("GET /healthz HTTP/1.1\r\nhost: local");
+    let mut silent = Raw::connect(&client);
+    for raw in [&mut answered, &mut half, &mut silent] {
+        raw.closed();
+    }
+    eventually("an answer", ask);
+}
+
+#[test]
+fn a_head_that_is_too_long_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let mut raw = Raw::connect(&node.client());
+    // The node may close its end once it has seen enough.
+    let _ = raw.send(&format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(100_000)));
+    assert_eq!(raw.head().unwrap().status, 431);
+}
+
+/// How often a route has answered so.
+fn answered(client: &Client, route: &str, status: u16) -> bool {
+    let labels = format!(r#"method="POST",route="{route}",status="{status}""#);
+    client.get("/metrics").text.contains(&format!("celeris_http_request_seconds_count{{{labels}}}"))
+}
+
+/// Headers first, and the body only once the node has made up its mind without it.
+#[test]
+fn an_answer_before_the_body_keeps_the_connection_or_says_that_it_closes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let json = "host: localhost\r\ncontent-type: application/json\r\n";
+    let refused = [
+        ("/v1/nowhere", "none", 404, json.to_owned()),
+        ("/v1/models/not%20a%20name/predict", "/v1/models/{model}/predict", 404, json.to_owned()),
+        ("/v1/models/flims/observations", "/v1/models/{model}/observations", 404, json.to_owned()),
+        (
+            "/v1/models/films/topk",
+            "/v1/models/{model}/topk",
+            415,
+            "host: localhost\r\ncontent-type: text/plain\r\n".to_owned(),
+        ),
+        ("/v1/models", "/v1/models", 415, "host: localhost\r\n".to_owned()),
+        ("/v1/elsewhere", "none", 421, json.replace("localhost", "evil.example")),
+        ("/v1/elsewhere", "none", 403, format!("{json}origin: https://evil.example\r\n")),
+    ];
+    let body = "{}".repeat(500);
+    for (path, route, status, headers) in refused {
+        let mut raw = Raw::connect(&client);
+        raw.send(&format!("POST {path} HTTP/1.1\r\n{headers}content-length: {}\r\n\r\n", body.len())).unwrap();
+        eventually("an answer without the body", || answered(&client, route, status).then_some(()));
+        raw.send(&body).unwrap_or_else(|error| panic!("{path} {status}: the body was not taken: {error}"));
+        let reply = raw.reply().unwrap();
+        assert_eq!(reply.status, status, "{path}: {reply:?}");
+        if reply.header("connection") == Some("close") {
+            raw.closed();
+            continue;
+        }
+        raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let next = raw.reply().unwrap_or_else(|error| panic!("{path} {status}: nothing came of the next: {error}"));
+        assert_eq!(next.status, 200, "{path} {status}");
+    }
+}
+
+#[test]
+fn an_answer_before_a_long_body_says_that_the_connection_closes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    for (expect, sent) in [("", 1_000_000), ("expect: 100-continue\r\n", 10)] {
+        let mut raw = Raw::connect(&client);
+        let head = format!("POST /v1/nowhere HTTP/1.1\r\nhost: localhost\r\n{expect}content-length: {sent}\r\n\r\n");
+        raw.send(&head).unwrap();
+        let reply = raw.reply().unwrap();
+        assert_eq!((reply.status, reply.header("connection")), (404, Some("close")), "{reply:?}");
+        // Who is still sending is not cut off: the answer would be lost.
+        raw.send(&"x".repeat(sent)).unwrap();
+        raw.closed();
+    }
+}
