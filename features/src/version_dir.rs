@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
 //! | `prior.parquet` | one row a dimension: `mean: double, precision: list<double>` (a row of `Lambda`), `cold_feature: float` |
-//! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>`, the trainer's own |
 //! | `cold_map.parquet`, `cold_map.json` | optional: the map from attributes to features, see [`crate::cold_map`] |
-//! | any other | optional: what the trainer wants to find again when it trains the next version |
+//! | `trainer_state.json`, `trainer_items.parquet` | optional: what the trainer wants to find again when it trains the next version |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
+//!
+//! There are no others, and none of these names a user: an erasure does not have to look for users in versions.
 //!
 //! Why it is so: `docs/rfcs/001-version-directory.md`.
 
@@ -19,10 +20,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array, Float64Array, Float64Builder, ListBuilder, RecordBatch, StringArray};
 use arrow::datatypes::{Float32Type, Float64Type};
-use celeris_model::{ItemId, ModelError, ModelName, Prior, Timestamp, UserId, VersionId};
+use celeris_model::{ItemId, ModelError, ModelName, Prior, Timestamp, VersionId};
 use sha2::{Digest, Sha256};
 
-use crate::cold_map::{ColdMap, read_cold_map};
+use crate::cold_map::{COLD_MAP_FILE, ColdMap, ENCODER_FILE, read_cold_map};
 use crate::columns::{ParquetFile, ParquetOut, vector_column};
 use crate::error::FeaturesError;
 use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest, WarmStart};
@@ -32,20 +33,17 @@ use crate::table::{ColdItem, Theta, check_features};
 pub const ITEM_FEATURES_FILE: &str = "item_features.parquet";
 /// The prior of user weights.
 pub const PRIOR_FILE: &str = "prior.parquet";
-/// The trainer's own user weights.
-pub const USER_WEIGHTS_FILE: &str = "user_weights.parquet";
+/// The settings that a trainer leaves for the next training.
+pub const TRAINER_STATE_FILE: &str = "trainer_state.json";
+/// The items that a trainer leaves for the next training.
+pub const TRAINER_ITEMS_FILE: &str = "trainer_items.parquet";
+
+/// All files that a manifest may list.
+const VERSION_FILES: [&str; 6] =
+    [ITEM_FEATURES_FILE, PRIOR_FILE, COLD_MAP_FILE, ENCODER_FILE, TRAINER_STATE_FILE, TRAINER_ITEMS_FILE];
 
 /// Rows written at a time: bounds the memory of writing a large table.
 const ROWS_A_BATCH: usize = 16_384;
-
-/// The trainer's own weights, which serving does not use: a user's state comes from the prior and the log.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UserWeights {
-    /// The users.
-    pub users: Vec<UserId>,
-    /// Row-major, `users.len() x dim`.
-    pub weights: Vec<f32>,
-}
 
 /// Everything that a training produces.
 #[derive(Debug, Clone)]
@@ -56,8 +54,6 @@ pub struct VersionContents<'a> {
     pub theta: &'a Theta,
     /// The prior of user weights and the noise.
     pub prior: &'a Prior,
-    /// The trainer's own user weights, if it keeps them.
-    pub user_weights: Option<&'a UserWeights>,
     /// The smallest and largest label seen.
     pub label_range: Option<(f32, f32)>,
     /// How it was trained.
@@ -85,7 +81,7 @@ pub struct LoadedVersion {
     pub cold_map: Option<Arc<ColdMap>>,
 }
 
-/// What a trainer leaves in a version directory for its own use.
+/// What a trainer leaves in a version directory for its own use, under the names that a manifest may list.
 #[derive(Debug, Default)]
 pub struct TrainerPart<'a> {
     /// Where the training began; `None` where it began from nothing.
@@ -122,9 +118,6 @@ pub fn write_trained_version(
     let mut files = BTreeMap::new();
     files.insert(ITEM_FEATURES_FILE.to_owned(), write_theta(dir, contents.theta)?);
     files.insert(PRIOR_FILE.to_owned(), write_prior(dir, contents)?);
-    if let Some(user_weights) = contents.user_weights {
-        files.insert(USER_WEIGHTS_FILE.to_owned(), write_user_weights(dir, user_weights, contents.theta.dim())?);
-    }
     for (name, batches) in part.tables {
         if let Some(first) = batches.first() {
             let empty = first.slice(0, 0);
@@ -201,19 +194,6 @@ fn write_prior(dir: &Path, contents: &VersionContents) -> Result<FileEntry, Feat
         ("cold_feature", Arc::new(Float32Array::from(cold))),
     ]);
     write_table(&dir.join(PRIOR_FILE), &batch.slice(0, 0), [batch.clone()].into_iter())
-}
-
-fn write_user_weights(dir: &Path, user_weights: &UserWeights, dim: usize) -> Result<FileEntry, FeaturesError> {
-    let batch_of = |users: &[UserId], weights: &[f32]| {
-        let users = users.iter().map(|user| Some(user.as_str())).collect::<StringArray>();
-        record_batch(vec![("user", Arc::new(users)), ("weights", vector_column(weights, dim))])
-    };
-    let batches = user_weights
-        .users
-        .chunks(ROWS_A_BATCH)
-        .zip(user_weights.weights.chunks(ROWS_A_BATCH * dim))
-        .map(|(users, weights)| batch_of(users, weights));
-    write_table(&dir.join(USER_WEIGHTS_FILE), &batch_of(&[], &[]), batches)
 }
 
 fn record_batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
@@ -317,8 +297,10 @@ pub fn read_manifest(dir: &Path) -> Result<Manifest, FeaturesError> {
             return Err(error(format!("does not list {name}")));
         }
     }
-    if let Some(name) = manifest.files.keys().find(|name| name.contains(['/', '\\']) || name.starts_with('.')) {
-        return Err(error(format!("lists {name:?}, which is not a file of this directory")));
+    if let Some(name) = manifest.files.keys().find(|name| !VERSION_FILES.contains(&name.as_str())) {
+        return Err(error(format!(
+            "lists {name:?}, which is no file of a version; a version holds nothing of single users, so write it without"
+        )));
     }
     Ok(manifest)
 }

@@ -47,7 +47,6 @@ fn write(dir: &Path, map: &ColdMap) {
         model: ModelName::new("films").unwrap(),
         theta: &Theta::untrained(DIM),
         prior: &prior,
-        user_weights: None,
         label_range: None,
         algorithm: "none".to_owned(),
         parent: None,

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use celeris_features::{
-    ColdItem, FeaturesError, LoadedVersion, Theta, UserWeights, VersionContents, read_version, write_version,
+    ColdItem, FeaturesError, LoadedVersion, Theta, VersionContents, read_version, write_version,
 };
-use celeris_model::{ItemId, ModelName, Prior, Timestamp, UserId, VersionId};
+use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 
 const DIM: usize = 3;
 const ITEMS: usize = 40_000;
@@ -26,12 +26,10 @@ fn prior() -> Prior {
 }
 
 fn write(dir: &Path) {
-    let user_weights = UserWeights { users: vec![UserId::new("u").unwrap()], weights: vec![1.0, 2.0, 3.0] };
     let contents = VersionContents {
         model: ModelName::new("films").unwrap(),
         theta: &theta(),
         prior: &prior(),
-        user_weights: Some(&user_weights),
         label_range: Some((0.5, 5.0)),
         algorithm: "als".to_owned(),
         parent: Some(VersionId(1)),
@@ -52,7 +50,6 @@ fn what_was_written_is_read() {
     assert_eq!(cold_map, None, "the training knew no attributes");
     assert_eq!(manifest.parent, Some(VersionId(1)));
     assert_eq!(manifest.metrics["rmse"].to_bits(), 0.123_456_789_012_345_67_f64.to_bits());
-    assert_eq!(manifest.files["user_weights.parquet"].rows, Some(1));
 }
 
 #[test]
@@ -63,7 +60,6 @@ fn a_version_is_never_overwritten() {
         model: ModelName::new("films").unwrap(),
         theta: &Theta::untrained(DIM),
         prior: &prior(),
-        user_weights: None,
         label_range: None,
         algorithm: "none".to_owned(),
         parent: None,
@@ -85,7 +81,7 @@ fn a_directory_without_a_manifest_is_no_version() {
 
 #[test]
 fn one_flipped_bit_in_any_file_is_noticed() {
-    for name in ["item_features.parquet", "prior.parquet", "user_weights.parquet"] {
+    for name in ["item_features.parquet", "prior.parquet"] {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path());
         let path = dir.path().join(name);
@@ -101,13 +97,17 @@ fn one_flipped_bit_in_any_file_is_noticed() {
 #[test]
 fn manifests_that_lie_are_refused() {
     type Lie = fn(&mut serde_json::Value);
-    let lies: [(&str, Lie); 5] = [
+    let lies: [(&str, Lie); 6] = [
         ("format", |m| m["format"] = 2.into()),
         ("unknown field", |m| m["surprise"] = true.into()),
         ("expected 4 numbers", |m| m["dim"] = 4.into()),
         ("number of rows", |m| m["files"]["item_features.parquet"]["rows"] = 7.into()),
-        ("not a file of this directory", |m| {
+        ("no file of a version", |m| {
             m["files"]["../outside"] = m["files"]["prior.parquet"].clone();
+        }),
+        // Of an erasure nobody would look there.
+        ("nothing of single users", |m| {
+            m["files"]["user_weights.parquet"] = m["files"]["prior.parquet"].clone();
         }),
     ];
     for (expected, lie) in lies {

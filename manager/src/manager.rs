@@ -388,7 +388,6 @@ fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, Manager
         theta: &Theta::untrained(config.dim),
         // One observation of the constant feature moves a newcomer's bias half of the way to the label.
         prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,
-        user_weights: None,
         label_range: None,
         algorithm: "untrained".to_owned(),
         parent: None,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use arrow::datatypes::{Float32Type, Float64Type};
 use celeris_features::columns::{Batch, ParquetFile};
 use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE, sha256_of};
+use celeris_features::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE, sha256_of};
 use celeris_model::{ItemId, Prior, UserId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +28,9 @@ use crate::prior_fit::CONDITION_MAX;
 
 /// The layout that is read.
 const FORMAT: u32 = 1;
+
+/// The engine's own weights of users. They go no further than the folder of the job: a version names no user.
+pub const USER_WEIGHTS_FILE: &str = "user_weights.parquet";
 
 /// What the engine measured.
 const METRICS_FILE: &str = "metrics.json";

@@ -54,7 +54,6 @@ const COVERAGE_MIN: f64 = 0.5;
 
 /// A finished training with the ids of its rows.
 pub(crate) struct Finished {
-    pub(crate) users: Vec<UserId>,
     pub(crate) items: Vec<ItemId>,
     pub(crate) trained: Trained,
     /// What the engine measured.
@@ -110,7 +109,7 @@ pub(crate) fn finish(
         }),
     })?;
     progress.report(Step { phase: Phase::Training, fraction: 1.0 });
-    Ok(Finished { users: observed.users, items: observed.items, trained, figures: figures.clone(), cold_map: None })
+    Ok(Finished { items: observed.items, trained, figures: figures.clone(), cold_map: None })
 }
 
 fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> Result<(), RetrainError> {

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use celeris_features::cold_map::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
 use celeris_features::{
-    Manifest, Theta, TrainerPart, UserWeights, VersionContents, WarmStart, read_manifest, write_trained_version,
+    Manifest, Theta, TrainerPart, VersionContents, WarmStart, read_manifest, write_trained_version,
 };
 use celeris_model::{Loss, ModelName, VersionId};
 use rayon::ThreadPoolBuilder;
@@ -80,6 +80,10 @@ pub struct JobLimits {
     pub seconds: u64,
     /// Seconds without a line of output or a change in its output folder.
     pub heartbeat_seconds: u64,
+    /// Processes and threads, all of them together.
+    pub processes: u64,
+    /// Bytes that it may write into the folder of its job.
+    pub disk_bytes: u64,
 }
 
 fn default_sweeps() -> usize {
@@ -192,8 +196,8 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
         Algorithm::Als { .. } => {
             let state = start.as_ref().and_then(|start| start.state(&input));
             let (trained, warm) = train_from(&job, &settings, &input, start.zip(state), progress)?;
-            let (users, items) = (input.users, input.items.into_ids());
-            (Finished { users, items, trained, figures: BTreeMap::new(), cold_map: None }, warm)
+            let items = input.items.into_ids();
+            (Finished { items, trained, figures: BTreeMap::new(), cold_map: None }, warm)
         }
         Algorithm::External(external) => (finish_external(&job, external, folder, input, progress)?, None),
     };
@@ -345,7 +349,7 @@ fn write_trained(
     finished: Finished,
     (warm, started): (Option<WarmStart>, Instant),
 ) -> Result<Manifest, RetrainError> {
-    let Finished { users, items, trained, figures, cold_map } = finished;
+    let Finished { items, trained, figures, cold_map } = finished;
     let mut metrics = figures;
     metrics.extend(trained.metrics.by_name());
     metrics.insert("train_seconds".to_owned(), started.elapsed().as_secs_f64());
@@ -362,12 +366,10 @@ fn write_trained(
         metrics.extend(fitted.by_name());
     }
     let theta = Theta::new(items, trained.item_offsets, trained.item_features, trained.cold_item)?;
-    let user_weights = UserWeights { users, weights: trained.user_weights };
     let contents = VersionContents {
         model: job.model.clone(),
         theta: &theta,
         prior: &trained.prior,
-        user_weights: Some(&user_weights),
         label_range: Some(trained.label_range),
         algorithm: algorithm_name(job),
         parent: job.parent,

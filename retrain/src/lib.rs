@@ -3,8 +3,8 @@
 //! [`train`] works in memory; [`run_job`] is the same between Parquet files, for a process of its own.
 //!
 //! What this crate is not: it serves nothing, schedules nothing and activates nothing. User weights that it learns on
-//! the way are kept for analysis only, because a user's served state is a function of the prior and the user's own
-//! observations.
+//! the way are not published: a user's served state is a function of the prior and the user's own observations, and a
+//! version that named users would have to be looked through at every erasure.
 //!
 //! Where to look, in the order of the work: [`input`] and [`observations`] for the files, [`ratings`] for what is learnt from,
 //! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
@@ -41,6 +41,7 @@ mod traits;
 mod tuning;
 
 pub use cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};
+pub use engine_output::USER_WEIGHTS_FILE;
 pub use error::RetrainError;
 pub use input::{InputFile, write_pinned_items};
 pub use item_attributes::AttributesWriter;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
 use arrow::datatypes::Float32Type;
 use celeris_features::columns::{ParquetFile, vector_column};
+use celeris_features::version_dir::{TRAINER_ITEMS_FILE, TRAINER_STATE_FILE};
 use celeris_features::{FeaturesError, Manifest, checked_file};
 use celeris_model::{ItemId, Loss};
 use serde::{Deserialize, Serialize};
@@ -24,10 +25,10 @@ use crate::error::RetrainError;
 use crate::traits::TRAITS;
 
 /// The file of settings.
-pub(crate) const STATE_FILE: &str = "trainer_state.json";
+pub(crate) const STATE_FILE: &str = TRAINER_STATE_FILE;
 
 /// The file of items.
-pub(crate) const ITEMS_FILE: &str = "trainer_items.parquet";
+pub(crate) const ITEMS_FILE: &str = TRAINER_ITEMS_FILE;
 
 /// Items written at a time.
 const ROWS_A_BATCH: usize = 16_384;

@@ -12,6 +12,8 @@ use arrow::array::{
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use celeris_features::columns::ParquetOut;
+use celeris_features::manifest::MANIFEST_FILE;
+use celeris_features::read_manifest;
 use celeris_model::ModelName;
 use celeris_storage::Storage;
 
@@ -113,7 +115,7 @@ pub(super) fn export(
             columns.push(model, version);
             let number = version.version.to_string();
             let from = versions_dir(storage, model.identity()).join(&number);
-            copy_directory(&from, &out.join("versions").join(name.as_str()).join(&number))?;
+            copy_version(&from, &out.join("versions").join(name.as_str()).join(&number))?;
         }
     }
     let table = columns.finish();
@@ -123,12 +125,14 @@ pub(super) fn export(
     Ok(counts)
 }
 
-/// Copies the files of a version directory, which has no folders.
-fn copy_directory(from: &Path, to: &Path) -> Result<(), ManagerError> {
+/// Copies what the manifest of a version directory lists, and the manifest last. Whatever else lies there, what is made for
+/// searching or was put there by others, is no part of the version.
+fn copy_version(from: &Path, to: &Path) -> Result<(), ManagerError> {
+    let manifest = read_manifest(from)?;
     fs::create_dir_all(to).map_err(ManagerError::io(to))?;
-    for entry in fs::read_dir(from).map_err(ManagerError::io(from))? {
-        let file = entry.map_err(ManagerError::io(from))?;
-        fs::copy(file.path(), to.join(file.file_name())).map_err(ManagerError::io(file.path()))?;
+    for name in manifest.files.keys().map(String::as_str).chain([MANIFEST_FILE]) {
+        let file = from.join(name);
+        fs::copy(&file, to.join(name)).map_err(ManagerError::io(file))?;
     }
     Ok(())
 }

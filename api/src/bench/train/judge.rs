@@ -1,13 +1,13 @@
 //! How well what was trained predicts what was kept: root mean squared errors, and ranks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use arrow::datatypes::Float32Type;
 use celeris_datasets::Rating;
 use celeris_features::columns::ParquetFile;
 use celeris_features::read_version;
-use celeris_model::{Example, Learning, Timestamp, UserModel};
+use celeris_model::{Example, Learning, Loss, Timestamp, UserModel};
 
 use super::data::Data;
 use crate::cli::Failure;
@@ -107,6 +107,30 @@ pub fn served_rmse(dir: &Path, data: &Data, told: usize) -> Result<f64, Failure>
         }
     }
     Ok(errors.rmse())
+}
+
+/// The weights, as the version in `dir` of implicit feedback serves them, of users of whom something was kept: as many as
+/// are ranked.
+///
+/// # Errors
+/// Where the version cannot be read.
+pub fn served_weights(dir: &Path, data: &Data) -> Result<Vectors, Failure> {
+    let version = read_version(dir).map_err(Failure::other)?;
+    let learning = Learning::new(version.prior.clone(), Loss::Implicit, None);
+    let asked: HashSet<&str> = data.test.iter().map(|rating| rating.user.as_str()).collect();
+    let mut histories: BTreeMap<&str, Vec<Example>> = BTreeMap::new();
+    for rating in data.train.iter().filter(|rating| asked.contains(rating.user.as_str())) {
+        let row = version.theta.get(&rating.item).unwrap_or_else(|| version.theta.cold_item());
+        let timestamp = Timestamp::default();
+        let example =
+            Example { features: row.features, label: rating.label, offset: row.offset, weight: 1.0, timestamp };
+        histories.entry(rating.user.as_str()).or_default().push(example);
+    }
+    let weights = |(user, history): (&str, Vec<Example>)| {
+        let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64).map_err(Failure::other)?;
+        Ok((user.to_owned(), (0.0, model.weights().iter().map(|weight| *weight as f32).collect())))
+    };
+    Ok(Vectors(histories.into_iter().take(USERS_MAX).map(weights).collect::<Result<_, Failure>>()?))
 }
 
 /// The RMSE of a peer's own factors; what it has no factors for is predicted by the mean label, as a service would.

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use celeris_features::version_dir::{ITEM_FEATURES_FILE, USER_WEIGHTS_FILE};
+use celeris_features::version_dir::ITEM_FEATURES_FILE;
 use celeris_model::Loss;
-use celeris_retrain::{Algorithm, Job, Phase, Step};
+use celeris_retrain::{Algorithm, Job, Phase, Step, USER_WEIGHTS_FILE};
 
 use self::data::{Data, write_job};
-use self::judge::{Vectors, own_rmse, percentile_rank, served_rmse};
+use self::judge::{Vectors, own_rmse, percentile_rank, served_rmse, served_weights};
 use self::peers::{Asked, Peers};
 use crate::bench::Settings;
 use crate::bench::peers::run as run_process;
@@ -116,16 +116,15 @@ impl Bench<'_> {
         job.algorithm =
             Algorithm::Als { sweeps_max: IMPLICIT.iterations, regularization: Some(IMPLICIT.regularization) };
         let sweeps = sweep_seconds(&job, &folder)?;
-        let judged = |folder: &Path| -> Result<f64, Failure> {
-            let table = |file, id, vector| Vectors::read(&folder.join(file), id, vector, IMPLICIT.factors);
-            let items = table(ITEM_FEATURES_FILE, "item", "features")?;
-            Ok(percentile_rank(&items, &table(USER_WEIGHTS_FILE, "user", "weights")?, &self.data))
-        };
-        let rank = judged(&job.output)?;
+        let table = |file: &Path, id, vector| Vectors::read(file, id, vector, IMPLICIT.factors);
+        let items = table(&job.output.join(ITEM_FEATURES_FILE), "item", "features")?;
+        let rank = percentile_rank(&items, &served_weights(&job.output, &self.data)?, &self.data);
         let (mut peer_seconds, mut peer_rank) = (None, None);
         if let Some(peers) = self.peers {
             peer_seconds = Some(median(peers.implicit(&folder.join(JOB_FILE), IMPLICIT, &folder)?));
-            peer_rank = Some(judged(&folder)?);
+            let items = table(&folder.join(ITEM_FEATURES_FILE), "item", "features")?;
+            let users = table(&folder.join(USER_WEIGHTS_FILE), "user", "weights")?;
+            peer_rank = Some(percentile_rank(&items, &users, &self.data));
         }
         report.measured(self.case("implicit", "/iteration"), "s", median(sweeps), peer_seconds);
         report.measured(self.case("implicit", "/rank"), "share", rank, peer_rank);

@@ -2,7 +2,8 @@
 
 use anyhow::Context;
 use celeris_datasets::Rating;
-use celeris_features::version_dir::{ITEM_FEATURES_FILE, USER_WEIGHTS_FILE};
+use celeris_features::version_dir::ITEM_FEATURES_FILE;
+use celeris_retrain::USER_WEIGHTS_FILE;
 
 use crate::bench::train::data::{Data, write_job};
 use crate::bench::train::judge::Vectors;
