@@ -1,9 +1,11 @@
 //! Configuration: a TOML file, then the environment, then flags; the later wins, and unknown keys are refused.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
@@ -179,13 +181,54 @@ impl Default for Sealing {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
-    /// Programs that models may name as trainers, spelt as models spell them; `spark-submit` is one for the engine
-    /// `spark`. They run with the rights of the node.
-    pub programs: Vec<String>,
-    /// Spark masters that models may name besides local ones.
-    pub spark_masters: Vec<String>,
+    /// Trainers besides the built-in `als`, by the name that models and requests use: each a whole command line, the
+    /// program and all of its arguments, in which `{job}` stands for the job file, `{folder}` for its folder and
+    /// `{spark_als}` for the script that trains on Spark. They run with the rights of the node.
+    pub trainers: BTreeMap<String, Vec<String>>,
+    /// What any training may take.
+    pub limits: TrainingLimits,
     /// The folder that version directories are registered from; without one, none are.
     pub import_dir: Option<PathBuf>,
+}
+
+/// What one training may take, all of its processes together. A model's `trainer.limits` may be lower.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainingLimits {
+    /// Memory; half of the machine's where it is missing.
+    pub memory: Option<ByteSize>,
+    /// From its start.
+    #[serde(with = "humantime_serde")]
+    pub time: Duration,
+    /// Without a line of output or a change in its output folder, after which it is taken for dead.
+    #[serde(with = "humantime_serde")]
+    pub heartbeat: Duration,
+    /// Processes and threads.
+    pub processes: u64,
+    /// What it may write into the folder of its job; half of what is free where it is missing.
+    pub disk: Option<ByteSize>,
+}
+
+impl Default for TrainingLimits {
+    fn default() -> Self {
+        let TrainerLimits { memory, time, heartbeat, processes, disk } = TrainerLimits::default();
+        Self { memory: memory.map(ByteSize::b), time, heartbeat, processes, disk: disk.map(ByteSize::b) }
+    }
+}
+
+impl Training {
+    /// The same for the manager.
+    ///
+    /// # Errors
+    /// A message that names the key.
+    pub fn options(&self) -> Result<TrainingOptions, String> {
+        let TrainingLimits { memory, time, heartbeat, processes, disk } = self.limits.clone();
+        let [memory, disk] = [memory, disk].map(|size| size.map(|size| size.as_u64()));
+        let limits = TrainerLimits { memory, time, heartbeat, processes, disk };
+        limits.check().map_err(|problem| format!("training.limits.{problem}"))?;
+        let trainers = Trainers::new(&self.trainers).map_err(|problem| format!("training.trainers.{problem}"))?;
+        Ok(TrainingOptions { trainers, limits })
+    }
 }
 
 /// Reads the configuration. `listen` is the flag of that name.
@@ -208,5 +251,6 @@ pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String>
     }
     let config: Config = figment.extract().map_err(|error| error.to_string())?;
     config.decisions.check()?;
+    config.training.options()?;
     Ok(config)
 }

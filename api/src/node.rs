@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use celeris_manager::{AllowedTrainers, Manager, ManagerOptions, Sealer, SealingOptions};
+use celeris_manager::{Manager, ManagerOptions, Sealer, SealingOptions};
 use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -71,10 +71,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     let manager_options = ManagerOptions {
         models_max: config.limits.models,
         trainer,
-        allowed: AllowedTrainers {
-            programs: config.training.programs.clone(),
-            spark_masters: config.training.spark_masters.clone(),
-        },
+        training: config.training.options().map_err(Failure::BadInput)?,
         import_dir: config.training.import_dir.clone(),
     };
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;

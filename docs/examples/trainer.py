@@ -6,9 +6,12 @@ Shows all that the trainer contract asks for (docs/rfcs/003-trainer-contract.md)
 `item_features.parquet`, say what was measured, and write `_SUCCESS` last. Celeris adds the constant, the offsets and the
 prior, and checks everything. A model uses it with
 
-    {"name": "films", "dim": 16, "trainer": {"engine": "command", "command": ["python3", "/opt/trainer.py"]}}
+    {"name": "films", "dim": 16, "trainer": {"engine": "svd"}}
 
-once the node's configuration allows the program: `programs = ["python3"]` in its section `[training]`.
+once the node's configuration names it:
+
+    [training.trainers]
+    svd = ["python3", "/opt/trainer.py", "--job", "{job}"]
 """
 
 import argparse

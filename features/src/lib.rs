@@ -23,6 +23,6 @@ pub use huge::HugeFloats;
 pub use manifest::{FileEntry, Manifest, WarmStart};
 pub use table::{ColdItem, ItemFeatures, Theta};
 pub use version_dir::{
-    LoadedVersion, TrainerPart, VersionContents, checked_file, read_manifest, read_version,
-    write_trained_version, write_version,
+    LoadedVersion, TrainerPart, VersionContents, checked_file, read_manifest, read_version, write_trained_version,
+    write_version,
 };

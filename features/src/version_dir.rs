@@ -42,6 +42,16 @@ pub const TRAINER_ITEMS_FILE: &str = "trainer_items.parquet";
 const VERSION_FILES: [&str; 6] =
     [ITEM_FEATURES_FILE, PRIOR_FILE, COLD_MAP_FILE, ENCODER_FILE, TRAINER_STATE_FILE, TRAINER_ITEMS_FILE];
 
+/// What is wrong with any other file.
+pub const NO_VERSION_FILE: &str =
+    "which is no file of a version; a version holds nothing of single users, so write it without";
+
+/// Whether a version may have a file of this name.
+#[must_use]
+pub fn is_version_file(name: &str) -> bool {
+    VERSION_FILES.contains(&name)
+}
+
 /// Rows written at a time: bounds the memory of writing a large table.
 const ROWS_A_BATCH: usize = 16_384;
 
@@ -297,10 +307,8 @@ pub fn read_manifest(dir: &Path) -> Result<Manifest, FeaturesError> {
             return Err(error(format!("does not list {name}")));
         }
     }
-    if let Some(name) = manifest.files.keys().find(|name| !VERSION_FILES.contains(&name.as_str())) {
-        return Err(error(format!(
-            "lists {name:?}, which is no file of a version; a version holds nothing of single users, so write it without"
-        )));
+    if let Some(name) = manifest.files.keys().find(|name| !is_version_file(name)) {
+        return Err(error(format!("lists {name:?}, {NO_VERSION_FILE}")));
     }
     Ok(manifest)
 }

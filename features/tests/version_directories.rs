@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use celeris_features::{
-    ColdItem, FeaturesError, LoadedVersion, Theta, VersionContents, read_version, write_version,
-};
+use celeris_features::{ColdItem, FeaturesError, LoadedVersion, Theta, VersionContents, read_version, write_version};
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 
 const DIM: usize = 3;

@@ -4,7 +4,8 @@
 //! knows of an erased user if its training read the log from behind the user's first event, and before the erasure. A
 //! later training from nothing reads what the log holds by then, in which the user never was, so its version does not know
 //! of them. A training that goes on from an earlier version takes over the factors of the last training from nothing
-//! before it (`celeris_retrain::refresh`), and its version knows of everyone of whom either of the two does.
+//! before it (`celeris_retrain::refresh`), and its version knows of everyone of whom either of the two does. So a training
+//! begins from nothing by itself where those factors know of an erased user, and the first after an erasure is clean of it.
 
 use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
 use celeris_storage::{Erasure, Watermark};
@@ -41,13 +42,24 @@ pub fn knows_of(watermark: &Watermark, erased: ErasedSpan) -> bool {
 #[must_use]
 pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     let Some(watermark) = &version.watermark else { return 0 };
-    let began_with = |erased: ErasedSpan| match &version.warm {
-        None => false,
-        // What cannot be read may have been anywhere.
-        Some(WarmRecord { cold_watermark: None, .. }) => true,
-        Some(WarmRecord { cold_watermark: Some(cold), .. }) => knows_of(cold, erased),
-    };
+    let began_with = |erased| version.warm.is_some() && begins_with(version, erased);
     erasures.iter().filter(|erased| knows_of(watermark, **erased) || began_with(**erased)).count()
+}
+
+/// How many of these erased users a version would know of that goes on from this one now.
+pub(crate) fn began_with_erased(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
+    erasures.iter().filter(|erased| begins_with(version, **erased)).count()
+}
+
+/// Whether the training from nothing that the version holds the factors of has read what was erased later.
+fn begins_with(version: &VersionRecord, erased: ErasedSpan) -> bool {
+    match (&version.warm, &version.watermark) {
+        (None, None) => false,
+        (None, Some(watermark)) => knows_of(watermark, erased),
+        // What cannot be read may have been anywhere.
+        (Some(WarmRecord { cold_watermark: None, .. }), _) => true,
+        (Some(WarmRecord { cold_watermark: Some(cold), .. }), _) => knows_of(cold, erased),
+    }
 }
 
 impl Manager {
@@ -112,6 +124,8 @@ mod tests {
             let mut version = version(&watermark(read));
             version.warm = Some(warm);
             assert_eq!(erased_users(&version, &[erased]), knows, "from nothing up to {cold}, then on up to {read}");
+            let next = began_with_erased(&version, &[erased]);
+            assert_eq!(next, usize::from(knows_of(&watermark(cold), erased)), "from nothing up to {cold}");
             version.warm = Some(WarmRecord { from: VersionId(1), cold_watermark: None });
             assert_eq!(erased_users(&version, &[erased]), 1, "nobody knows where it began");
         }

@@ -122,6 +122,9 @@ pub enum ManagerError {
         /// What it said.
         reason: String,
     },
+    /// Users were erased whose observations a training has read; it begins again without them.
+    #[error("users were erased whose observations the training had read")]
+    Outdated,
     /// A setting of the trainer is not one that can be used here.
     #[error("{field} {problem}")]
     TrainerSetting {

@@ -48,8 +48,8 @@ struct Split {
 }
 
 impl Split {
-    fn of(engine: Engine, records: u64) -> Self {
-        let splits = engine != Engine::Als && records >= RECORDS_MIN;
+    fn of(engine: &Engine, records: u64) -> Self {
+        let splits = *engine != Engine::Als && records >= RECORDS_MIN;
         Self { one_in: splits.then(|| HELD_OUT_ONE_IN.max(records.div_ceil(HELD_OUT_MAX))) }
     }
 
@@ -62,25 +62,31 @@ impl Split {
     }
 }
 
+/// What to write, and where.
+pub(crate) struct ExportPlan<'a> {
+    pub(crate) record: &'a ModelRecord,
+    pub(crate) engine: &'a Engine,
+    /// Up to where, and what is held out for the gate.
+    pub(crate) tail: Tail,
+    pub(crate) dir: &'a Path,
+}
+
 /// Writes the stream's observations but those held out for the gate, in sequence order partition by partition, and the
 /// features and attributes that callers gave. For an engine that is not built in, some observations go to a file of their own.
 ///
-/// `progress` is told the share of records written.
+/// `progress` is told the share of records written, and may refuse to go on.
 pub(crate) fn export(
     storage: &Storage,
-    record: &ModelRecord,
-    engine: Engine,
-    dir: &Path,
-    progress: impl Fn(f32),
+    plan: &ExportPlan<'_>,
+    progress: impl Fn(f32) -> Result<(), ManagerError>,
 ) -> Result<Export, ManagerError> {
+    let ExportPlan { record, engine, tail, dir } = plan;
     let config = &record.config;
-    let log = storage.watermark(&config.stream);
-    if log.records() == 0 {
-        return Err(ManagerError::NoObservations { stream: config.stream.clone() });
-    }
-    let tail = Tail::of(log, config.gate.tail_share);
     let watermark = tail.to.clone();
     let records = watermark.records();
+    if records == 0 {
+        return Err(ManagerError::NoObservations { stream: config.stream.clone() });
+    }
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;
     let mut writer = ObservationsWriter::create(&dir.join("observations.parquet"))?;
     let split = Split::of(engine, records);
@@ -107,12 +113,13 @@ pub(crate) fn export(
         if let ControlFlow::Break(error) = outcome {
             return Err(error.into());
         }
-        progress(written as f32 / records as f32);
+        progress(written as f32 / records as f32)?;
         pause::at(Step::Export);
     }
     let observations = writer.finish()?;
     let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
     let Items { pinned, attributes } = export_items(storage, record, dir)?;
+    let tail = tail.clone();
     Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, tail })
 }
 

@@ -134,7 +134,7 @@ impl Jobs {
     pub(crate) fn begin(
         &self,
         (model, model_id): (&ModelName, ModelId),
-        engine: Engine,
+        engine: &Engine,
         why: &str,
         now: Timestamp,
     ) -> Result<Job, ManagerError> {
@@ -145,7 +145,7 @@ impl Jobs {
             model: model.clone(),
             model_id,
             state: JobState::Queued,
-            engine,
+            engine: engine.clone(),
             why: why.to_owned(),
             phase: "queued".to_owned(),
             progress: 0.0,

@@ -44,7 +44,7 @@ pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
 pub use retraining::{TrainFrom, TrainRequest};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
 pub use selections::{NewSelection, ScopeKind, SelectionRecord};
-pub use training::{AllowedTrainers, Engine, TrainerSettings};
+pub use training::{Engine, LowerLimits, ReadingTraining, TrainerLimits, TrainerSettings, Trainers, TrainingOptions};
 pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};
 pub use versions::{ItemsOnlyIn, Moved, VersionDiff};
 pub use watch::{WatchConfig, WatchStatus, Watching};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
@@ -15,14 +16,14 @@ use tokio::sync::mpsc;
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
-use crate::jobs::{Job, Jobs};
+use crate::jobs::{Job, JobId, Jobs};
 use crate::pause::{self, Step};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
 use crate::records::{
     ModelConfig, ModelRecord, VersionRecord, all_deleted_key, deleted_key, last_id_key, model_key, models_key,
     version_key,
 };
-use crate::training::AllowedTrainers;
+use crate::training::{Reading, TrainingOptions};
 use crate::watch::WatchStatus;
 
 /// Loss events that are taken in under one lock.
@@ -43,8 +44,8 @@ pub struct ManagerOptions {
     /// The program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
     /// [`crate::training::confined`].
     pub trainer: PathBuf,
-    /// What else may train.
-    pub allowed: AllowedTrainers,
+    /// What else may train, and what a training may take.
+    pub training: TrainingOptions,
     /// The folder that version directories may be registered from.
     pub import_dir: Option<PathBuf>,
 }
@@ -57,6 +58,10 @@ pub struct Manager {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) events: Events,
     pub(crate) monitors: Monitors,
+    /// What trainings under way have read of the log.
+    pub(crate) readings: Mutex<HashMap<JobId, Reading>>,
+    /// Users erased since the start.
+    pub(crate) erased: AtomicU64,
     /// How watches stand.
     pub(crate) watches: Mutex<HashMap<ModelId, WatchStatus>>,
     /// Held while a switch is prepared and made. Taken before `changing`.
@@ -90,6 +95,8 @@ impl Manager {
             jobs,
             events,
             monitors,
+            readings: Mutex::default(),
+            erased: AtomicU64::new(0),
             watches: Mutex::default(),
             switching: Mutex::default(),
             comparing: Mutex::default(),
@@ -177,8 +184,9 @@ impl Manager {
     }
 
     /// Forgets what the monitors know of a user who was erased from a stream by the event of this epoch, and what they are
-    /// told later of the user's events before it.
+    /// told later of the user's events before it; trainings that have read of the user begin again.
     pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
+        self.erased.fetch_add(1, Ordering::AcqRel);
         self.monitors.forget_user(stream, user, erased);
     }
 
@@ -240,7 +248,7 @@ impl Manager {
     /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` where the version cannot be written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
         config.check()?;
-        config.trainer.check(config.trainer.engine, &self.options.allowed)?;
+        config.trainer.check(&config.trainer.engine, &self.options.training)?;
         let _changing = self.changing.lock();
         let models = self.models()?;
         let selections = self.selections()?;

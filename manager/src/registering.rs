@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use celeris_features::manifest::MANIFEST_FILE;
 use celeris_features::read_version;
+use celeris_features::version_dir::{NO_VERSION_FILE, is_version_file};
 use celeris_model::ModelName;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -126,8 +127,8 @@ fn version_files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
     }
     let mut files = vec![manifest];
     for name in listed.files.keys() {
-        if name.contains(['/', '\\', '\0']) || name.starts_with('.') || name == MANIFEST_FILE {
-            return Err(format!("{MANIFEST_FILE} lists {name:?}, which is not a file of the directory"));
+        if !is_version_file(name) {
+            return Err(format!("{MANIFEST_FILE} lists {name:?}, {NO_VERSION_FILE}"));
         }
         files.push(plain_file(dir, name)?);
     }

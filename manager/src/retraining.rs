@@ -1,5 +1,6 @@
 //! One retrain job from request to flip: a version is made of the log, checked, and activated.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,7 +12,7 @@ use crate::jobs::{Job, JobId, JobState};
 use crate::manager::{Manager, remove_dir};
 use crate::records::ModelRecord;
 use crate::switch::Concluded;
-use crate::training::{Engine, blocking};
+use crate::training::{ATTEMPTS_MAX, Engine, blocking};
 
 /// What a training begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,16 +25,16 @@ pub enum TrainFrom {
 }
 
 /// How a training differs from what the model's settings say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrainRequest {
-    /// Another engine than the model's own.
+    /// Another trainer than the model's own.
     pub engine: Option<Engine>,
     /// What it begins with.
     pub from: TrainFrom,
 }
 
 /// A training as it will be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct TrainPlan {
     pub(crate) engine: Engine,
     pub(crate) from: TrainFrom,
@@ -46,47 +47,76 @@ impl Manager {
     /// `UnknownModel`, `JobRunning`, `TrainerSetting` where the model's settings or the node's do not allow the engine,
     /// or `Storage`.
     pub fn retrain(self: &Arc<Self>, model: &ModelName, request: TrainRequest, why: &str) -> Result<Job, ManagerError> {
-        self.retrain_for(Actor::Operator, request, model, why)
+        let record = self.model(model)?;
+        let engine = request.engine.as_ref().unwrap_or(&record.config.trainer.engine);
+        record.config.trainer.check(engine, &self.options.training)?;
+        self.begin_training(&record, request, (Actor::Operator, why), None)
     }
 
-    pub(crate) fn retrain_for(
+    /// Begins a job. Whether the node can still train what is asked for is found there: a job that cannot fails, says why,
+    /// and is rested upon as any other.
+    ///
+    /// `cause` is what led to it, which is noted where a job begins and only there.
+    pub(crate) fn begin_training(
         self: &Arc<Self>,
-        by: Actor,
+        record: &ModelRecord,
         request: TrainRequest,
-        model: &ModelName,
-        why: &str,
+        (by, why): (Actor, &str),
+        cause: Option<Event>,
     ) -> Result<Job, ManagerError> {
-        let record = self.model(model)?;
-        let engine = request.engine.unwrap_or(record.config.trainer.engine);
-        let plan = TrainPlan { engine, from: request.from };
-        record.config.trainer.check(engine, &self.options.allowed)?;
-        let job = self.jobs.begin(record.identity(), engine, why, SystemTime::now().into())?;
+        let engine = request.engine.unwrap_or_else(|| record.config.trainer.engine.clone());
+        let job = self.jobs.begin(record.identity(), &engine, why, SystemTime::now().into())?;
         let id = job.job.clone();
+        if let Some(cause) = cause {
+            self.note(cause);
+        }
         self.note(
             Event::now(record.identity(), EventKind::TrainingStarted, by, why)
                 .between(Some(record.active), None)
                 .with("job", id.as_str())
                 .with("engine", engine.name()),
         );
+        let (record, plan) = (record.clone(), TrainPlan { engine, from: request.from });
         let manager = Arc::clone(self);
         tokio::spawn(async move {
-            let outcome = manager.run(&record, plan, &id).await;
+            let outcome = manager.run(&record, &plan, &id).await;
             manager.conclude(&id, outcome);
         });
         Ok(job)
     }
 
+    /// Trains, and trains again where users are erased meanwhile of whom the training has read.
     async fn run(
         self: &Arc<Self>,
         record: &ModelRecord,
-        plan: TrainPlan,
+        plan: &TrainPlan,
         id: &JobId,
     ) -> Result<Concluded, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
-        let made = self.make_version(record, plan, id, &dir).await?;
-        let (manager, record, id) = (Arc::clone(self), record.clone(), id.clone());
+        let mut attempt = 1;
+        loop {
+            match self.attempt(record, plan, (id, attempt), &dir).await {
+                Err(ManagerError::Outdated) if attempt < ATTEMPTS_MAX => {
+                    tracing::info!(job = %id, attempt, "users were erased whom the training had read; it begins again");
+                    remove_dir(&dir)?;
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn attempt(
+        self: &Arc<Self>,
+        record: &ModelRecord,
+        plan: &TrainPlan,
+        (id, attempt): (&JobId, u32),
+        dir: &Path,
+    ) -> Result<Concluded, ManagerError> {
+        let made = self.make_version(record, plan, (id, attempt), dir).await?;
+        let (manager, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.to_owned());
         blocking(move || {
-            let concluded = manager.conclude_candidate(&record, &made.version, &made.tail, &id)?;
+            let concluded = manager.conclude_candidate(&record, &made, &id)?;
             remove_dir(&dir)?;
             Ok(concluded)
         })

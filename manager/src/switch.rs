@@ -16,11 +16,12 @@ use celeris_storage::CatalogBatch;
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
-use crate::gate::{GateReport, Tail, Verdict};
+use crate::gate::{GateReport, Verdict};
 use crate::jobs::JobId;
 use crate::manager::{Manager, check_fits, remove_dir, serving, sync_dir};
 use crate::pause::{self, Step};
 use crate::records::{ModelRecord, VersionRecord, model_key, version_key};
+use crate::training::Made;
 use crate::watch::Watching;
 
 /// How long a switch may prepare; then it happens with what is warm by then.
@@ -155,14 +156,15 @@ impl Manager {
         Ok((description, serving))
     }
 
-    /// Judges what a job has trained, takes it over, and makes it serve if the gate lets it pass.
+    /// Judges what a job has trained, takes it over, and makes it serve if the gate lets it pass. Where a user was erased
+    /// meanwhile whom it was trained on, it is not taken over: `Outdated`.
     pub(crate) fn conclude_candidate(
         self: &Arc<Self>,
         record: &ModelRecord,
-        finished: &Path,
-        tail: &Tail,
+        made: &Made,
         job: &JobId,
     ) -> Result<Concluded, ManagerError> {
+        let Made { version: finished, tail, reading } = made;
         let progress = |share| self.jobs.progress(job, "validate", share);
         progress(0.0);
         let loaded = read_version(finished)?;
@@ -177,6 +179,7 @@ impl Manager {
         let candidate = candidate.with_cold_map(loaded.cold_map.clone());
         let report = at_low_priority("celeris-gate", || self.judge(config, tail, &candidate, progress))??;
         drop(candidate);
+        reading.check()?;
         let passed = report.lets_pass();
         self.jobs.judged(job, &report);
         let (mut version, serving) = self.admit(&record, finished, loaded, |active, judged| {

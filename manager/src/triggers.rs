@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
-use crate::jobs::Job;
+use crate::jobs::{Job, JobState};
 use crate::manager::Manager;
 use crate::quality::{Baseline, DriftSettings, MeanLoss, Metric, Rise, WINDOW, WINDOW_MAX};
 use crate::records::{ModelConfig, ModelRecord, model_key};
@@ -35,7 +35,7 @@ pub struct Triggers {
     pub schedule: Option<Schedule>,
     /// After so many observations.
     pub volume: Option<Volume>,
-    /// Seconds for which all triggers rest once a job has ended; 600 by default.
+    /// Seconds for which all triggers rest once a job has ended; 600 by default, and 60 at least after one that failed.
     pub cool_down: f64,
 }
 
@@ -288,14 +288,14 @@ impl Manager {
         for (name, figure) in &reason.figures {
             event = event.with(name, *figure);
         }
-        self.note(event);
+        match self.begin_training(&record, TrainRequest::default(), (Actor::Trigger, &reason.why), Some(event)) {
+            // Somebody was quicker; what triggered is looked at again when that job has ended.
+            Err(ManagerError::JobRunning { .. }) => return Ok(()),
+            other => other?,
+        };
         metrics::counter!("celeris_triggers_total", "model" => model.to_string(), "trigger" => reason.trigger)
             .increment(1);
-        match self.retrain_for(Actor::Trigger, TrainRequest::default(), model, &reason.why) {
-            // Somebody was quicker; what triggered is looked at again when that job has ended.
-            Err(ManagerError::JobRunning { .. }) => Ok(()),
-            other => other.map(|_job| ()),
-        }
+        Ok(())
     }
 
     /// The log is looked at only where a trigger counts what is new in it.
@@ -332,7 +332,7 @@ impl Manager {
         change(&mut record.config)?;
         record.config.check()?;
         if record.config.trainer != before.trainer {
-            record.config.trainer.check(record.config.trainer.engine, &self.options.allowed)?;
+            record.config.trainer.check(&record.config.trainer.engine, &self.options.training)?;
         }
         if record.config == before {
             return Ok(record);
@@ -359,9 +359,14 @@ fn differences(before: &ModelConfig, after: &ModelConfig) -> Vec<(String, serde_
     changed.map(|(name, value)| (name.clone(), before.get(name).cloned().unwrap_or_default(), value.clone())).collect()
 }
 
+/// Seconds for which triggers rest at least once a job has failed: what made it fail is seldom gone at once, and the reason
+/// to train is still there.
+const REST_AFTER_FAILURE: f64 = 60.0;
+
 /// Whether triggers have to wait: for a job that runs, or for the cool-down after one.
 fn rests(latest: Option<&Job>, cool_down: f64, now: Timestamp) -> bool {
     let Some(job) = latest else { return false };
+    let cool_down = if job.state == JobState::Failed { cool_down.max(REST_AFTER_FAILURE) } else { cool_down };
     job.finished.is_none_or(|finished| seconds_between(finished, now) < cool_down)
 }
 
@@ -454,6 +459,21 @@ mod tests {
             "drift: rmse rose from 0.600 over 4000 observations under version 3 to 1.000 over the 150 since \
              (Page-Hinkley statistic 101.0, threshold 100)"
         );
+    }
+
+    #[test]
+    fn triggers_rest_after_a_failure_even_without_a_cool_down() {
+        let job = |state: &str| -> Job {
+            let job = serde_json::json!({
+                "job": "1", "model": "films", "state": state, "engine": "svd", "why": "", "phase": "", "progress": 0.0,
+                "metrics": {}, "version": null, "error": null, "created": 0, "finished": 1_000,
+            });
+            serde_json::from_value(job).unwrap()
+        };
+        let rests = |state, cool_down, now| rests(Some(&job(state)), cool_down, Timestamp(now));
+        assert!(!rests("succeeded", 0.0, 1_000) && rests("failed", 0.0, 1_000));
+        assert!(rests("failed", 0.0, 60_999) && !rests("failed", 0.0, 61_000));
+        assert!(rests("failed", 120.0, 120_999) && rests("rejected", 120.0, 120_999));
     }
 
     #[test]

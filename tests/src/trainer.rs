@@ -89,7 +89,7 @@ impl Trainers {
         Self { folder }
     }
 
-    /// The words of a trainer that leaves what `prepare` writes into a folder.
+    /// The command line of a trainer that leaves what `prepare` writes into a folder.
     ///
     /// # Panics
     /// Where the folder cannot be made.
@@ -97,10 +97,10 @@ impl Trainers {
         let prepared = self.folder.join(name);
         fs::create_dir_all(&prepared).expect("the folder can be made");
         prepare(&prepared);
-        vec!["sh".to_owned(), text(&self.folder.join("copy.sh")), text(&prepared)]
+        with_job(&["sh", &text(&self.folder.join("copy.sh")), &text(&prepared)])
     }
 
-    /// The words of a trainer that is a shell script; `$1` is `--job`, `$2` the job file.
+    /// The command line of a trainer that is a shell script; `$1` is `--job`, `$2` the job file.
     ///
     /// # Panics
     /// Where the script cannot be written.
@@ -108,8 +108,21 @@ impl Trainers {
     pub fn script(&self, name: &str, text_of_script: &str) -> Vec<String> {
         let script = self.folder.join(format!("{name}.sh"));
         fs::write(&script, text_of_script).expect("the folder is there");
-        vec!["sh".to_owned(), text(&script)]
+        with_job(&["sh", &text(&script)])
     }
+}
+
+/// A command line of these words and the job file.
+#[must_use]
+pub fn with_job(words: &[&str]) -> Vec<String> {
+    words.iter().chain(&["--job", "{job}"]).map(|word| (*word).to_owned()).collect()
+}
+
+/// The section of a node's configuration that names these trainers.
+#[must_use]
+pub fn section<'a>(trainers: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>) -> String {
+    let lines = trainers.into_iter().map(|(name, command)| format!("{name} = {}\n", json!(command)));
+    std::iter::once("[training.trainers]\n".to_owned()).chain(lines).collect()
 }
 
 fn text(path: &Path) -> String {

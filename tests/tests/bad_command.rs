@@ -79,6 +79,11 @@ fn bad_configuration_is_refused() {
     serve("[limits]\nbody = \"much\"\n", &["body", "celeris.toml"]);
     serve("[server]\ndrain_timeout = 10\n", &["drain_timeout", "celeris.toml"]);
     serve("[server\n", &["celeris.toml"]);
+    serve("[training]\nprograms = [\"python3\"]\n", &["programs", "trainers", "celeris.toml"]);
+    serve("[training.trainers]\nsvd = [\"python3\", \"-c\"]\n", &["training.trainers", "svd", "{job}"]);
+    serve("[training.trainers]\nals = [\"run\", \"{job}\"]\n", &["training.trainers", "als", "built-in"]);
+    serve("[training.limits]\nprocesses = 1\n", &["training.limits.processes", "must be from 8"]);
+    serve("[training.limits]\ndisk = \"1 kB\"\n", &["training.limits.disk"]);
     assert_refused(&["serve", "--data-dir", data_dir, "--config", "no-such-file.toml"], &["no-such-file.toml"]);
     let mut command = binary::command();
     command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir]).env("CELERIS_LIMITS__BODDY", "1MiB");

@@ -17,9 +17,10 @@ const DIM: usize = 4;
 const RANK: usize = DIM - 1;
 const FEATURES: &str = "item_features.parquet";
 
-fn node(dir: &Path) -> Node {
+/// A node that names these trainers.
+fn node<'a>(dir: &Path, trainers: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>) -> Node {
     let config = dir.join("celeris.toml");
-    fs::write(&config, "[training]\nprograms = [\"sh\", \"no-such-program\"]\n").unwrap();
+    fs::write(&config, trainer::section(trainers)).unwrap();
     NodeOptions::default().config(config).serve(&dir.join("data"))
 }
 
@@ -45,7 +46,7 @@ fn write_features(folder: &Path, features: &[Vec<f32>]) {
 fn create(client: &Client, name: &str, trainer: &Value) -> String {
     let model = json!({"name": name, "stream": "films", "dim": DIM, "trainer": trainer});
     let created = client.post("/v1/models", &model).expect(201);
-    assert_eq!(created["trainer"]["command"], trainer["command"]);
+    assert_eq!(created["trainer"]["engine"], trainer["engine"]);
     name.to_owned()
 }
 
@@ -203,7 +204,7 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
             &["exit code 3", "no such column: taste"],
         ),
         case("kills", trainers.script("kills", "kill -SEGV $$"), &["signal 11"]),
-        case("absent", vec!["no-such-program".to_owned()], &["cannot run no-such-program"]),
+        case("absent", trainer::with_job(&["no-such-program"]), &["cannot run no-such-program"]),
         case("silent", trainers.script("silent", "exit 0"), &["_SUCCESS", "is missing"]),
         limited(
             case("hangs", trainers.script("hangs", "sleep 86411"), &["1 seconds", "trainer.limits.heartbeat_seconds"]),
@@ -243,24 +244,100 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
     ]
 }
 
+/// Programs that multiply, that fill the disk, and that attack the one who looks after them.
+fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
+    let limited = |case: Case, limits: Value| Case { limits, ..case };
+    let wait_for = |file: &str| format!("while [ ! -s {file} ]; do sleep 0.05; done\n");
+    vec![
+        // Each of the processes starts two more; the depth keeps the machine alive where nobody stops them.
+        limited(
+            case(
+                "multiplies",
+                trainers.script(
+                    "multiplies",
+                    "fork() { if [ \"$1\" -gt 0 ]; then fork $(($1 - 1)) & fork $(($1 - 1)) & fi; sleep 86414; }\nfork 9",
+                ),
+                &["processes and threads, more than the 64 it may", "trainer.limits.processes"],
+            ),
+            json!({"processes": 64}),
+        ),
+        // The same, each in a session of its own, whose parents do not wait.
+        limited(
+            case(
+                "scatters",
+                trainers.script(
+                    "scatters",
+                    "if [ \"$1\" = --job ]; then set -- 9; fi\n\
+                     if [ \"$1\" -gt 0 ]; then n=$(($1 - 1)); setsid sh \"$0\" $n & setsid sh \"$0\" $n & fi\n\
+                     if [ \"$1\" = 9 ]; then sleep 86414; else sleep 86414 & fi",
+                ),
+                &["more than the 64 it may"],
+            ),
+            json!({"processes": 64}),
+        ),
+        // Many files, none of which is large.
+        limited(
+            case(
+                "hoards",
+                trainers.script(
+                    "hoards",
+                    "mkdir -p raw/deep; for n in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/zero > raw/deep/$n; done\nsleep 86415",
+                ),
+                &["MiB into the folder of its job, more than the 16 MiB it may", "trainer.limits.disk"],
+            ),
+            json!({"disk": 16 << 20}),
+        ),
+        // One file, faster than anyone looks, which the kernel stops.
+        limited(
+            case("swells", trainers.script("swells", "exec cat /dev/zero > raw/swollen"), &["trainer.limits.disk"]),
+            json!({"disk": 16 << 20}),
+        ),
+        // Temporary files count too.
+        limited(
+            case(
+                "litters",
+                trainers.script(
+                    "litters",
+                    "for n in 1 2 3 4 5 6; do head -c 4000000 /dev/zero > $(mktemp); done\nsleep 86415",
+                ),
+                &["into the folder of its job", "trainer.limits.disk"],
+            ),
+            json!({"disk": 16 << 20}),
+        ),
+        // Without its supervisor a trainer ends, and what it has started, in whatever session, is the node's to end.
+        case(
+            "orphans",
+            trainers.script(
+                "orphans",
+                &format!(
+                    "setsid sh -c 'echo $$ > left; setsid sleep 86416 & sleep 86416' &\n{}kill -9 $PPID\nsleep 86416",
+                    wait_for("left")
+                ),
+            ),
+            &["stopped from outside"],
+        ),
+    ]
+}
+
 #[test]
 fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
     let dir = tempfile::tempdir().unwrap();
     let trainers = Trainers::new(dir.path().join("trainers"));
-    let node = node(dir.path());
-    let client = node.client();
     let sound = trainers.copying("sound", write_sound);
-    create(&client, "films", &json!({"engine": "command", "command": sound}));
+    let cases: Vec<Case> = [wrong_outputs(&trainers), wrong_programs(&trainers), greedy_programs(&trainers)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let named = cases.iter().map(|case| (case.name, &case.command));
+    let node = node(dir.path(), named.chain([("sound", &sound)]));
+    let client = node.client();
+    create(&client, "films", &json!({"engine": "sound"}));
     fill(&client);
     // One that behaves, so that what follows is refused for what it does and not for what it is.
     let done = ended(&client, &retrain(&client, "films"));
-    assert_eq!(
-        (&done["state"], &done["engine"], &done["version"]),
-        (&json!("succeeded"), &json!("command"), &json!(2))
-    );
+    assert_eq!((&done["state"], &done["engine"], &done["version"]), (&json!("succeeded"), &json!("sound"), &json!(2)));
     assert!(done["metrics"]["validation_rmse"].is_f64(), "{done}");
 
-    let cases: Vec<Case> = wrong_outputs(&trainers).into_iter().chain(wrong_programs(&trainers)).collect();
     let (finished, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -282,7 +359,7 @@ fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
         // However this ends, the other thread is told to.
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for case in &cases {
-                let trainer = json!({"engine": "command", "command": case.command, "limits": case.limits});
+                let trainer = json!({"engine": case.name, "limits": case.limits});
                 let name = create(&client, case.name, &trainer);
                 let before = asked.load(Ordering::Relaxed);
                 let job = ended(&client, &retrain(&client, &name));
@@ -304,7 +381,7 @@ fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
             std::panic::resume_unwind(panic);
         }
     });
-    for left in ["sleep 86411", "sleep 86412", "sleep 86413"] {
+    for left in ["sleep 86411", "sleep 86412", "sleep 86413", "sleep 86414", "sleep 86415", "sleep 86416"] {
         assert!(!trainer::runs(left), "{left} still runs");
     }
     let jobs = dir.path().join("data/jobs");
@@ -317,26 +394,31 @@ fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
 fn no_trainer_outlives_a_killed_node() {
     let dir = tempfile::tempdir().unwrap();
     let trainers = Trainers::new(dir.path().join("trainers"));
-    let node = node(dir.path());
+    let endless = trainers.script("endless", "setsid sh -c 'sleep 86421; true' &\nsleep 86421\ntrue");
+    let node = node(dir.path(), [("endless", &endless)]);
     let client = node.client();
-    let script = "setsid sh -c 'sleep 86421; true' &\nsleep 86421\ntrue";
-    create(&client, "films", &json!({"engine": "command", "command": trainers.script("endless", script)}));
+    create(&client, "films", &json!({"engine": "endless"}));
     fill(&client);
     let job = retrain(&client, "films");
     eventually("the trainer to run", || trainer::runs("sleep 86421").then_some(()));
     node.kill_hard();
     eventually("the trainer to be gone", || (!trainer::runs("sleep 86421")).then_some(()));
 
-    let node = self::node(dir.path());
+    let node = self::node(dir.path(), [("endless", &endless)]);
     let state = node.client().get(&format!("/v1/jobs/{job}")).expect(200);
     assert_eq!(state["state"], "failed", "{state}");
     assert_eq!(node.model("films").get("").expect(200)["active_version"], 1);
 }
 
+/// Whatever a client sends, a name is all that it says of a program: there is no word of a command line in it.
 #[test]
-fn a_client_runs_no_program_that_the_node_does_not_allow() {
+fn nothing_that_a_client_sends_reaches_a_command_line() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path());
+    let trainers = Trainers::new(dir.path().join("trainers"));
+    let told = dir.path().join("told");
+    let script = format!("tr '\\0' '\\n' < /proc/$$/cmdline > {}\nexit 3", told.display());
+    let tells = trainers.script("tells", &script);
+    let node = node(dir.path(), [("tells", &tells)]);
     let client = node.client();
     let refused = |trainer: Value, words: &[&str]| {
         let reply = client.post("/v1/models", &json!({"name": "films", "trainer": trainer}));
@@ -345,14 +427,74 @@ fn a_client_runs_no_program_that_the_node_does_not_allow() {
             assert!(reply.text.contains(word), "no {word:?} in {}", reply.text);
         }
     };
-    refused(json!({"engine": "command", "command": ["/bin/sh", "-c", "true"]}), &["/bin/sh", "[training]"]);
-    refused(json!({"engine": "command"}), &["trainer.command"]);
-    refused(json!({"engine": "spark"}), &["spark-submit", "[training]"]);
-    refused(json!({"engine": "torch"}), &["torch"]);
+    let touched = dir.path().join("touched");
+    let shell = json!(["sh", "-c", format!("touch {}", touched.display())]);
+    refused(json!({"engine": "tells", "command": shell}), &["command"]);
+    refused(json!({"engine": "command", "command": shell}), &["command"]);
+    refused(json!({"engine": "sh"}), &["sh", "als and tells", "[training.trainers]"]);
+    refused(json!({"engine": "spark", "spark": {"submit": "sh"}}), &["spark"]);
+    refused(json!({"engine": "tells --conf x"}), &["letters"]);
+    refused(json!({"engine": "../tells"}), &["letters"]);
+    refused(json!({"engine": ["tells"]}), &["engine"]);
     refused(json!({"limits": {"seconds": 0}}), &["trainer.limits.seconds"]);
+    refused(json!({"limits": {"processes": 1 << 30}}), &["trainer.limits.processes", "[training.limits]"]);
     refused(json!({"limits": {"time": 5}}), &["time"]);
-    client.post("/v1/models", &json!({"name": "films"})).expect(201);
-    let reply = client.model("films").post("retrain", &json!({"engine": "spark"}));
-    assert_eq!(reply.status, 422, "{}", reply.text);
-    assert!(reply.text.contains("spark-submit"), "{}", reply.text);
+    client.post("/v1/models", &json!({"name": "films", "dim": DIM})).expect(201);
+    let films = client.model("films");
+    for engine in ["spark", "sh", "tells;sh"] {
+        let reply = films.post("retrain", &json!({"engine": engine}));
+        assert_eq!(reply.status, 422, "{}", reply.text);
+    }
+    let patched = films.patch("", &json!({"trainer": {"engine": "tells", "command": shell}}));
+    assert_eq!(patched.status, 422, "{}", patched.text);
+
+    // What a client may say is in the job file, and the command line is the configured one to the word.
+    let numbers = json!({"engine": "tells", "iterations": 987_651, "limits": {"memory": 987_654_321}});
+    films.patch("", &json!({"trainer": numbers})).expect(422);
+    let numbers = json!({"engine": "tells", "iterations": 987, "limits": {"memory": 987_654_321}});
+    films.patch("", &json!({"trainer": numbers})).expect(200);
+    fill(&client);
+    let why = "$(touch x) --job /etc/passwd";
+    let job = films.post("retrain", &json!({"why": why})).expect(202)["job"].as_str().unwrap().to_owned();
+    let done = ended(&client, &job);
+    assert!(done["error"].as_str().unwrap().contains("exit code 3"), "{done}");
+    let line = fs::read_to_string(&told).unwrap();
+    let job_file = dir.path().join("data/jobs").join(&job).join("job.json");
+    let words: Vec<String> = tells.iter().map(|word| word.replace("{job}", job_file.to_str().unwrap())).collect();
+    assert_eq!(line.lines().collect::<Vec<_>>(), words);
+    assert!(!touched.exists());
+}
+
+/// A trigger whose trainer the node has no more starts a job that says so, and rests after it like after any other.
+#[test]
+fn a_trigger_whose_trainer_is_gone_says_so_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let trainers = Trainers::new(dir.path().join("trainers"));
+    let sound = trainers.copying("sound", write_sound);
+    let node = node(dir.path(), [("sound", &sound)]);
+    let client = node.client();
+    create(&client, "films", &json!({"engine": "sound"}));
+    create(&client, "others", &json!({"engine": "als"}));
+    fill(&client);
+    node.kill_hard();
+
+    let node = self::node(dir.path(), []);
+    let client = node.client();
+    let events = |model: &str, kind: &str| -> Vec<Value> {
+        let events = client.model(model).get("events?limit=1000").expect(200);
+        events["events"].as_array().unwrap().iter().filter(|event| event["kind"] == kind).cloned().collect()
+    };
+    let triggers = json!({"volume": {"observations": 1}, "cool_down": 3600});
+    client.model("films").patch("", &json!({"triggers": triggers})).expect(200);
+    let failed = eventually("the job to fail", || events("films", "training_failed").first().cloned());
+    assert!(failed["why"].as_str().unwrap().contains("[training.trainers]"), "{failed}");
+    // Triggers of all models are looked at in one go: by the time that another has fired twice, this one was looked at.
+    let triggers = json!({"volume": {"observations": 1}, "cool_down": 0});
+    client.model("others").patch("", &json!({"triggers": triggers, "gate": {"force": true}})).expect(200);
+    for trained in 1..=2 {
+        eventually("another model to be trained", || (events("others", "activated").len() >= trained).then_some(()));
+        client.model("others").observe(&json!({"user": "late", "item": "item-1", "label": 4}));
+    }
+    assert_eq!((events("films", "triggered").len(), events("films", "training_failed").len()), (1, 1));
+    assert_eq!(node.terminate().code, Some(0));
 }

@@ -5,13 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use celeris_tests::scene::{DATASET_ITEMS as ITEMS, write_dataset};
-use celeris_tests::trainer::python;
+use celeris_tests::trainer::{python, section};
 use celeris_tests::{Client, Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
 
-fn node(dir: &Path, program: &str) -> Node {
+fn node(dir: &Path, name: &str, command: &[&str]) -> Node {
     let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[training]\nprograms = [{program:?}]\n")).unwrap();
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    let limits = "[training.limits]\nmemory = \"3GiB\"\ntime = \"10m\"\n";
+    fs::write(&config, section([(name, &command)]) + limits).unwrap();
     NodeOptions::default().config(config).serve(&dir.join("data"))
 }
 
@@ -80,13 +82,13 @@ fn a_trainer_of_ones_own_makes_versions_that_serve() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path(), &python);
-    let client = node.client();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/trainer.py").canonicalize().unwrap();
-    let trainer = json!({"engine": "command", "command": [python, example]});
+    let node = node(dir.path(), "svd", &[&python, example.to_str().unwrap(), "--job", "{job}"]);
+    let client = node.client();
+    let trainer = json!({"engine": "svd"});
     let _created = client.post("/v1/models", &json!({"name": "films", "dim": 8, "trainer": trainer})).expect(201);
     import(&client, dataset.path());
-    compare_with_built_in(&client, "command");
+    compare_with_built_in(&client, "svd");
     let versions = client.model("films").get("versions").expect(200);
     assert!(versions["versions"][1]["metrics"]["largest_singular_value"].is_f64(), "{versions}");
     train_on_plays(&client, &trainer);
@@ -105,14 +107,15 @@ fn spark_makes_versions_that_serve() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
-    let submit = submit.to_str().unwrap();
-    let node = node(dir.path(), submit);
+    let beside = format!("PYSPARK_PYTHON={}", submit.with_file_name("python").display());
+    let settings =
+        ["--driver-memory", "1g", "--conf", "spark.ui.enabled=false", "--conf", "spark.local.dir={folder}/spark"];
+    let alone = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"];
+    let program = ["env", &beside, submit.to_str().unwrap(), "--master", "local[1]"];
+    let command = [&program[..], &settings, &alone, &["{spark_als}", "--job", "{job}"]].concat();
+    let node = node(dir.path(), "spark", &command);
     let client = node.client();
-    let trainer = json!({
-        "engine": "spark",
-        "spark": {"submit": submit, "master": "local[1]", "iterations": 5},
-        "limits": {"memory": 3_u64 << 30, "seconds": 600},
-    });
+    let trainer = json!({"engine": "spark", "iterations": 5, "regularization": 0.1});
     let _created = client.post("/v1/models", &json!({"name": "films", "dim": 8, "trainer": trainer})).expect(201);
     import(&client, dataset.path());
     compare_with_built_in(&client, "spark");

@@ -1,8 +1,12 @@
 //! What is corrected, forgotten or erased leaves users as if the past had been so from the start, bit for bit.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::fs;
+use std::path::Path;
+
 use celeris_tests::scene::{DIM, ITEMS, any_item, any_label, create_model, features, weights, write_dataset};
-use celeris_tests::{ModelClient, Node, eventually};
+use celeris_tests::trainer::{self, Trainers, item_features, write_parquet, write_success};
+use celeris_tests::{Client, ModelClient, Node, NodeOptions, binary, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -163,6 +167,8 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let trained = knowing[0]["version"].as_u64().unwrap();
     assert_eq!(knowing[0]["active"], true, "{receipt}");
     assert!(receipt["segments_rewritten_by"].as_i64() > receipt["erased"].as_i64(), "{receipt}");
+    assert_eq!(receipt["trainings"], json!([]), "{receipt}");
+    assert!(receipt["copies"].as_str().unwrap().contains("backups"), "{receipt}");
 
     let check = |films: &ModelClient| {
         let erased = films.user(user, 10_000);
@@ -176,8 +182,8 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let films = node.model("demo");
     check(&films);
 
-    // A training that goes on from a version that knows the user knows them too; one from nothing does not see them.
-    // Neither need be better than the one that serves.
+    // The next training would go on from a version that knows the user: it begins from nothing by itself, and the one after
+    // it goes on from there. Neither need be better than the one that serves.
     films.patch("", &json!({"gate": {"force": true}})).expect(200);
     let retrain = |body: Value| {
         let job = films.post("retrain", &body).expect(202)["job"].as_str().unwrap().to_owned();
@@ -188,17 +194,17 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
         assert_eq!(done["state"], "succeeded", "{done}");
         done["version"].as_u64().unwrap()
     };
+    let clean = retrain(json!({}));
     let warm = retrain(json!({}));
-    let cold = retrain(json!({"cold": true}));
     let versions = films.get("versions").expect(200);
     for version in versions["versions"].as_array().unwrap() {
-        let knows = version["version"] == trained || version["version"] == warm;
+        let knows = version["version"] == trained;
         assert_eq!(version["erased_users"], u64::from(knows), "{version}");
         assert_eq!(version["warning"].is_string(), knows, "{version}");
-        let from = if version["version"] == warm { json!(trained) } else { Value::Null };
+        let from = if version["version"] == warm { json!(clean) } else { Value::Null };
         assert_eq!(version["warm_from"], from, "{version}");
     }
-    assert!(versions["versions"][0]["version"] == cold && versions["versions"][0]["active"] == true, "{versions}");
+    assert!(versions["versions"][0]["version"] == warm && versions["versions"][0]["active"] == true, "{versions}");
     films.post("rollback", &json!({})).expect(200);
     let back = films.post("rollback", &json!({})).expect(200);
     assert_eq!(back["active_version"], trained);
@@ -207,4 +213,183 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let again = films.observe(&json!({"user": user, "item": "1", "label": 5}));
     assert_eq!(again["user_epoch"], events + 2);
     assert_eq!(films.user(user, 10)["observations"], 1);
+}
+
+/// The names of all files below a folder.
+fn names_below(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => names.extend(names_below(&entry.path())),
+            false => names.push(entry.file_name().into_string().unwrap()),
+        }
+    }
+    names
+}
+
+/// Nothing of single users is in a version that a training publishes, in an export of it, or in one that is registered.
+#[test]
+fn no_version_holds_anything_of_single_users() {
+    let dir = tempfile::tempdir().unwrap();
+    write_dataset(dir.path());
+    let (data, imports, out) = (dir.path().join("data"), dir.path().join("imports"), dir.path().join("out"));
+    Node::demo(&data, Some(dir.path())).kill_hard();
+    let trained = data.join("versions/demo.1/2");
+    let of_versions = ["_SUCCESS", "cold_map.json", "cold_map.parquet", "item_features.parquet", "prior.parquet"];
+    let check = |folder: &Path| {
+        for name in names_below(folder) {
+            let known = of_versions.contains(&name.as_str()) || name.starts_with("trainer_") || name == "search_graph";
+            assert!(known, "{name} in {}", folder.display());
+        }
+    };
+    assert!(names_below(&trained).contains(&"item_features.parquet".to_owned()));
+    check(&data.join("versions"));
+
+    // What lies beside a version is no part of it, whoever put it there.
+    fs::write(trained.join("user_weights.parquet"), "7").unwrap();
+    let done = binary::run(["export", "--data-dir", data.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(names_below(&out.join("versions")).contains(&"item_features.parquet".to_owned()));
+    check(&out.join("versions"));
+
+    // A version that names users is not taken over.
+    let nightly = imports.join("nightly");
+    fs::create_dir_all(&nightly).unwrap();
+    for name in names_below(&out.join("versions/demo/2")) {
+        fs::copy(out.join("versions/demo/2").join(&name), nightly.join(&name)).unwrap();
+    }
+    let mut manifest: Value = serde_json::from_slice(&fs::read(nightly.join("_SUCCESS")).unwrap()).unwrap();
+    fs::copy(nightly.join("prior.parquet"), nightly.join("user_weights.parquet")).unwrap();
+    manifest["files"]["user_weights.parquet"] = manifest["files"]["prior.parquet"].clone();
+    fs::write(nightly.join("_SUCCESS"), manifest.to_string()).unwrap();
+    let config = dir.path().join("celeris.toml");
+    fs::write(&config, format!("[training]\nimport_dir = {imports:?}\n")).unwrap();
+    let node = NodeOptions::default().config(config).serve(&data);
+    let refused = node.model("demo").post("versions", &json!({"path": "nightly"}));
+    assert_eq!(refused.status, 422, "{}", refused.text);
+    assert!(refused.text.contains("user_weights.parquet") && refused.text.contains("single users"), "{}", refused.text);
+    manifest["files"].as_object_mut().unwrap().remove("user_weights.parquet");
+    fs::write(nightly.join("_SUCCESS"), manifest.to_string()).unwrap();
+    let registered = node.model("demo").post("versions", &json!({"path": "nightly"})).expect(201);
+    check(&data.join(format!("versions/demo.1/{}", registered["version"])));
+}
+
+/// A trainer that counts its runs, says on whose observations it was run, and waits to be let go on.
+const WAITING: &str = r#"
+prepared=$1 gate=$2
+while [ "$1" != --job ]; do shift; done
+folder=$(dirname "$2")
+echo run >> "$gate/runs"
+run=$(wc -l < "$gate/runs")
+cp "$folder/observations.parquet" "$gate/reading"
+mv "$gate/reading" "$gate/read-$run"
+while [ ! -e "$gate/go-$run" ]; do sleep 0.05; done
+cp "$prepared"/* "$folder/raw/"
+"#;
+
+struct Waiting<'a> {
+    client: Client,
+    gate: &'a Path,
+}
+
+impl Waiting<'_> {
+    fn runs(&self) -> usize {
+        (1..9).take_while(|run| self.gate.join(format!("read-{run}")).exists()).count()
+    }
+
+    fn wait_for_run(&self, run: usize) {
+        eventually("the trainer to run", || (self.runs() >= run).then_some(()));
+    }
+
+    fn erase(&self, user: &str) -> Value {
+        self.client.model("films").delete(&format!("users/{user}")).expect(200)
+    }
+
+    fn train(&self) -> String {
+        let job = self.client.model("films").post("retrain", &json!({})).expect(202);
+        job["job"].as_str().unwrap().to_owned()
+    }
+
+    fn ended(&self, job: &str) -> Value {
+        let done = eventually("the end of the training", || {
+            let state = self.client.get(&format!("/v1/jobs/{job}")).expect(200);
+            (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
+        });
+        assert_eq!(done["state"], "succeeded", "{done}");
+        done
+    }
+
+    fn newest(&self) -> Value {
+        self.client.model("films").get("versions").expect(200)["versions"][0].clone()
+    }
+}
+
+/// A user who is erased while a version is trained on what they said: the training begins again without them. One that is
+/// let through at the third attempt says that its version knows, and every receipt names the training.
+#[test]
+fn an_erasure_during_a_training_has_it_begin_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = dir.path().join("gate");
+    fs::create_dir_all(&gate).unwrap();
+    let trainers = Trainers::new(dir.path().join("trainers"));
+    let mut random = ChaCha8Rng::seed_from_u64(11);
+    let mut command = trainers.copying("prepared", |folder| {
+        let items: Vec<String> = (0..ITEMS).map(|item| format!("item-{item}")).collect();
+        let rows: Vec<Vec<f32>> =
+            (0..ITEMS).map(|_| (1..DIM).map(|_| random.random_range(-1.0..1.0)).collect()).collect();
+        write_parquet(&folder.join("item_features.parquet"), &item_features(&items, &rows));
+        write_success(folder, &[("item_features.parquet", ITEMS)]);
+    });
+    command[1] = trainers.script("waiting", WAITING)[1].clone();
+    command.insert(3, gate.to_str().unwrap().to_owned());
+    let config = dir.path().join("celeris.toml");
+    fs::write(&config, trainer::section([("waiting", &command)])).unwrap();
+    let data = dir.path().join("data");
+    let node = NodeOptions::default().config(config).serve(&data);
+    let model = json!({"name": "films", "dim": DIM, "trainer": {"engine": "waiting"}, "gate": {"force": true}});
+    node.client().post("/v1/models", &model).expect(201);
+    let films = node.model("films");
+    let lines: String = (0..600)
+        .map(|n| {
+            format!(
+                "{}\n",
+                json!({"user": format!("u{}", n % 30), "item": any_item(&mut random), "label": any_label(&mut random)})
+            )
+        })
+        .collect();
+    assert_eq!(films.observe_lines(&lines).unwrap().map(Result::unwrap).count(), 600);
+    let waiting = Waiting { client: node.client(), gate: &gate };
+
+    let job = waiting.train();
+    waiting.wait_for_run(1);
+    let receipt = waiting.erase("u7");
+    assert_eq!(receipt["trainings"][0]["job"], job, "{receipt}");
+    assert!(receipt["trainings"][0]["input_removed_by"].as_i64() > receipt["erased"].as_i64(), "{receipt}");
+    waiting.wait_for_run(2);
+    let rows = |run: usize| {
+        let file = fs::File::open(gate.join(format!("read-{run}"))).unwrap();
+        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        reader.metadata().file_metadata().num_rows()
+    };
+    assert!(rows(2) < rows(1), "what the user had said is not in the second input: {} and {}", rows(1), rows(2));
+    fs::write(gate.join("go-2"), "").unwrap();
+    waiting.ended(&job);
+    let newest = waiting.newest();
+    assert_eq!((&newest["erased_users"], &newest["warning"]), (&json!(0), &Value::Null), "{newest}");
+    assert_eq!(waiting.runs(), 2);
+
+    let job = waiting.train();
+    for run in 3..=5 {
+        waiting.wait_for_run(run);
+        let receipt = waiting.erase(&format!("u{run}"));
+        assert_eq!(receipt["trainings"][0]["job"], job, "{receipt}");
+    }
+    fs::write(gate.join("go-5"), "").unwrap();
+    waiting.ended(&job);
+    let newest = waiting.newest();
+    assert_eq!(newest["erased_users"], 1, "the last of three attempts is let through and says so: {newest}");
+    assert!(newest["warning"].is_string(), "{newest}");
+    assert_eq!(waiting.runs(), 5);
+    let left: Vec<_> = fs::read_dir(data.join("jobs")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }

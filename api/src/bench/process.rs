@@ -52,7 +52,7 @@ fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Fail
     let options = ManagerOptions {
         models_max: 1,
         trainer: std::env::current_exe().map_err(Failure::other)?,
-        allowed: Default::default(),
+        training: Default::default(),
         import_dir: None,
     };
     let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;

@@ -144,7 +144,7 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Train(args) => train::run(&args),
-        Command::Supervise(args) => confined::run_supervisor(args),
+        Command::Supervise(args) => confined::run_supervisor(&args),
         Command::Become(args) => confined::run_trainer(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),

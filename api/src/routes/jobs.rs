@@ -20,12 +20,14 @@ use crate::state::Node;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrainBody {
-    /// The trainer, `als`, `spark` or `command`; that of the model's settings by default.
+    /// The trainer, by its name: `als`, which is built in, or one that the node's configuration names; that of the model's
+    /// settings by default.
     #[schema(value_type = Option<String>)]
     engine: Option<Engine>,
     /// Why, for the job's record.
     why: Option<String>,
-    /// Trains from nothing, choosing all settings anew; otherwise training goes on from the active version where it can.
+    /// Trains from nothing, choosing all settings anew; otherwise training goes on from the active version where it can,
+    /// and where nobody was erased whom that one's factors were learnt from.
     #[serde(default)]
     cold: bool,
 }
@@ -47,7 +49,7 @@ pub struct Job {
     /// `queued`, `running`, `succeeded`, `rejected` or `failed`.
     #[schema(value_type = String)]
     state: JobState,
-    /// Who trains: `als`, `spark` or `command`.
+    /// Who trains, by name.
     #[schema(value_type = String)]
     engine: Engine,
     /// Why it was started.
@@ -75,7 +77,8 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole and the
 /// gate has let it pass. Training goes on from the active version, which takes a fraction of a training from nothing,
-/// unless `cold` is set.
+/// unless `cold` is set, or users were erased whom that version's factors were learnt from. A training during which a user
+/// is erased whom it has read begins again.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]

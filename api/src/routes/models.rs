@@ -100,8 +100,10 @@ pub struct NewModel {
     /// When it is retrained by itself: `threshold`, `drift`, `schedule`, `volume` and `cool_down`; all off by default.
     #[schema(value_type = Option<Object>)]
     pub triggers: Option<Triggers>,
-    /// Who trains it and how: `{engine: "als" | "spark" | "command", command: [], spark: {}, limits: {memory, seconds,
-    /// heartbeat_seconds}}`; the built-in trainer by default.
+    /// Who trains it and how: `{engine, iterations, regularization, alpha, limits: {memory, seconds, heartbeat_seconds,
+    /// processes, disk}}`, where `engine` is `als`, the built-in trainer and the default, or the name of one that the node's
+    /// configuration holds the command line of. The numbers are for such a trainer's job file; limits may be lower than
+    /// the node's.
     #[schema(value_type = Option<Object>)]
     pub trainer: Option<TrainerSettings>,
     /// The reward of shown slots for which none has come in time: `{label, after_seconds, slots}`, where only the first

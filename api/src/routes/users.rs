@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use celeris_manager::{ErasedSpan, ManagerError};
+use celeris_manager::{ErasedSpan, JobId, ManagerError, ReadingTraining};
 use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
 use celeris_predictor::Erased;
 use celeris_storage::observation_id;
@@ -81,12 +81,34 @@ pub struct Receipt {
     decisions: u64,
     /// In Unix milliseconds.
     erased: i64,
-    /// Versions whose theta was trained on the user's observations. It changes with the next cold training; until the
-    /// version is deleted, activating it brings that back.
+    /// Versions whose shared parameters were trained on the user's observations. They hold neither the user's name nor
+    /// weights. The next training begins without the user; each of these goes when `keep_versions` newer ones are there,
+    /// but not while it serves, is pinned, or is what a rollback leads to.
     versions: Vec<KnowingVersion>,
+    /// Trainings under way that have read the user's observations. Each begins again without them; one under which users
+    /// were erased twice before is let through, and its version is then one that knows of them (`erased_users`).
+    trainings: Vec<Training>,
     /// When the sealed Parquet segments hold nothing of the user any more, in Unix milliseconds; null where nothing is
     /// sealed.
     segments_rewritten_by: Option<i64>,
+    /// What an erasure does not reach: copies outside of the data directory.
+    copies: &'static str,
+}
+
+/// What is said of copies.
+const COPIES: &str =
+    "exports and backups made before hold the user until they are deleted; the node does not know of them";
+
+/// A training that has read what an erased user had said.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Training {
+    #[schema(value_type = String)]
+    job: JobId,
+    #[schema(value_type = String)]
+    model: ModelName,
+    /// When its copy of the observations is removed at latest, in Unix milliseconds; where the node stops before, when it
+    /// starts.
+    input_removed_by: i64,
 }
 
 /// A version that still knows of an erased user.
@@ -97,6 +119,12 @@ pub struct KnowingVersion {
     version: u64,
     /// Whether it serves.
     active: bool,
+}
+
+impl From<ReadingTraining> for Training {
+    fn from(training: ReadingTraining) -> Self {
+        Self { job: training.job, model: training.model, input_removed_by: training.input_removed_by.0 }
+    }
 }
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -157,15 +185,17 @@ async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Resu
 
 async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Receipt>, ApiError> {
     let Erased { user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
-    let versions = tokio::task::block_in_place(|| {
+    let (versions, trainings) = tokio::task::block_in_place(|| {
         let stream = node.manager.stream_of(&model)?;
         node.manager.forget_user(&stream, &user, user_epoch);
+        let erased = ErasedSpan::from(&erasure);
+        let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
         let mut knowing = Vec::new();
-        for (model, version) in node.manager.versions_knowing(&stream, ErasedSpan::from(&erasure))? {
+        for (model, version) in node.manager.versions_knowing(&stream, erased)? {
             let active = node.manager.model(&model)?.active == version;
             knowing.push(KnowingVersion { model, version: version.0, active });
         }
-        Ok::<_, ManagerError>(knowing)
+        Ok::<_, ManagerError>((knowing, trainings))
     })?;
     let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
     let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
@@ -176,6 +206,8 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
         decisions,
         erased: erasure.timestamp.0,
         versions,
+        trainings: trainings.into_iter().map(Training::from).collect(),
         segments_rewritten_by: within.map(|time| erasure.timestamp.0.saturating_add(time)),
+        copies: COPIES,
     }))
 }

@@ -97,7 +97,7 @@ fn warning(erased_users: usize) -> Option<String> {
     (erased_users > 0).then(|| {
         format!(
             "this version was trained on what {erased_users} since erased users had said; \
-             retrain with \"cold\": true to be rid of it"
+             the next training begins without them"
         )
     })
 }

@@ -1,18 +1,22 @@
 //! A trainer's process, confined: what runs between the node and a program that is not trusted to behave.
 //!
-//! The node starts a *supervisor*, a process of this same binary, in a process group of its own. The supervisor becomes
-//! the reaper of everything that is started below it, so that no descendant escapes it, not even one that makes itself
-//! a session of its own. It starts the trainer through one more execution of this binary, which limits itself and then
-//! becomes the trainer. Three things end a training:
+//! The node starts a *supervisor*, a process of this same binary. The supervisor becomes the reaper of everything that is
+//! started below it, so that no descendant escapes it, not even one that makes itself a session of its own. It starts the
+//! trainer, in a process group of its own, through one more execution of this binary, which limits itself and then becomes
+//! the trainer. Three things end a training:
 //!
 //! - the trainer ends: what it has left running is killed;
-//! - its processes hold more memory than they may: they are killed;
+//! - its processes take more than they may, of memory, of processes or of the disk: they are killed;
 //! - the supervisor's standard input ends. The node holds the other end and never writes. It closes it to have a training
 //!   stopped; the kernel closes it when the node is gone, however it went. So no trainer outlives its node.
 //!
-//! If the supervisor itself is killed, the kernel kills the trainer (`PR_SET_PDEATHSIG`).
+//! If the supervisor itself is killed, the kernel kills the trainer (`PR_SET_PDEATHSIG`), and what the trainer has started
+//! becomes the node's (`orphans.rs`).
+//!
+//! What a trainer is told and what it may take is in a file, the [`Confined`]: the command lines of these processes hold
+//! paths that the node has made, and nothing else.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -23,11 +27,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use celeris_retrain::JobLimits;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper,
-    set_parent_process_death_signal, setrlimit, waitpid,
+    Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_child_subreaper, set_parent_process_death_signal,
+    setpriority_process, setrlimit,
 };
 use serde::{Deserialize, Serialize};
+
+use super::disk::{self, Usage};
+use super::processes::{Reaped, below, kill_all, reap, resident_bytes, threads_of_machine, threads_of_user};
 
 /// The command of this binary that supervises.
 pub const SUPERVISE: &str = "supervise-trainer";
@@ -38,21 +46,35 @@ pub const BECOME: &str = "become-trainer";
 /// Between two looks at the trainer.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Looks between two measurements of memory: five a second.
-const LOOKS_A_SAMPLE: u32 = 10;
+/// Between two measurements: five a second, and so much longer as the folder of the job is large to look through.
+const MEASURE_EVERY: Duration = Duration::from_millis(200);
+const DISK_SHARE: u32 = 10;
 
-/// How long killed processes may take to be gone: they may be deep in a write to a slow disk.
-const GONE_WITHIN: Duration = Duration::from_secs(20);
+/// How much less nice than others a supervisor makes itself where it may: it has to get its turn beside all that its trainer
+/// starts. Where it may not, the kernel counts the processes.
+const NICENESS: i32 = -10;
 
 /// What to run, and what it may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confined {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Bytes of memory, all its processes together.
-    pub memory_bytes: u64,
+    /// All its processes together.
+    pub limits: JobLimits,
+    /// The folder of the job, whose growth is limited.
+    pub folder: PathBuf,
     /// Where to write the [`Ending`].
     pub report: PathBuf,
+}
+
+impl Confined {
+    /// Reads what the node has written.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn read(plan: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(plan)?)?)
+    }
 }
 
 /// How a trainer ended.
@@ -78,6 +100,23 @@ pub enum Ending {
         /// How many.
         held: u64,
     },
+    /// There were so many processes and threads, more than there may be.
+    TooManyProcesses {
+        /// How many.
+        running: u64,
+    },
+    /// So many bytes came into the folder of the job, more than may.
+    TooMuchDisk {
+        /// How many.
+        written: u64,
+    },
+    /// There were so many files in the folder of the job that they are not counted any further.
+    TooManyFiles,
+    /// The disk has only so many bytes free, which are the log's.
+    DiskNearlyFull {
+        /// How many.
+        free: u64,
+    },
     /// It was to be stopped, or the node went away.
     Stopped,
 }
@@ -87,19 +126,23 @@ pub enum Ending {
 ///
 /// # Errors
 /// Where the trainer cannot be started, or how it ended cannot be written down.
-pub fn supervise(confined: &Confined) -> io::Result<Ending> {
+pub fn supervise(plan: &Path) -> io::Result<Ending> {
+    let confined = Confined::read(plan)?;
     set_child_subreaper(Some(getpid()))?;
     let stop = watch_standard_input();
     let trainer = Command::new(std::env::current_exe()?)
         .arg(BECOME)
-        .args(["--memory-bytes", &confined.memory_bytes.to_string()])
+        .arg("--plan")
+        .arg(plan)
         .args(["--parent", &getpid().as_raw_nonzero().to_string()])
-        .arg("--")
-        .args(&confined.command)
+        .process_group(0)
         .stdin(Stdio::null())
         .spawn()?;
-    let ending = follow(Pid::from_child(&trainer), confined.memory_bytes, &stop);
-    kill_all();
+    // Without the right to it the kernel's own count of processes holds, see `limit`.
+    let _ = setpriority_process(None, NICENESS);
+    let trainer = Pid::from_child(&trainer);
+    let ending = Watch::new(&confined).follow(trainer, &stop);
+    kill_all(trainer);
     let ending = ending?;
     // Under another name first, so that nobody reads half of it.
     let unfinished = confined.report.with_extension("tmp");
@@ -122,102 +165,105 @@ fn watch_standard_input() -> Arc<AtomicBool> {
     ended
 }
 
-fn follow(trainer: Pid, memory_max: u64, stop: &AtomicBool) -> io::Result<Ending> {
-    let (mut memory_peak, mut looks) = (0, 0_u32);
-    loop {
-        while let Some((pid, status)) = reap()? {
-            if pid == trainer {
-                let signalled = status.terminating_signal().map(|signal| Ending::Signalled { signal, memory_peak });
-                let code = status.exit_status().unwrap_or(1);
-                return Ok(signalled.unwrap_or(Ending::Exited { code, memory_peak }));
+/// What is known of a trainer while it runs.
+struct Watch<'a> {
+    confined: &'a Confined,
+    memory_peak: u64,
+    /// What the folder of the job held before.
+    before: Usage,
+    /// Threads of the whole machine when processes were last counted.
+    threads: u64,
+    measured: Option<Instant>,
+    /// When the folder of the job is looked through next.
+    disk_at: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn new(confined: &'a Confined) -> Self {
+        let before = disk::usage(&confined.folder);
+        Self { confined, memory_peak: 0, before, threads: 0, measured: None, disk_at: Instant::now() }
+    }
+
+    fn follow(&mut self, trainer: Pid, stop: &AtomicBool) -> io::Result<Ending> {
+        loop {
+            if let Some(ending) = self.ended(trainer)? {
+                return Ok(ending);
+            }
+            if stop.load(Ordering::Acquire) {
+                return Ok(Ending::Stopped);
+            }
+            if let Some(overrun) = self.measure_processes().or_else(|| self.measure_disk()) {
+                return Ok(overrun);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// How the trainer has ended, if it has.
+    fn ended(&self, trainer: Pid) -> io::Result<Option<Ending>> {
+        let memory_peak = self.memory_peak;
+        loop {
+            match reap()? {
+                Reaped::Ended(pid, status) if pid == trainer => {
+                    let signalled = status.terminating_signal().map(|signal| Ending::Signalled { signal, memory_peak });
+                    let code = status.exit_status().unwrap_or(1);
+                    return Ok(Some(signalled.unwrap_or(Ending::Exited { code, memory_peak })));
+                }
+                Reaped::Ended(..) => {}
+                Reaped::Running => return Ok(None),
+                Reaped::Childless => return Err(io::Error::other("the trainer ended, and nobody told its supervisor")),
             }
         }
-        if stop.load(Ordering::Acquire) {
-            return Ok(Ending::Stopped);
-        }
-        if looks.is_multiple_of(LOOKS_A_SAMPLE) {
-            let held = descendants().into_iter().map(resident_bytes).sum();
-            memory_peak = memory_peak.max(held);
-            if held > memory_max {
-                return Ok(Ending::TooMuchMemory { held });
-            }
-        }
-        looks = looks.wrapping_add(1);
-        thread::sleep(LOOK_EVERY);
     }
-}
 
-/// One child that has ended, if there is one.
-fn reap() -> io::Result<Option<(Pid, rustix::process::WaitStatus)>> {
-    match waitpid(None, WaitOptions::NOHANG) {
-        Ok(ended) => Ok(ended),
-        Err(rustix::io::Errno::CHILD | rustix::io::Errno::INTR) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Kills everything below this process, and what those start meanwhile, until there is nothing left.
-fn kill_all() {
-    let deadline = Instant::now() + GONE_WITHIN;
-    loop {
-        let left = descendants();
-        for pid in &left {
-            // One that is gone by now needs no killing.
-            let _ = kill_process(*pid, Signal::KILL);
+    /// Five times a second, and at once where the machine has many more threads than at the last time.
+    fn measure_processes(&mut self) -> Option<Ending> {
+        let limits = &self.confined.limits;
+        let threads = threads_of_machine().unwrap_or_default();
+        let crowded = threads > self.threads.saturating_add(limits.processes / 4);
+        if !crowded && self.measured.is_some_and(|measured| measured.elapsed() < MEASURE_EVERY) {
+            return None;
         }
-        while let Ok(Some(_)) = reap() {}
-        if left.is_empty() || Instant::now() > deadline {
-            return;
+        (self.threads, self.measured) = (threads, Some(Instant::now()));
+        let below = below(&BTreeSet::new());
+        let running = below.iter().map(|process| process.threads).sum();
+        if running > limits.processes {
+            return Some(Ending::TooManyProcesses { running });
         }
-        thread::sleep(LOOK_EVERY);
+        let held = below.iter().map(resident_bytes).sum();
+        self.memory_peak = self.memory_peak.max(held);
+        (held > limits.memory_bytes).then_some(Ending::TooMuchMemory { held })
     }
-}
 
-/// All processes below this one.
-fn descendants() -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
-    for entry in entries.flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-        let Some(pid) = pid else { continue };
-        if let Some(parent) = parent_of(pid) {
-            children.entry(parent).or_default().push(pid);
+    fn measure_disk(&mut self) -> Option<Ending> {
+        let began = Instant::now();
+        if began < self.disk_at {
+            return None;
         }
+        let Usage { bytes, files } = disk::usage(&self.confined.folder);
+        self.disk_at = Instant::now() + MEASURE_EVERY.max(began.elapsed() * DISK_SHARE);
+        if files > disk::FILES_MAX {
+            return Some(Ending::TooManyFiles);
+        }
+        let written = bytes.saturating_sub(self.before.bytes);
+        if written > self.confined.limits.disk_bytes {
+            return Some(Ending::TooMuchDisk { written });
+        }
+        // What is written elsewhere, or has no name any more, is not in the folder.
+        disk::nearly_full(&self.confined.folder).map(|free| Ending::DiskNearlyFull { free })
     }
-    let mut found = Vec::new();
-    let mut open = vec![getpid().as_raw_nonzero().get()];
-    while let Some(parent) = open.pop() {
-        let below = children.remove(&parent).unwrap_or_default();
-        found.extend(below.iter().filter_map(|pid| Pid::from_raw(*pid)));
-        open.extend(below);
-    }
-    found
-}
-
-/// The parent of a process. The name before it, in parentheses, may hold anything.
-fn parent_of(pid: i32) -> Option<i32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, behind_name) = text.rsplit_once(')')?;
-    behind_name.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// Bytes of memory that a process holds now; 0 of one that is gone.
-fn resident_bytes(pid: Pid) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kibibytes.unwrap_or_default() << 10
 }
 
 /// Limits this process and becomes the program. Returns only where that fails.
-///
-/// Data that one process may map is limited to the memory of all: so a process that grows faster than the supervisor
-/// looks is refused by the kernel. Reserving addresses, as Java does, does not count.
-pub fn become_trainer(command: &[String], memory_bytes: u64, parent: i32) -> io::Error {
-    let Some((program, arguments)) = command.split_first() else {
+pub fn become_trainer(plan: &Path, parent: i32) -> io::Error {
+    let confined = match Confined::read(plan) {
+        Ok(confined) => confined,
+        Err(error) => return error,
+    };
+    let Some((program, arguments)) = confined.command.split_first() else {
         return io::Error::new(io::ErrorKind::InvalidInput, "there is no program to become");
     };
-    if let Err(error) = limit(memory_bytes, parent) {
+    if let Err(error) = limit(confined.limits, parent) {
         return error;
     }
     celeris_retrain::be_nice();
@@ -225,16 +271,25 @@ pub fn become_trainer(command: &[String], memory_bytes: u64, parent: i32) -> io:
     io::Error::new(error.kind(), format!("cannot run {program}: {error}"))
 }
 
-fn limit(memory_bytes: u64, parent: i32) -> io::Result<()> {
+/// What the kernel itself can keep to, for whatever grows faster than the supervisor looks: data that one process may map
+/// is limited to the memory of all (reserving addresses, as Java does, does not count), one file to the disk of all, and the
+/// processes of the user to those that there are and those that the trainer may have. The last does not hold for root.
+fn limit(limits: JobLimits, parent: i32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that went before the signal was asked for will not send it.
     if getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {
         return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the supervisor is gone"));
     }
-    let at_most = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
-    setrlimit(Resource::Data, at_most(memory_bytes))?;
-    setrlimit(Resource::Core, at_most(0))?;
-    Ok(())
+    lower(Resource::Data, limits.memory_bytes)?;
+    lower(Resource::Fsize, limits.disk_bytes)?;
+    lower(Resource::Nproc, threads_of_user().saturating_add(limits.processes))?;
+    lower(Resource::Core, 0)
+}
+
+/// Limits a resource, unless it is limited further already.
+fn lower(resource: Resource, most: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
 /// What a supervisor wrote down, once it has.

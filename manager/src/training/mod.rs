@@ -2,13 +2,18 @@
 //!
 //! The built-in trainer reads the exported observations and writes the version. Another engine is given a job file of its
 //! own and fewer observations, writes what it has learnt into a folder, and the built-in trainer finishes that into a
-//! version: `docs/rfcs/003-trainer-contract.md`. All of them run confined ([`confined`]).
+//! version: `docs/rfcs/003-trainer-contract.md`. All of them run confined ([`confined`]), by command lines that the node's
+//! configuration holds (`commands.rs`).
 
+mod commands;
 pub mod confined;
+mod disk;
+mod orphans;
 mod output;
 mod process;
+mod processes;
+mod reading;
 mod settings;
-mod spark;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +21,16 @@ use std::sync::Arc;
 
 use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
 
-pub use self::settings::{AllowedTrainers, Engine, SparkSettings, TrainerLimits, TrainerSettings};
+pub use self::commands::{CommandLine, Engine, TrainerName, Trainers};
+pub use self::reading::ReadingTraining;
+pub(crate) use self::reading::{ATTEMPTS_MAX, Attempt, Reading, ReadingJob};
+pub use self::settings::{LowerLimits, TrainerLimits, TrainerSettings, TrainingOptions};
 
+use self::commands::Places;
 use self::process::Run;
+use crate::erasures::{ErasedSpan, began_with_erased};
 use crate::error::ManagerError;
-use crate::export::{Export, export};
+use crate::export::{Export, ExportPlan, export};
 use crate::gate::Tail;
 use crate::jobs::JobId;
 use crate::manager::Manager;
@@ -35,95 +45,145 @@ const TRAIN_SEED: u64 = 1;
 const RAW: &str = "raw";
 const VERSION: &str = "version";
 
+/// The script that a command line for Spark may ask for, written beside the job, so that the binary is all that has to be
+/// installed besides Spark.
+const SPARK_SCRIPT: &str = include_str!("../../../retrain/engines/spark_als.py");
+const SPARK_SCRIPT_FILE: &str = "spark_als.py";
+
 impl Manager {
-    /// Exports the log into the job's folder `dir` and has a version made of it; returns its directory.
+    /// Exports the log into the job's folder `dir` and has a version made of it; returns its directory. Nothing else is left
+    /// in the folder.
     ///
     /// # Errors
-    /// `TrainerSetting` where the node does not allow the engine, `Trainer` where the trainer does not do its work,
-    /// or what the export can fail with.
+    /// `TrainerSetting` where the node does not have the trainer, `Trainer` where that does not do its work, `Outdated`
+    /// where users were erased of whom it has read, or what the export can fail with.
     pub(crate) async fn make_version(
         self: &Arc<Self>,
         record: &ModelRecord,
-        TrainPlan { engine, from }: TrainPlan,
-        id: &JobId,
+        plan: &TrainPlan,
+        (id, attempt): (&JobId, u32),
         dir: &Path,
     ) -> Result<Made, ManagerError> {
-        let settings = &record.config.trainer;
+        let (settings, node) = (&record.config.trainer, &self.options.training);
         // What the node allows may have changed since the model was configured.
-        settings.check(engine, &self.options.allowed)?;
-        if engine != Engine::Als && record.config.dim < 2 {
+        let line = node.trainers.command_of(&plan.engine)?;
+        if line.is_some() && record.config.dim < 2 {
             let problem = "needs a model of dim 2 or more: one factor, and the constant".to_owned();
             return Err(ManagerError::TrainerSetting { field: "engine", problem });
         }
-        let limits = settings.limits.on_this_machine();
-        let files = {
-            let (manager, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.to_owned());
-            blocking(move || {
-                let progress = |share| manager.jobs.progress(&id, "export", share);
-                progress(0.0);
-                let export = export(&manager.storage, &record, engine, &dir, progress)?;
-                let active = || manager.version_dir(&record, record.active);
-                let warm_start = (from == TrainFrom::Active).then(active);
-                let files = write_jobs(&record, Training { engine, limits, warm_start, export }, &dir)?;
-                pause::at(PausedAt::Training);
-                Ok(files)
-            })
-            .await?
+        let limits = settings.limits.within(&node.limits, self.storage.dir());
+        let attempt =
+            Attempt { number: attempt, began: std::time::SystemTime::now().into(), seconds_max: limits.seconds };
+        let (reading, files) = {
+            let (manager, record, plan) = (Arc::clone(self), record.clone(), plan.clone());
+            let (id, dir) = (id.clone(), dir.to_owned());
+            blocking(move || manager.write_input(&record, (&plan, limits), (&id, attempt), &dir)).await?
         };
-        if let Some(job_file) = &files.engine {
-            let (command, environment) = match engine {
-                Engine::Spark => spark::command(&settings.spark, limits, dir, job_file)?,
-                _ => (with_job(settings.command.clone(), job_file), Vec::new()),
-            };
-            self.run_trainer(
-                id,
-                Some(engine),
-                Run {
-                    supervisor: self.options.trainer.clone(),
-                    command,
-                    environment,
-                    folder: dir.to_owned(),
-                    output: dir.join(RAW),
-                    limits,
-                },
-            )
-            .await?;
+        let run = |command: Vec<String>, output: &str| {
+            let reading = reading.clone();
+            Run {
+                supervisor: self.options.trainer.clone(),
+                command,
+                folder: dir.to_owned(),
+                output: dir.join(output),
+                limits,
+                is_outdated: Box::new(move || reading.is_outdated()),
+            }
+        };
+        if let Some((line, job_file)) = line.zip(files.engine.as_ref()) {
+            let spark_script = &dir.join(SPARK_SCRIPT_FILE);
+            if line.wants_spark_script() {
+                fs::write(spark_script, SPARK_SCRIPT).map_err(ManagerError::io(spark_script))?;
+            }
+            let command = line.filled(Places { job: job_file, folder: dir, spark_script })?;
+            self.run_trainer(id, Some(&plan.engine), run(command, RAW)).await?;
         }
-        let own = vec![text_of(&self.options.trainer)?, "train".to_owned()];
-        let run = Run {
-            supervisor: self.options.trainer.clone(),
-            command: with_job(own, &files.own),
-            environment: Vec::new(),
-            folder: dir.to_owned(),
-            output: dir.join(VERSION),
-            limits,
+        let own = [text_of(&self.options.trainer)?, "train".to_owned(), "--job".to_owned(), text_of(&files.own)?];
+        self.run_trainer(id, None, run(own.into(), VERSION)).await?;
+        let dir = dir.to_owned();
+        blocking(move || {
+            remove_all_but(&dir, VERSION)?;
+            reading.check()?;
+            Ok(Made { version: dir.join(VERSION), tail: files.tail, reading })
+        })
+        .await
+    }
+
+    /// Writes what trainers read. Blocks the thread.
+    fn write_input(
+        self: &Arc<Self>,
+        record: &ModelRecord,
+        (plan, limits): (&TrainPlan, JobLimits),
+        (id, attempt): (&JobId, Attempt),
+        dir: &Path,
+    ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
+        let config = &record.config;
+        let mut tail = None;
+        let reading = ReadingJob::begin(self, (id, attempt), (&config.name, &config.stream), |log| {
+            tail.insert(Tail::of(log, config.gate.tail_share)).to.clone()
+        });
+        let tail = tail.expect("the log is asked for once");
+        let progress = |share| {
+            self.jobs.progress(id, "export", share);
+            if reading.is_outdated() { Err(ManagerError::Outdated) } else { Ok(()) }
         };
-        self.run_trainer(id, None, run).await?;
-        Ok(Made { version: dir.join(VERSION), tail: files.tail })
+        progress(0.0)?;
+        let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, tail, dir }, progress)?;
+        let warm_start = self.warm_start(record, plan)?;
+        let files = write_jobs(record, Training { engine: &plan.engine, limits, warm_start, export }, dir)?;
+        pause::at(PausedAt::Training);
+        Ok((reading, files))
+    }
+
+    /// The version that a training goes on from; `None` where it begins from nothing, as one does by itself where the
+    /// factors that it would go on from were learnt from users who have been erased since.
+    fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
+        let (model, active) = (&record.config.name, record.active);
+        if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {
+            return Ok(None);
+        }
+        let erasures = self.storage.erasures(&record.config.stream)?;
+        let erasures: Vec<ErasedSpan> = erasures.iter().map(ErasedSpan::from).collect();
+        let erased = began_with_erased(&self.version(model, active)?, &erasures);
+        if erased > 0 {
+            tracing::info!(%model, version = %active, erased, "users were erased since: training begins from nothing");
+            return Ok(None);
+        }
+        Ok(Some(self.version_dir(record, active)))
     }
 
     /// Runs a trainer and notes its progress, with the engine's name before the phase where it is not ours.
-    async fn run_trainer(self: &Arc<Self>, id: &JobId, engine: Option<Engine>, run: Run) -> Result<(), ManagerError> {
-        let (manager, job) = (Arc::clone(self), id.clone());
-        let tell = move |Step { phase, fraction }: Step| match engine {
-            Some(engine) => manager.jobs.progress(&job, &format!("{}: {}", engine.name(), phase.name()), fraction),
-            None => manager.jobs.progress(&job, phase.name(), fraction),
-        };
-        if let Some(engine) = engine {
+    async fn run_trainer(self: &Arc<Self>, id: &JobId, engine: Option<&Engine>, run: Run) -> Result<(), ManagerError> {
+        let (manager, job, engine) = (Arc::clone(self), id.clone(), engine.cloned());
+        if let Some(engine) = &engine {
             self.jobs.progress(id, engine.name(), 0.0);
         }
+        let tell = move |Step { phase, fraction }: Step| match &engine {
+            Some(engine) => manager.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
+            None => manager.jobs.progress(&job, phase.name(), fraction),
+        };
         run.finish(tell).await
     }
 }
 
-fn with_job(mut command: Vec<String>, job_file: &Path) -> Vec<String> {
-    command.extend(["--job".to_owned(), job_file.display().to_string()]);
-    command
+fn text_of(path: &Path) -> Result<String, ManagerError> {
+    let problem =
+        || std::io::Error::new(std::io::ErrorKind::InvalidInput, "the path is not UTF-8; choose another folder");
+    path.to_str().map(str::to_owned).ok_or_else(|| ManagerError::io(path)(problem()))
 }
 
-fn text_of(path: &Path) -> Result<String, ManagerError> {
-    let problem = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "the path is not UTF-8; move the program");
-    path.to_str().map(str::to_owned).ok_or_else(|| ManagerError::io(path)(problem()))
+/// Removes what lies in a folder, but for one name.
+fn remove_all_but(dir: &Path, kept: &str) -> Result<(), ManagerError> {
+    for entry in fs::read_dir(dir).map_err(ManagerError::io(dir))? {
+        let entry = entry.map_err(ManagerError::io(dir))?;
+        if entry.file_name() == kept {
+            continue;
+        }
+        let (path, is_dir) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(ManagerError::io(path))?;
+    }
+    Ok(())
 }
 
 /// What a training has made.
@@ -132,6 +192,8 @@ pub(crate) struct Made {
     pub(crate) version: PathBuf,
     /// What it was not trained on.
     pub(crate) tail: Tail,
+    /// What it was.
+    pub(crate) reading: Arc<ReadingJob>,
 }
 
 /// The job files of a training.
@@ -144,8 +206,8 @@ struct JobFiles {
 }
 
 /// What the job files say beside the model.
-struct Training {
-    engine: Engine,
+struct Training<'a> {
+    engine: &'a Engine,
     limits: JobLimits,
     warm_start: Option<PathBuf>,
     export: Export,
@@ -170,16 +232,16 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
         limits: Some(limits),
         output: VERSION.into(),
     };
-    if engine == Engine::Als {
+    if *engine == Engine::Als {
         return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, tail: export.tail });
     }
-    let spark = (engine == Engine::Spark).then_some(&record.config.trainer.spark);
+    let settings = &record.config.trainer;
     let external = External {
         engine: engine.name().to_owned(),
         rank: record.config.dim - 1,
-        iterations: spark.map(|spark| spark.iterations),
-        regularization: spark.map(|spark| spark.regularization),
-        alpha: spark.map(|spark| spark.alpha),
+        iterations: settings.iterations,
+        regularization: settings.regularization,
+        alpha: settings.alpha,
         raw: None,
         held_out: None,
     };

@@ -8,18 +8,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use celeris_retrain::{JobLimits, Step};
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
-use super::confined::{Ending, SUPERVISE, read_ending};
+use super::confined::{Confined, Ending, SUPERVISE, read_ending};
+use super::disk;
+use super::orphans::{self, Supervisor};
 use super::output::{Pulse, Said, hear};
 use crate::error::ManagerError;
 
 /// Between two looks at time and heartbeat.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a supervisor may take to end everything it supervises, before its group is killed from here.
+/// How long a supervisor may take to end everything it supervises, before it is killed and that is done from here.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the pipes of a trainer that is gone may stay open.
@@ -34,13 +36,13 @@ pub(super) struct Run {
     pub(super) supervisor: PathBuf,
     /// The program and its arguments.
     pub(super) command: Vec<String>,
-    /// More of its environment.
-    pub(super) environment: Vec<(String, String)>,
-    /// Where it runs: the folder of the job.
+    /// Where it runs: the folder of the job. Its temporary files are there too.
     pub(super) folder: PathBuf,
     /// The folder that it writes to; a change in it is a sign of life.
     pub(super) output: PathBuf,
     pub(super) limits: JobLimits,
+    /// Whether what it has read is no longer what there is to read.
+    pub(super) is_outdated: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Why a trainer is to be stopped.
@@ -48,6 +50,7 @@ pub(super) struct Run {
 enum Overrun {
     Time,
     Silence,
+    Outdated,
 }
 
 impl Run {
@@ -55,11 +58,10 @@ impl Run {
     /// stops it too.
     ///
     /// # Errors
-    /// `Trainer`, saying why and what to do; `Io` where the supervisor cannot be started.
+    /// `Trainer`, saying why and what to do; `Outdated`; `Io` where the supervisor cannot be started.
     pub(super) async fn finish(self, tell: impl Fn(Step) + Send + 'static) -> Result<(), ManagerError> {
         let report = self.folder.join("ending.json");
-        let mut child = self.spawn(&report)?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let (mut child, supervisor) = self.spawn(&report)?;
         let pulse = Pulse::new();
         let (said, noted) = (Arc::new(Mutex::new(Said::default())), Arc::new(Mutex::new(Said::default())));
         // Taken out, since waiting for a child would close it.
@@ -72,33 +74,33 @@ impl Run {
         ];
         let overrun = self.watch(&mut child, leash, &pulse).await?;
         let ending = read_ending(&report);
-        if let (None, Some(group)) = (&ending, group) {
-            // A supervisor that wrote nothing down was killed itself, and has left its group to be ended from here.
-            let _ = kill_process_group(group, Signal::KILL);
+        drop(supervisor);
+        if ending.is_none() {
+            // A supervisor that wrote nothing down was killed itself, and has left the rest to be ended from here.
+            let _ = tokio::task::spawn_blocking(orphans::end).await;
         }
         drain(listeners).await;
         let words = [said.lock().text(), noted.lock().text()].into_iter().find(|text| !text.is_empty());
         self.judge(overrun, ending, words.as_deref())
     }
 
-    fn spawn(&self, report: &Path) -> Result<Child, ManagerError> {
+    fn spawn(&self, report: &Path) -> Result<(Child, Supervisor), ManagerError> {
         // How an earlier trainer of this job ended is not how this one does.
         let _ = fs::remove_file(report);
-        Command::new(&self.supervisor)
-            .arg(SUPERVISE)
-            .args(["--memory-bytes", &self.limits.memory_bytes.to_string()])
-            .arg("--report")
-            .arg(report)
-            .arg("--")
-            .args(&self.command)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(&self.folder)
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(ManagerError::io(&self.supervisor))
+        let (plan, temporary) = (self.folder.join("confined.json"), self.folder.join("tmp"));
+        let confined = Confined {
+            command: self.command.clone(),
+            limits: self.limits,
+            folder: self.folder.clone(),
+            report: report.to_owned(),
+        };
+        let text = serde_json::to_vec(&confined).expect("a plan is plain data");
+        fs::write(&plan, text).map_err(ManagerError::io(&plan))?;
+        fs::create_dir_all(&temporary).map_err(ManagerError::io(&temporary))?;
+        let mut command = Command::new(&self.supervisor);
+        command.arg(SUPERVISE).arg("--plan").arg(&plan).env("TMPDIR", temporary).current_dir(&self.folder);
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        orphans::start(&mut command).map_err(ManagerError::io(&self.supervisor))
     }
 
     /// Waits for the end, and sees to it where it does not come by itself.
@@ -122,6 +124,9 @@ impl Run {
             if started.elapsed() > Duration::from_secs(self.limits.seconds) {
                 break Overrun::Time;
             }
+            if (self.is_outdated)() {
+                break Overrun::Outdated;
+            }
             if pulse.silence() > Duration::from_secs(self.limits.heartbeat_seconds) {
                 let now = fingerprint(&self.output);
                 if now == seen {
@@ -144,6 +149,7 @@ impl Run {
         let limits = &self.limits;
         let said = words.map_or_else(|| "; it said nothing".to_owned(), |words| format!("; it said: {words}"));
         let reason = match (overrun, ending) {
+            (Some(Overrun::Outdated), _) => return Err(ManagerError::Outdated),
             (Some(Overrun::Time), _) => format!(
                 "it ran for longer than the {} seconds it may and was stopped; raise trainer.limits.seconds{said}",
                 limits.seconds
@@ -159,6 +165,30 @@ impl Run {
                  trainer.limits.memory, or lower the model's dim{said}",
                 held >> 20,
                 limits.memory_bytes >> 20
+            ),
+            (None, Some(Ending::TooManyProcesses { running })) => format!(
+                "it ran {running} processes and threads, more than the {} it may, and was stopped; raise \
+                 trainer.limits.processes{said}",
+                limits.processes
+            ),
+            (None, Some(Ending::TooMuchDisk { written })) => format!(
+                "it wrote {} MiB into the folder of its job, more than the {} MiB it may, and was stopped; raise \
+                 trainer.limits.disk{said}",
+                written >> 20,
+                limits.disk_bytes >> 20
+            ),
+            (None, Some(Ending::TooManyFiles)) => format!(
+                "it wrote more than {} files into the folder of its job and was stopped; have it write fewer, larger \
+                 ones{said}",
+                disk::FILES_MAX
+            ),
+            (None, Some(Ending::DiskNearlyFull { free })) => format!(
+                "the disk has only {} MiB free, which are the log's, so it was stopped; make room{said}",
+                free >> 20
+            ),
+            (None, Some(Ending::Signalled { signal, .. })) if signal == Signal::XFSZ.as_raw() => format!(
+                "a file of it grew to the {} MiB of disk that it may take; raise trainer.limits.disk{said}",
+                limits.disk_bytes >> 20
             ),
             (None, Some(Ending::Exited { code, memory_peak })) => {
                 let hint = self.memory_hint(memory_peak, words);

@@ -1,14 +1,20 @@
-//! Who trains a model, and what the trainer may take.
+//! Who trains a model, and what a training may take.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
-use celeris_retrain::{JobLimits, spare_threads};
+use celeris_retrain::JobLimits;
 use serde::{Deserialize, Serialize};
 
+use super::commands::{Engine, Trainers};
 use crate::error::ManagerError;
 
 /// The least memory that a limit can grant: less than any trainer starts in.
 const MEMORY_MIN: u64 = 128 << 20;
+
+/// The most memory or disk that a limit can grant.
+const BYTES_MAX: u64 = 1 << 52;
 
 /// Where the machine does not tell how much memory it has.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
@@ -16,34 +22,11 @@ const MEMORY_UNKNOWN: u64 = 4 << 30;
 /// The longest that a training may be allowed to take.
 const SECONDS_MAX: u64 = 7 * 24 * 3600;
 
-/// Words of a command, and bytes of each.
-const WORDS_MAX: usize = 64;
-const WORD_BYTES_MAX: usize = 4096;
+/// Processes and threads: fewer than these the supervisor and a shell need, more than those the kernel does not count.
+const PROCESSES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 
-/// A trainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Engine {
-    /// The built-in alternating least squares.
-    #[default]
-    Als,
-    /// MLlib's alternating least squares by `spark-submit`.
-    Spark,
-    /// Any program on the trainer contract.
-    Command,
-}
-
-impl Engine {
-    /// Its name, as JSON has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Als => "als",
-            Self::Spark => "spark",
-            Self::Command => "command",
-        }
-    }
-}
+/// The least disk that a limit can grant.
+const DISK_MIN: u64 = 1 << 20;
 
 /// Who trains a model and how.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -51,88 +34,98 @@ impl Engine {
 pub struct TrainerSettings {
     /// The trainer, where a retraining names no other.
     pub engine: Engine,
-    /// The program of the engine `command` and its arguments; it is called with `--job FILE` after them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
-    /// How the engine `spark` is called.
-    pub spark: SparkSettings,
-    /// What a training may take.
-    pub limits: TrainerLimits,
-}
-
-/// How the engine `spark` is called.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SparkSettings {
-    /// The program `spark-submit`.
-    pub submit: String,
-    /// The master's URL; by default `local` with all cores but one.
+    /// Sweeps, for a trainer that is not built in: said in its job file, as the next two are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub master: Option<String>,
-    /// Sweeps.
-    pub iterations: u32,
-    /// `regParam` of MLlib.
-    pub regularization: f64,
-    /// `alpha` of MLlib: how much an observation adds to the confidence under implicit feedback.
-    pub alpha: f64,
+    pub iterations: Option<u32>,
+    /// How much factors are held back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regularization: Option<f64>,
+    /// How much an observation adds to the confidence under implicit feedback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<f64>,
+    /// What a training may take, where that is to be less than the node allows.
+    pub limits: LowerLimits,
 }
 
-impl Default for SparkSettings {
-    fn default() -> Self {
-        Self {
-            submit: "spark-submit".to_owned(),
-            master: None,
-            iterations: 10,
-            regularization: 0.1,
-            // The confidence of Celeris' own implicit loss: `1 + sum weight * label`.
-            alpha: 1.0,
-        }
-    }
-}
-
-impl SparkSettings {
-    /// The master to use.
-    #[must_use]
-    pub fn master(&self) -> String {
-        self.master.clone().unwrap_or_else(|| format!("local[{}]", spare_threads()))
-    }
-
-    /// Whether executors run inside the one process.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        is_local(&self.master())
-    }
-}
-
-fn is_local(master: &str) -> bool {
-    master == "local" || (master.starts_with("local[") && master.ends_with(']'))
-}
-
-/// What one training may take, all its processes together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What one training may take, all its processes together; the node's limits where a figure is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TrainerLimits {
-    /// Bytes of memory; half of the machine's where it is missing.
+pub struct LowerLimits {
+    /// Bytes of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Seconds from its start.
-    pub seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
     /// Seconds in which it neither says a line nor changes its output folder, after which it is taken for dead.
-    pub heartbeat_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat_seconds: Option<u64>,
+    /// Processes and threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+    /// Bytes that it may write into the folder of its job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<u64>,
+}
+
+/// What any training of a node may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainerLimits {
+    /// Bytes of memory; half of the machine's where it is missing.
+    pub memory: Option<u64>,
+    /// From its start.
+    pub time: Duration,
+    /// In which it neither says a line nor changes its output folder, after which it is taken for dead.
+    pub heartbeat: Duration,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Bytes that it may write into the folder of its job; half of what is free where it is missing.
+    pub disk: Option<u64>,
 }
 
 impl Default for TrainerLimits {
     fn default() -> Self {
-        Self { memory: None, seconds: 6 * 3600, heartbeat_seconds: 600 }
+        Self {
+            memory: None,
+            time: Duration::from_secs(6 * 3600),
+            heartbeat: Duration::from_secs(600),
+            processes: 2048,
+            disk: None,
+        }
     }
 }
 
 impl TrainerLimits {
-    /// The same in figures for this machine.
-    #[must_use]
-    pub fn on_this_machine(&self) -> JobLimits {
-        let memory_bytes = self.memory.unwrap_or_else(|| machine_memory().map_or(MEMORY_UNKNOWN, |total| total / 2));
-        JobLimits { memory_bytes, seconds: self.seconds, heartbeat_seconds: self.heartbeat_seconds }
+    /// Checks that every figure is one that can be kept to.
+    ///
+    /// # Errors
+    /// The figure's name, its range and what it is.
+    pub fn check(&self) -> Result<(), String> {
+        let [time, heartbeat] = [self.time, self.heartbeat].map(|time| time.as_secs());
+        let figures = [
+            ("memory", self.memory, MEMORY_MIN..=BYTES_MAX),
+            ("time", Some(time), 1..=SECONDS_MAX),
+            ("heartbeat", Some(heartbeat), 1..=SECONDS_MAX),
+            ("processes", Some(self.processes), PROCESSES),
+            ("disk", self.disk, DISK_MIN..=BYTES_MAX),
+        ];
+        for (name, figure, range) in figures {
+            if let Some(figure) = figure.filter(|figure| !range.contains(figure)) {
+                return Err(format!("{name}: must be from {} to {}, got {figure}", range.start(), range.end()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same in figures for this machine, and for jobs in `dir`.
+    fn on_this_machine(&self, dir: &Path) -> JobLimits {
+        JobLimits {
+            memory_bytes: self.memory.unwrap_or_else(|| machine_memory().map_or(MEMORY_UNKNOWN, |total| total / 2)),
+            seconds: self.time.as_secs(),
+            heartbeat_seconds: self.heartbeat.as_secs(),
+            processes: self.processes,
+            disk_bytes: self.disk.or_else(|| Some(free_disk(dir)? / 2)).unwrap_or(BYTES_MAX),
+        }
     }
 }
 
@@ -143,99 +136,75 @@ fn machine_memory() -> Option<u64> {
     Some(kibibytes << 10)
 }
 
+fn free_disk(dir: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(dir).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+impl LowerLimits {
+    /// The less of these and the node's, which may have been lowered since the model was configured.
+    pub(crate) fn within(&self, node: &TrainerLimits, dir: &Path) -> JobLimits {
+        let node = node.on_this_machine(dir);
+        let less = |asked: Option<u64>, most: u64| asked.map_or(most, |asked| asked.min(most));
+        JobLimits {
+            memory_bytes: less(self.memory, node.memory_bytes),
+            seconds: less(self.seconds, node.seconds),
+            heartbeat_seconds: less(self.heartbeat_seconds, node.heartbeat_seconds),
+            processes: less(self.processes, node.processes),
+            disk_bytes: less(self.disk, node.disk_bytes),
+        }
+    }
+
+    fn check(&self, node: &TrainerLimits) -> Result<(), ManagerError> {
+        let figures = [
+            ("trainer.limits.memory", self.memory, MEMORY_MIN, node.memory.unwrap_or(BYTES_MAX)),
+            ("trainer.limits.seconds", self.seconds, 1, node.time.as_secs()),
+            ("trainer.limits.heartbeat_seconds", self.heartbeat_seconds, 1, node.heartbeat.as_secs()),
+            ("trainer.limits.processes", self.processes, *PROCESSES.start(), node.processes),
+            ("trainer.limits.disk", self.disk, DISK_MIN, node.disk.unwrap_or(BYTES_MAX)),
+        ];
+        for (field, figure, least, most) in figures {
+            if let Some(figure) = figure.filter(|figure| !(least..=most).contains(figure)) {
+                let problem = format!(
+                    "must be from {least} to {most}, got {figure}; the section [training.limits] of the node's \
+                     configuration says what a training may take at most"
+                );
+                return Err(ManagerError::TrainerSetting { field, problem });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What whoever configures the node allows those who configure models.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AllowedTrainers {
-    /// Programs that models may name, as they name them.
-    pub programs: Vec<String>,
-    /// Spark masters that models may name, besides local ones.
-    pub spark_masters: Vec<String>,
+pub struct TrainingOptions {
+    /// Trainers besides the built-in one.
+    pub trainers: Trainers,
+    /// What any training may take.
+    pub limits: TrainerLimits,
 }
 
 impl TrainerSettings {
-    /// Checks that the settings are within range, and that the node allows what training with `engine` would run.
+    /// Checks that the settings are within range, and that the node has the trainer and allows what is asked for.
     ///
     /// # Errors
     /// `TrainerSetting`, naming the field and what to do.
-    pub fn check(&self, engine: Engine, allowed: &AllowedTrainers) -> Result<(), ManagerError> {
-        self.limits.check()?;
-        match engine {
-            Engine::Als => Ok(()),
-            Engine::Spark => self.spark.check(allowed),
-            Engine::Command => self.check_command(allowed),
+    pub(crate) fn check(&self, engine: &Engine, node: &TrainingOptions) -> Result<(), ManagerError> {
+        let wrong = |field, problem| Err(ManagerError::TrainerSetting { field, problem });
+        if let Some(iterations) = self.iterations.filter(|iterations| !(1..=1000).contains(iterations)) {
+            return wrong("trainer.iterations", format!("must be from 1 to 1000, got {iterations}"));
         }
-    }
-
-    fn check_command(&self, allowed: &AllowedTrainers) -> Result<(), ManagerError> {
-        let wrong = |problem: String| Err(setting("trainer.command", problem));
-        let Some(program) = self.command.first() else {
-            return wrong("must name a program for the engine command, as in [\"/opt/trainer/run\"]".to_owned());
-        };
-        if self.command.len() > WORDS_MAX || self.command.iter().any(|word| word.len() > WORD_BYTES_MAX) {
-            return wrong(format!("must have at most {WORDS_MAX} words of {WORD_BYTES_MAX} bytes"));
-        }
-        if self.command.iter().any(|word| word.contains('\0')) {
-            return wrong("must not hold a zero byte".to_owned());
-        }
-        check_program("trainer.command", program, allowed)
-    }
-}
-
-impl TrainerLimits {
-    fn check(&self) -> Result<(), ManagerError> {
-        let within = |field, value: u64, range: std::ops::RangeInclusive<u64>| {
-            if range.contains(&value) {
-                return Ok(());
-            }
-            Err(setting(field, format!("must be from {} to {}, got {value}", range.start(), range.end())))
-        };
-        if let Some(memory) = self.memory {
-            within("trainer.limits.memory", memory, MEMORY_MIN..=u64::from(u32::MAX) << 20)?;
-        }
-        within("trainer.limits.seconds", self.seconds, 1..=SECONDS_MAX)?;
-        within("trainer.limits.heartbeat_seconds", self.heartbeat_seconds, 1..=SECONDS_MAX)
-    }
-}
-
-impl SparkSettings {
-    fn check(&self, allowed: &AllowedTrainers) -> Result<(), ManagerError> {
-        if !(1..=1000).contains(&self.iterations) {
-            let problem = format!("must be from 1 to 1000, got {}", self.iterations);
-            return Err(setting("trainer.spark.iterations", problem));
-        }
-        for (field, value) in
-            [("trainer.spark.regularization", self.regularization), ("trainer.spark.alpha", self.alpha)]
+        for (field, value, most) in
+            [("trainer.regularization", self.regularization, 100.0), ("trainer.alpha", self.alpha, 1e6)]
         {
-            if !(0.0..=1e6).contains(&value) {
-                return Err(setting(field, format!("must be from 0 to 1000000, got {value}")));
+            if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
+                return wrong(field, format!("must be from 0 to {most}, got {value}"));
             }
         }
-        let master = self.master();
-        if !is_local(&master) && !allowed.spark_masters.contains(&master) {
-            let problem = format!(
-                "is {master:?}, which this node does not allow; add it to spark_masters in the section [training] of \
-                 the node's configuration"
-            );
-            return Err(setting("trainer.spark.master", problem));
-        }
-        check_program("trainer.spark.submit", &self.submit, allowed)
+        self.limits.check(&node.limits)?;
+        node.trainers.command_of(engine).map(|_| ())
     }
-}
-
-/// Whoever may call the API must not thereby run any program of the machine.
-fn check_program(field: &'static str, program: &str, allowed: &AllowedTrainers) -> Result<(), ManagerError> {
-    if allowed.programs.iter().any(|allowed| allowed == program) {
-        return Ok(());
-    }
-    let problem = format!(
-        "names the program {program:?}, which this node does not allow; add it to programs in the section [training] \
-         of the node's configuration"
-    );
-    Err(setting(field, problem))
-}
-
-fn setting(field: &'static str, problem: String) -> ManagerError {
-    ManagerError::TrainerSetting { field, problem }
 }
 
 #[cfg(test)]
@@ -248,22 +217,34 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_and_masters_that_the_node_allows_are_run() {
-        let allowed = AllowedTrainers {
-            programs: vec!["/opt/run".to_owned(), "spark-submit".to_owned()],
-            spark_masters: vec!["spark://one:7077".to_owned()],
-        };
-        let refusal = |text: &str, engine| settings(text).check(engine, &allowed).unwrap_err().to_string();
-        let accept = |text: &str, engine| settings(text).check(engine, &allowed).unwrap();
-        accept("{}", Engine::Als);
-        accept(r#"{"command": ["/opt/run", "--fast"]}"#, Engine::Command);
-        assert!(refusal(r#"{"command": ["/bin/sh"]}"#, Engine::Command).contains("[training]"));
-        assert!(refusal("{}", Engine::Command).contains("trainer.command"));
-        accept(r#"{"spark": {"master": "local[3]"}}"#, Engine::Spark);
-        accept(r#"{"spark": {"master": "spark://one:7077"}}"#, Engine::Spark);
-        assert!(refusal(r#"{"spark": {"master": "spark://two:7077"}}"#, Engine::Spark).contains("spark_masters"));
-        assert!(refusal(r#"{"spark": {"submit": "/bin/sh"}}"#, Engine::Spark).contains("programs"));
-        assert!(refusal(r#"{"limits": {"seconds": 0}}"#, Engine::Als).contains("trainer.limits.seconds"));
-        assert!(refusal(r#"{"limits": {"memory": 5}}"#, Engine::Als).contains("trainer.limits.memory"));
+    fn figures_out_of_range_or_beyond_the_nodes_are_refused_by_name() {
+        let limits = TrainerLimits { memory: Some(1 << 30), processes: 100, ..TrainerLimits::default() };
+        let node = TrainingOptions { limits, ..TrainingOptions::default() };
+        let refusal = |text: &str| settings(text).check(&Engine::Als, &node).unwrap_err().to_string();
+        settings("{}").check(&Engine::Als, &node).unwrap();
+        settings(r#"{"limits": {"memory": 1073741824, "processes": 100}}"#).check(&Engine::Als, &node).unwrap();
+        for (text, field) in [
+            (r#"{"limits": {"seconds": 0}}"#, "trainer.limits.seconds"),
+            (r#"{"limits": {"memory": 5}}"#, "trainer.limits.memory"),
+            (r#"{"limits": {"memory": 1073741825}}"#, "trainer.limits.memory"),
+            (r#"{"limits": {"processes": 101}}"#, "trainer.limits.processes"),
+            (r#"{"limits": {"disk": 1}}"#, "trainer.limits.disk"),
+            (r#"{"iterations": 0}"#, "trainer.iterations"),
+            (r#"{"regularization": 101}"#, "trainer.regularization"),
+            (r#"{"alpha": -1}"#, "trainer.alpha"),
+        ] {
+            assert!(refusal(text).contains(field), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_lower_of_both_limits_holds() {
+        let node = TrainerLimits { memory: Some(1 << 30), disk: Some(1 << 30), ..TrainerLimits::default() };
+        let asked: LowerLimits =
+            serde_json::from_str(r#"{"memory": 4294967296, "disk": 2097152, "seconds": 9}"#).unwrap();
+        let limits = asked.within(&node, Path::new("/"));
+        assert_eq!((limits.memory_bytes, limits.disk_bytes, limits.seconds), (1 << 30, 2 << 20, 9));
+        assert_eq!((limits.heartbeat_seconds, limits.processes), (600, 2048));
+        assert!(LowerLimits::default().within(&TrainerLimits::default(), Path::new("/")).disk_bytes < BYTES_MAX);
     }
 }

@@ -1,0 +1,70 @@
+//! What a folder takes of the disk.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Files and folders that are counted; a folder with more is taken for too large, whatever its files hold.
+pub(super) const FILES_MAX: u64 = 100_000;
+
+/// Bytes of a block, as `stat` counts them.
+const BLOCK_BYTES: u64 = 512;
+
+/// Free bytes that a training leaves on the disk, at most a part of it: twice what the log keeps for itself.
+const KEPT_FREE: u64 = 512 << 20;
+const KEPT_FREE_ONE_IN: u64 = 4;
+
+/// Bytes on the disk, and files and folders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+}
+
+/// What is below a folder, links not followed. What comes or goes meanwhile may be counted or not.
+pub(super) fn usage(folder: &Path) -> Usage {
+    let (mut usage, mut open) = (Usage::default(), vec![folder.to_owned()]);
+    while let Some(folder) = open.pop() {
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        for entry in entries.flatten() {
+            let Ok(data) = entry.metadata() else { continue };
+            usage.files += 1;
+            if usage.files > FILES_MAX {
+                return usage;
+            }
+            usage.bytes = usage.bytes.saturating_add(data.blocks().saturating_mul(BLOCK_BYTES));
+            if data.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    usage
+}
+
+/// Free bytes of the disk that a folder is on, where those are fewer than a training may leave.
+pub(super) fn nearly_full(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
+    (free < KEPT_FREE.min(whole / KEPT_FREE_ONE_IN)).then_some(free)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_deep_counts_and_what_links_lead_to_does_not() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("large"), vec![1; 4 << 20]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), vec![1; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("link")).unwrap();
+        let usage = usage(folder.path());
+        assert_eq!(usage.files, 4, "two folders, a file and a link");
+        assert!((1 << 20..2 << 20).contains(&usage.bytes), "{usage:?}");
+    }
+}
