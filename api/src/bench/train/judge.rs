@@ -7,6 +7,7 @@ use arrow::datatypes::Float32Type;
 use celeris_datasets::Rating;
 use celeris_features::columns::ParquetFile;
 use celeris_features::read_version;
+use celeris_model::preference::Takings;
 use celeris_model::{Example, Learning, Loss, Timestamp, UserModel};
 
 use super::data::Data;
@@ -119,12 +120,13 @@ pub fn served_weights(dir: &Path, data: &Data) -> Result<Vectors, Failure> {
     let learning = Learning::new(version.prior.clone(), Loss::Implicit, None);
     let asked: HashSet<&str> = data.test.iter().map(|rating| rating.user.as_str()).collect();
     let mut histories: BTreeMap<&str, Vec<Example>> = BTreeMap::new();
+    let mut takings = Takings::default();
     for rating in data.train.iter().filter(|rating| asked.contains(rating.user.as_str())) {
         let row = version.theta.get(&rating.item).unwrap_or_else(|| version.theta.cold_item());
-        // A data set has an item once for each user.
-        let (label, offset, taken_before) = (rating.label, row.offset, None);
         let timestamp = Timestamp::default();
-        let example = Example { features: row.features, label, offset, weight: 1.0, timestamp, taken_before };
+        let taken_before = takings.next((rating.user.as_str(), rating.item.as_str()), rating.label, timestamp);
+        let (features, offset) = (row.features, row.offset);
+        let example = Example { features, label: rating.label, offset, weight: 1.0, timestamp, taken_before };
         histories.entry(rating.user.as_str()).or_default().push(example);
     }
     let weights = |(user, history): (&str, Vec<Example>)| {
