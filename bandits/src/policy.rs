@@ -63,6 +63,33 @@ pub trait Policy {
         Ok(exact.into_iter().map(Propensity::exact).collect())
     }
 
+    /// The probability with which each of the candidates fills the slot below `above`, 0 for those above. They sum to 1
+    /// unless nothing is left to show, or the policy would never have shown what is above.
+    ///
+    /// The caller guarantees that `above` holds distinct indices below `n`, and what [`Policy::estimate_propensities`]
+    /// asks for.
+    ///
+    /// # Errors
+    /// As [`Policy::rank`].
+    fn estimate_next_slot(
+        &self,
+        candidates: &Candidates,
+        above: &[usize],
+        simulation: Simulation,
+    ) -> Result<Vec<f64>, BanditError> {
+        let mut ranking = above.to_vec();
+        ranking.push(0);
+        let slot = above.len();
+        let probability = |candidate: usize| {
+            if above.contains(&candidate) {
+                return Ok(0.0);
+            }
+            ranking[slot] = candidate;
+            Ok(self.estimate_propensities(candidates, &ranking, simulation)?[slot].value)
+        };
+        (0..candidates.len()).map(probability).collect()
+    }
+
     /// Draws a ranking of `min(k, n)` slots with the propensities of what was drawn.
     ///
     /// # Errors

@@ -1,17 +1,14 @@
 //! Probability matching: each slot goes to what a plausible user would like best.
 
-use celeris_model::linear::dot;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
 use crate::candidates::{Candidates, Wants};
 use crate::error::BanditError;
+use crate::greedy::Greedy;
 use crate::policy::Policy;
-use crate::simulation::{self, Propensity, Simulation};
-
-/// The stream of the seed's generator that simulations draw from; rankings draw from stream 0.
-const SIMULATION_STREAM: u64 = 1;
+use crate::simulation::{self, DRAWS, Propensity, Simulation, drawn_score};
 
 /// Thompson sampling: for every slot anew, weights are drawn from the user's posterior and the candidate among the
 /// remaining ones that they score highest is shown (ties in the order of the candidates).
@@ -23,7 +20,8 @@ const SIMULATION_STREAM: u64 = 1;
 /// a single direction; a draw for each lets the slots differ.
 ///
 /// The probability that a candidate is the best of several correlated Gaussians has no closed form, so
-/// [`Policy::propensities`] says nothing, and [`Policy::estimate_propensities`] simulates: see [`crate::simulation`].
+/// [`Policy::propensities`] says nothing, and [`Policy::estimate_propensities`] simulates: see [`crate::simulation`]. At
+/// `alpha` 0 nothing is drawn, and the policy is [`Greedy`], propensities included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thompson {
     alpha: f64,
@@ -52,6 +50,11 @@ impl Thompson {
     pub fn alpha(&self) -> f64 {
         self.alpha
     }
+
+    /// The same policy where it draws nothing.
+    fn without_width(&self) -> Option<Greedy> {
+        (self.alpha == 0.0).then_some(Greedy)
+    }
 }
 
 impl Default for Thompson {
@@ -62,7 +65,7 @@ impl Default for Thompson {
 
 impl Policy for Thompson {
     fn wants(&self) -> Wants {
-        Wants::Features
+        self.without_width().map_or(Wants::Features, |greedy| greedy.wants())
     }
 
     /// Takes O(dim^3) once, for the Cholesky factor, and O(n dim + dim^2) per slot.
@@ -71,6 +74,9 @@ impl Policy for Thompson {
     /// [`BanditError::Model`] where rounding has cost the posterior its definiteness, [`BanditError::NonFinite`] where
     /// drawn weights and a candidate's features overflow.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
+        if let Some(greedy) = self.without_width() {
+            return greedy.choose(candidates, k, rng);
+        }
         let n = candidates.len();
         let k = k.min(n);
         if k == 0 {
@@ -88,11 +94,11 @@ impl Policy for Thompson {
         Ok(ranking)
     }
 
-    fn propensities(&self, _candidates: &Candidates, _ranking: &[usize]) -> Option<Vec<f64>> {
-        None
+    fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
+        self.without_width()?.propensities(candidates, ranking)
     }
 
-    /// Takes O([`crate::simulation::DRAWS`] n dim): some milliseconds for a thousand candidates.
+    /// Takes O([`DRAWS`] n dim): some ten milliseconds for a thousand candidates.
     ///
     /// # Errors
     /// As [`Thompson::choose`].
@@ -102,28 +108,41 @@ impl Policy for Thompson {
         ranking: &[usize],
         simulation: Simulation,
     ) -> Result<Vec<Propensity>, BanditError> {
+        if let Some(greedy) = self.without_width() {
+            return greedy.estimate_propensities(candidates, ranking, simulation);
+        }
         candidates.check(self.wants())?;
         let mut sampler = candidates.posterior.sampler(candidates.learning)?;
-        let mut rng = ChaCha8Rng::seed_from_u64(simulation.seed);
-        rng.set_stream(SIMULATION_STREAM);
+        let mut rng = simulation.generator(ranking.len());
         let standard_normal = || self.alpha * rng.sample::<f64, _>(StandardNormal);
         let wins = simulation::wins(candidates, ranking, &mut sampler, standard_normal)?;
-        Ok(simulation::propensities(&wins, candidates.len(), simulation.origin))
+        Ok(simulation::propensities(candidates, ranking, &wins, simulation.origin))
+    }
+
+    /// All from one sample, in the time that [`Policy::estimate_propensities`] takes for one of them.
+    fn estimate_next_slot(
+        &self,
+        candidates: &Candidates,
+        above: &[usize],
+        simulation: Simulation,
+    ) -> Result<Vec<f64>, BanditError> {
+        if let Some(greedy) = self.without_width() {
+            return greedy.estimate_next_slot(candidates, above, simulation);
+        }
+        candidates.check(self.wants())?;
+        let mut sampler = candidates.posterior.sampler(candidates.learning)?;
+        let mut rng = simulation.generator(above.len() + 1);
+        let standard_normal = || self.alpha * rng.sample::<f64, _>(StandardNormal);
+        let wins = simulation::wins_of_all(candidates, above, &mut sampler, standard_normal)?;
+        Ok(wins.into_iter().map(|wins| wins as f64 / DRAWS as f64).collect())
     }
 }
 
 /// The candidate not yet shown that these weights score highest.
 fn best_under(weights: &[f64], candidates: &Candidates, shown: &[bool]) -> Result<usize, BanditError> {
-    let rows = candidates.features.chunks_exact(weights.len());
     let mut best = (0, f64::NEG_INFINITY);
-    for (candidate, (offset, features)) in candidates.offsets.iter().zip(rows).enumerate() {
-        if shown[candidate] {
-            continue;
-        }
-        let score = f64::from(*offset) + dot(weights, features);
-        if !score.is_finite() {
-            return Err(BanditError::NonFinite { what: "drawn score", candidate });
-        }
+    for (candidate, _) in shown.iter().enumerate().filter(|(_, shown)| !**shown) {
+        let score = drawn_score(weights, candidates, candidate)?;
         if score > best.1 {
             best = (candidate, score);
         }

@@ -39,8 +39,8 @@ pub struct JudgeRequest {
     pub to: Option<Timestamp>,
     /// So many decisions at most: a random sample where there are more.
     pub decisions_max: usize,
-    /// What a shown slot brought whose reward has not come; that of the model's default reward, or else 0, where there
-    /// is none.
+    /// What a shown slot brought whose reward has not come. Where this is not said, it is the label of the model's default
+    /// reward; where the model has none, decisions with such a slot are left out.
     pub missing_reward: Option<f64>,
     /// Of the estimators; the seed is that of the sample and of the reward model too.
     pub settings: OpeSettings,
@@ -61,8 +61,11 @@ pub struct Judgement {
     pub slots: usize,
     /// Slots of these with a reward.
     pub rewarded: usize,
-    /// What slots without one counted as.
-    pub missing_reward: f64,
+    /// Of the decisions that could be shown to the policy again, the share with a reward for any slot; `None` where there
+    /// were none.
+    pub rewarded_share: Option<f64>,
+    /// What slots without one counted as; `None` where decisions with such a slot are left out.
+    pub missing_reward: Option<f64>,
     /// Those that are not, by reason.
     pub skipped: Skipped,
 }
@@ -78,6 +81,10 @@ pub struct Skipped {
     pub candidates_not_kept: u64,
     /// Propensities are not known (yet).
     pub propensity_unknown: u64,
+    /// The caller of the ranking chose its seed, so that it was not drawn at random.
+    pub seed_given: u64,
+    /// A slot has no reward, and nothing says what that counts as.
+    pub reward_missing: u64,
     /// Made so lately that rewards may still come: within the wait for the model's default reward.
     pub reward_may_come: u64,
     /// The user's history has been amended since.
@@ -104,8 +111,7 @@ impl Manager {
             let ripe = default_reward
                 .map_or(i64::MAX, |reward| Timestamp::from(SystemTime::now()).0.saturating_sub(reward.after_ms()));
             let (sample, decisions) = self.sample(request, ripe, &mut skipped)?;
-            let default = default_reward.map_or(0.0, |reward| f64::from(reward.label));
-            let missing_reward = request.missing_reward.unwrap_or(default);
+            let missing_reward = request.missing_reward.or(default_reward.map(|reward| f64::from(reward.label)));
             let mut judge = Judge { manager: self, request, missing_reward, versions: HashMap::new() };
             let mut seen = Seen::default();
             for (index, decision) in sample.iter().enumerate() {
@@ -121,6 +127,7 @@ impl Manager {
                 used: seen.rounds,
                 slots: seen.slots.len(),
                 rewarded: seen.rewarded,
+                rewarded_share: (seen.looked_at > 0).then(|| seen.with_reward as f64 / seen.looked_at as f64),
                 missing_reward,
                 skipped,
                 evaluation: evaluate(&rounds, &request.settings),
@@ -150,6 +157,8 @@ impl Manager {
                 skipped.candidates_not_kept += 1;
             } else if decision.shown.is_empty() || decision.shown.iter().any(|slot| slot.propensity.is_none()) {
                 skipped.propensity_unknown += 1;
+            } else if decision.seed_given {
+                skipped.seed_given += 1;
             } else if decision.timestamp.0 > ripe {
                 skipped.reward_may_come += 1;
             } else {
@@ -182,7 +191,7 @@ impl Manager {
 struct Judge<'a> {
     manager: &'a Manager,
     request: &'a JudgeRequest,
-    missing_reward: f64,
+    missing_reward: Option<f64>,
     /// Those that decisions were made under, as far as they are kept; a model has few.
     versions: HashMap<(ModelName, VersionId), Option<Arc<ServingVersion>>>,
 }
@@ -213,7 +222,17 @@ impl Judge<'_> {
             skipped.scene_changed += 1;
             return Ok(());
         };
-        let rewards = self.rewards(decision)?;
+        let joined = self.rewards(decision)?;
+        seen.looked_at += 1;
+        seen.with_reward += usize::from(joined.iter().any(Option::is_some));
+        let rewards: Option<Vec<f64>> = joined.iter().map(|reward| reward.or(self.missing_reward)).collect();
+        let Some(rewards) = rewards else {
+            skipped.reward_missing += 1;
+            return Ok(());
+        };
+        // What the log itself was drawn by needs no second estimate, which would differ from the first by its noise.
+        let is_own =
+            scene.policy == self.request.policy && scene.pool_share.is_none_or(|share| f64::from(share) == 0.0);
         let candidates = scene.candidates(&version);
         let mut weight_above = 1.0;
         for (position, candidate) in shown.iter().enumerate() {
@@ -227,11 +246,12 @@ impl Judge<'_> {
                     *sum += probability * feature;
                 }
             }
+            // Decisions without it are not in the sample.
+            let propensity = decision.shown[position].propensity.map_or(1.0, f64::from);
             let logged = LoggedSlot {
-                reward: rewards[position].unwrap_or(self.missing_reward),
-                // Decisions without it are not in the sample.
-                propensity: decision.shown[position].propensity.map_or(1.0, f64::from),
-                target: likely[*candidate],
+                reward: rewards[position],
+                propensity,
+                target: if is_own { propensity } else { likely[*candidate] },
                 expected: 0.0,
                 expected_target: 0.0,
                 leverage: 0.0,
@@ -244,7 +264,7 @@ impl Judge<'_> {
             weight_above = weight;
         }
         seen.rounds += 1;
-        seen.rewarded += rewards.iter().flatten().count();
+        seen.rewarded += joined.iter().flatten().count();
         Ok(())
     }
 
@@ -271,8 +291,12 @@ impl Judge<'_> {
     }
 }
 
-/// The places among the candidates of what was shown; `None` where the scene is not the one that was recorded.
+/// The places among the candidates of what was shown; `None` where the scene is not the one that was recorded, of whatever
+/// candidate.
 fn shown(decision: &Decision, scene: &DecisionScene) -> Option<Vec<usize>> {
+    if !scene.is_of(decision) {
+        return None;
+    }
     let place = |slot: &ShownSlot| {
         let place = scene.items.iter().position(|item| *item == slot.item)?;
         (scene.scores[place].to_bits() == slot.score.to_bits()).then_some(place)
@@ -297,6 +321,9 @@ struct SeenSlot {
 struct Seen {
     rounds: usize,
     rewarded: usize,
+    /// Decisions that could be rebuilt, and those of them with any reward.
+    looked_at: usize,
+    with_reward: usize,
     slots: Vec<SeenSlot>,
 }
 

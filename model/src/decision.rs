@@ -93,6 +93,24 @@ impl RecordedCandidates {
     }
 }
 
+/// `xxh3_64` of what a policy saw of all candidates: the scores, and of items outside of the version's table, which may
+/// change under it, whatever they are scored by. Equal digests are equal scenes, as far as the same state scored them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SceneDigest(pub u64);
+
+impl SceneDigest {
+    /// The digest of `scores`, and of the offsets and features of `changeable` items as one list of numbers after the
+    /// other.
+    #[must_use]
+    pub fn of(scores: &[f32], changeable: impl IntoIterator<Item = f32>) -> Self {
+        let numbers = scores.iter().copied().chain(changeable);
+        let mut bytes = Vec::with_capacity(size_of_val(scores));
+        numbers.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        Self(xxh3_64(&bytes))
+    }
+}
+
 /// Hexadecimal digits of a decision id that are its time, before and behind the first dash.
 const TIME_DIGITS: (usize, usize) = (8, 4);
 
@@ -154,6 +172,9 @@ pub struct Decision {
     pub timestamp: Timestamp,
     /// The seed of the policy's random generator.
     pub seed: u64,
+    /// Whether the caller chose the seed. Its propensities are then those of a draw that was not random: they are no part
+    /// of [`DecisionFacts`], nor is the decision of any estimate.
+    pub seed_given: bool,
     /// The policy with its parameters, as JSON.
     pub policy: String,
     /// The share of such rankings that are drawn uniformly for the validation pool; `None` where the request named its
@@ -165,6 +186,8 @@ pub struct Decision {
     pub shown: Vec<ShownSlot>,
     /// What the policy chose from.
     pub candidates: RecordedCandidates,
+    /// What it saw of these.
+    pub scene: SceneDigest,
     /// Of a selection model: which arm it served.
     pub selection: Option<SelectionFacts>,
 }
@@ -238,7 +261,7 @@ pub struct DecisionFacts {
     pub propensity: Option<f32>,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
-    /// Of a decision of a selection model: which arm it served.
+    /// Of a decision of a selection model: which arm it served, and how likely that was.
     pub selection: Option<SelectionFacts>,
 }
 
@@ -249,18 +272,20 @@ impl DecisionFacts {
         Self { id, joined, slot: None, propensity: None, pool: false, selection: None }
     }
 
-    /// Of the reward of this slot of a decision.
+    /// Of the reward of this slot of a decision. Where the caller of the ranking chose its seed, nothing was drawn at random:
+    /// propensity, pool and selection are empty then, so that no learner weighs by them.
     ///
     /// The caller guarantees that the decision has the slot.
     #[must_use]
     pub fn of_slot(decision: &Decision, slot: u32) -> Self {
+        let is_drawn = !decision.seed_given;
         Self {
             id: decision.id.clone(),
             joined: Joined::Slot,
             slot: Some(slot),
-            propensity: decision.shown.get(slot as usize).and_then(|shown| shown.propensity),
-            pool: decision.pool,
-            selection: decision.selection.clone(),
+            propensity: decision.shown.get(slot as usize).and_then(|shown| shown.propensity).filter(|_| is_drawn),
+            pool: decision.pool && is_drawn,
+            selection: decision.selection.clone().filter(|_| is_drawn),
         }
     }
 }
@@ -279,6 +304,57 @@ mod tests {
         for other in ["d", "01930b1c-6d4e-4c50-9d1a-0123456789ab", "01930b1c6d4e7c50", "0193zb1c-6d4e-7c50-9d1a-0"] {
             assert_eq!(DecisionId::new(other).expect("valid").made_at(), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_scene_differs_by_any_candidate() {
+        let scene = SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]);
+        assert_eq!(scene, SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]));
+        let other_scores = [[1.0, 2.0, 3.5], [2.0, 1.0, 3.0]].map(|scores| SceneDigest::of(&scores, [0.5, 0.25]));
+        let other_features = SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.5]);
+        assert!(other_scores.into_iter().chain([other_features]).all(|other| other != scene));
+    }
+
+    #[test]
+    fn a_decision_whose_seed_was_given_gives_learners_nothing_to_weigh_by() {
+        let shown = ShownSlot {
+            item: ItemId::new("m1").expect("valid"),
+            score: 1.0,
+            std_error: 0.5,
+            propensity: Some(0.25),
+            propensity_std_error: None,
+            explored: false,
+        };
+        let model = ModelName::new("films").expect("valid");
+        let drawn = Decision {
+            id: DecisionId::new("d").expect("valid"),
+            model: model.clone(),
+            model_id: ModelId(1),
+            version: VersionId(1),
+            user: UserId::new("u").expect("valid"),
+            user_epoch: UserEpoch(0),
+            timestamp: Timestamp(0),
+            seed: 7,
+            seed_given: false,
+            policy: "{}".to_owned(),
+            pool_share: Some(0.5),
+            pool: true,
+            shown: vec![shown],
+            candidates: RecordedCandidates::Count(1),
+            scene: SceneDigest::default(),
+            selection: Some(SelectionFacts {
+                model: model.clone(),
+                model_id: ModelId(2),
+                arm: Some(model),
+                propensity: 0.5,
+                context: None,
+            }),
+        };
+        let facts = DecisionFacts::of_slot(&drawn, 0);
+        assert_eq!((facts.propensity, facts.pool, facts.selection.is_some()), (Some(0.25), true, true));
+        let facts = DecisionFacts::of_slot(&Decision { seed_given: true, ..drawn }, 0);
+        assert_eq!((facts.slot, facts.joined), (Some(0), Joined::Slot), "it is a reward of its slot all the same");
+        assert_eq!((facts.propensity, facts.pool, facts.selection), (None, false, None));
     }
 
     #[test]

@@ -173,6 +173,29 @@ text_id!(
     ModelName, "model", check_name
 );
 
+/// What the ids begin with that a node makes itself: an observation's place in the log, and the default reward of a slot.
+/// Clients may name such observations, and give none an id of these.
+const RESERVED_PREFIXES: [&str; 2] = ["~", DEFAULT_REWARD_PREFIX];
+
+const DEFAULT_REWARD_PREFIX: &str = "default-reward-";
+
+impl ObservationId {
+    /// Whether only a node may give it to an observation.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        RESERVED_PREFIXES.iter().any(|prefix| self.0.starts_with(prefix))
+    }
+
+    /// The id of the observation that stands in for a reward which has not come. A function of the slot, so that there is
+    /// at most one.
+    ///
+    /// # Errors
+    /// [`ModelError::IdLength`] for decision ids that no node makes.
+    pub fn of_default_reward(decision: &DecisionId, slot: u32) -> Result<Self, ModelError> {
+        Self::new(format!("{DEFAULT_REWARD_PREFIX}{decision}-{slot}"))
+    }
+}
+
 impl StreamName {
     /// The stream a model learns from when it names none: the one of its own name.
     #[must_use]
@@ -274,6 +297,19 @@ mod tests {
         assert!(matches!(ItemId::new("a\nb"), Err(ModelError::IdCharacter { character: '\n', .. })));
         assert!(ModelName::new("films-2_a").is_ok());
         assert!(matches!(ModelName::new("../x"), Err(ModelError::IdCharacter { character: '.', .. })));
+    }
+
+    #[test]
+    fn ids_that_nodes_make_are_reserved() {
+        let decision = DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("valid");
+        let default = ObservationId::of_default_reward(&decision, 3).expect("short enough");
+        assert_eq!(default.as_str(), "default-reward-01930b1c-6d4e-7c50-9d1a-0123456789ab-3");
+        let is_reserved = |text: &str| ObservationId::new(text).expect("valid").is_reserved();
+        assert!(default.is_reserved());
+        assert!(["~12-345", "~", "~mine", "default-reward-", "default-reward-x"].into_iter().all(is_reserved));
+        assert!(!["o-1", "mine~", "my-default-reward-1", "default-reward", "default"].into_iter().any(is_reserved));
+        let long = DecisionId::new("d".repeat(256)).expect("valid");
+        assert!(ObservationId::of_default_reward(&long, 0).is_err());
     }
 
     #[test]

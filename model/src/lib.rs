@@ -28,7 +28,9 @@ mod sampler;
 pub mod user_model;
 
 pub use canonical::GramSums;
-pub use decision::{CandidateDigest, Decision, DecisionFacts, Joined, RecordedCandidates, SelectionFacts, ShownSlot};
+pub use decision::{
+    CandidateDigest, Decision, DecisionFacts, Joined, RecordedCandidates, SceneDigest, SelectionFacts, ShownSlot,
+};
 pub use error::ModelError;
 pub use ids::{
     DecisionId, ItemId, ModelId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId,

@@ -6,6 +6,25 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::PredictorError;
 
+/// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
+const SEED_BITS: u32 = 53;
+
+/// The seed of a ranking, and whose choice it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seed {
+    pub(crate) value: u64,
+    /// Whether the caller chose it, so that nothing that it draws is random.
+    pub(crate) given: bool,
+}
+
+impl Seed {
+    /// The caller's, or one that is drawn here.
+    pub(crate) fn of(given: Option<u64>) -> Self {
+        let drawn = || rand::random::<u64>() >> (u64::BITS - SEED_BITS);
+        Self { value: given.unwrap_or_else(drawn), given: given.is_some() }
+    }
+}
+
 /// Everything but the candidates that a drawn ranking depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct Draw<'a> {
@@ -14,19 +33,19 @@ pub(crate) struct Draw<'a> {
     pub(crate) pool_share: Option<PoolShare>,
     /// Slots to fill.
     pub(crate) k: usize,
-    pub(crate) seed: u64,
+    pub(crate) seed: Seed,
 }
 
 impl Draw<'_> {
     /// Whether the pool draws, where that has to be known before there are candidates. The seed tosses the coin, as it
     /// does when the ranking is drawn.
     pub(crate) fn is_of_pool(&self) -> bool {
-        let coin: f64 = ChaCha8Rng::seed_from_u64(self.seed).random();
+        let coin: f64 = ChaCha8Rng::seed_from_u64(self.seed.value).random();
         self.pool_share.is_some_and(|share| coin < share.into())
     }
 
     pub(crate) fn draw(&self, candidates: &Candidates) -> Result<Ranking, PredictorError> {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.value);
         let policy = self.policy.policy();
         Ok(match self.pool_share {
             Some(share) => Pooled { share, policy }.draw(candidates, self.k, &mut rng)?,

@@ -12,7 +12,7 @@ use celeris_model::{
     Decision, DecisionFacts, DecisionId, Joined, ModelName, Observation, ObservationId, Record, RecordKind, Sequence,
     StreamName, Timestamp, UserEpoch,
 };
-use celeris_storage::{Lookup, Storage, StorageError};
+use celeris_storage::{HistorySpan, Lookup, Storage, StorageError};
 use hashlink::LruCache;
 use parking_lot::Mutex;
 
@@ -81,12 +81,24 @@ pub(crate) enum Giver {
     Default,
 }
 
-/// The id of the observation that stands in for a reward which has not come. A function of the slot, so that there is at
-/// most one.
+/// How many events of its user a decision is followed by at most until rewards join it no more. What has joined is looked
+/// for among these, so that finding it is bounded work however much a user does.
+pub const FOLLOWED_MAX: u64 = 1 << 14;
+
+/// The id of the observation that stands in for a reward which has not come.
 #[must_use]
 pub fn default_reward_id(decision: &DecisionId, slot: u32) -> ObservationId {
-    let text = format!("default-reward-{decision}-{slot}");
-    ObservationId::new(text).expect("ids of decisions that are logged are UUIDs")
+    ObservationId::of_default_reward(decision, slot).expect("ids of decisions that are logged are UUIDs")
+}
+
+/// Whether a record is the default reward of a slot of this decision: what is found by an id is acted upon only where it is
+/// what the id says, and its user's.
+fn is_default_reward(record: &Record, decision: &Decision, slot: u32) -> bool {
+    let joins_it = |facts: &DecisionFacts| facts.id == decision.id && facts.slot == Some(slot);
+    record.kind == RecordKind::Observe
+        && record.user == decision.user
+        && record.feedback.as_deref() == Some(DEFAULT_FEEDBACK)
+        && record.decision.as_ref().is_some_and(joins_it)
 }
 
 impl Predictor {
@@ -130,6 +142,9 @@ impl Predictor {
             return without_slot(Joined::OtherUser);
         }
         let Some(slot) = decision.slot_of(&observation.item) else { return without_slot(Joined::NotShown) };
+        if epoch.0.saturating_sub(decision.user_epoch.0) >= FOLLOWED_MAX {
+            return without_slot(Joined::Expired);
+        }
         let rewarded = match self.joins.slots(&decision.id) {
             Some(slots) => slots,
             None => {
@@ -156,16 +171,21 @@ impl Predictor {
         let mut slots = match self.joins.slots(&facts.id) {
             Some(slots) => slots,
             None => {
-                let history = self.storage.history(&key.stream, &key.user)?;
-                let named = history.into_iter().filter_map(|(_, record)| record.decision);
-                named.filter(|other| other.id == facts.id).filter_map(|other| other.slot).collect()
+                let mut slots = Vec::new();
+                let all = HistorySpan { after: UserEpoch(0), up_to: UserEpoch(u64::MAX) };
+                self.storage.scan_history(&key.stream, &key.user, all, |_, record| {
+                    let named = record.decision.filter(|other| other.id == facts.id);
+                    slots.extend(named.and_then(|other| other.slot));
+                })?;
+                slots
             }
         };
         slots.retain(|slot| Some(*slot) != facts.slot);
         Ok((facts.id.clone(), slots))
     }
 
-    /// The observations of a decision's user that name it, as the log has them now. Reads the disk; blocks the thread.
+    /// The observations of a decision's user that name it, as the log has them now, among the [`FOLLOWED_MAX`] events that
+    /// followed the decision: all that can have joined it. Reads the disk; blocks the thread.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -177,7 +197,7 @@ impl Predictor {
     /// before [`Predictor::begin_observe`] for an observation that names a decision of this model.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`.
+    /// `UnknownModel`, `Model` for a bad number, or `Storage`, with `ReservedId` for an id that only a node gives.
     pub async fn make_way(&self, model: &ModelName, observation: &Observation) -> Result<(), PredictorError> {
         let Some(id) = &observation.decision else { return Ok(()) };
         let now = Timestamp::from(SystemTime::now());
@@ -185,6 +205,7 @@ impl Predictor {
             return Ok(());
         }
         self.check_observation(observation)?;
+        check_id(observation)?;
         let Target::Found(decision) = self.target(model, id)? else { return Ok(()) };
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };
@@ -192,7 +213,7 @@ impl Predictor {
         let served = self.model(&self.of_stream(model))?;
         let found = compute(false, || self.storage.observation(&served.stream, &default))?;
         let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
-        if of_default.kind != RecordKind::Observe || observation.observation_id.as_ref() == Some(&default) {
+        if !is_default_reward(&of_default, &decision, slot) {
             return Ok(());
         }
         match self.forget(model, &default).await {
@@ -222,14 +243,28 @@ fn rewarded_slots(
     Ok(joined.into_iter().filter_map(|(_, record)| record.decision?.slot).collect())
 }
 
-/// The observations of a decision's user that name it, in their order.
+/// The observations of a decision's user that name it, in their order, among the first [`FOLLOWED_MAX`] events behind it.
 fn outcomes(
     storage: &Storage,
     stream: &StreamName,
     decision: &Decision,
 ) -> Result<Vec<(Sequence, Record)>, PredictorError> {
-    let mut since = storage.history_after(stream, &decision.user, decision.user_epoch)?;
+    let after = decision.user_epoch;
+    let span = HistorySpan { after, up_to: UserEpoch(after.0.saturating_add(FOLLOWED_MAX)) };
     let names_it = |record: &Record| record.decision.as_ref().is_some_and(|facts| facts.id == decision.id);
-    since.retain(|(_, record)| record.kind == RecordKind::Observe && names_it(record));
-    Ok(since)
+    let mut found = Vec::new();
+    storage.scan_history(stream, &decision.user, span, |sequence, record| {
+        if record.kind == RecordKind::Observe && names_it(&record) {
+            found.push((sequence, record));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Refuses the ids that the node itself gives.
+pub(crate) fn check_id(observation: &Observation) -> Result<(), PredictorError> {
+    match &observation.observation_id {
+        Some(id) if id.is_reserved() => Err(StorageError::ReservedId { id: id.as_str().to_owned() }.into()),
+        _ => Ok(()),
+    }
 }

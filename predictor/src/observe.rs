@@ -11,7 +11,7 @@ use celeris_storage::{Append, Appended, Event, Existing, Placed, StorageError, T
 
 use crate::beside::Witnessed;
 use crate::error::PredictorError;
-use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, default_reward_id};
+use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, check_id, default_reward_id};
 use crate::loss::LossEvent;
 use crate::node::{Predictor, Subject, compute};
 use crate::scoring::QUICK_MULTIPLICATIONS_MAX;
@@ -86,13 +86,15 @@ impl Predictor {
     /// the next.
     ///
     /// # Errors
-    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full.
+    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full, `Storage(ReservedId)` for an id that
+    /// only a node gives.
     pub fn begin_observe(
         &self,
         model: &ModelName,
         observation: &Observation,
         then: Then,
     ) -> Result<PendingObservation, PredictorError> {
+        check_id(observation)?;
         let target = observation.decision.as_ref().map(|id| self.target(model, id)).transpose()?;
         let arrival = Arrival { observation, target, giver: Giver::Client, then };
         let model_id = self.decides_as(model)?;

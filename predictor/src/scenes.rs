@@ -5,15 +5,16 @@
 //! been changed since cannot be rebuilt, and the replay says so.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare};
-use celeris_model::{Decision, Estimate, ItemId, Record, RecordKind, Sequence, UserEpoch, UserModel};
+use celeris_model::{Decision, Estimate, ItemId, Record, RecordKind, SceneDigest, Sequence, UserEpoch, UserModel};
 
-use crate::drawing::{Draw, explored};
+use crate::drawing::{Draw, Seed, explored};
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::Predictor;
 use crate::recommend::arrangement::is_arranged;
 use crate::replay::examples;
 use crate::scoring;
+use crate::topk::scene_digest;
 use crate::version::ServingVersion;
 
 /// Why the scene of a decision cannot be rebuilt.
@@ -71,6 +72,8 @@ pub struct DecisionScene {
     pub offsets: Vec<f32>,
     /// Row-major `n x dim`.
     pub features: Vec<f32>,
+    /// Of all of that which may differ from what the policy saw.
+    pub digest: SceneDigest,
     /// The user's weights and their uncertainty.
     pub posterior: UserModel,
     /// The policy that was asked, and with it the share that the validation pool draws, where it takes part.
@@ -110,13 +113,19 @@ impl DecisionScene {
         }
     }
 
+    /// Whether the policy saw just this: all candidates, shown or not, score to the bit what they did, by the same features.
+    #[must_use]
+    pub fn is_of(&self, decision: &Decision) -> bool {
+        self.digest == decision.scene
+    }
+
     /// Draws the ranking again, with the policy and the seed of its record.
     ///
     /// # Errors
     /// `Bandit`, where the policy refuses.
     pub fn draw(&self, version: &ServingVersion, decision: &Decision) -> Result<Vec<ReplayedSlot>, PredictorError> {
-        let draw =
-            Draw { policy: &self.policy, pool_share: self.pool_share, k: decision.shown.len(), seed: decision.seed };
+        let seed = Seed { value: decision.seed, given: decision.seed_given };
+        let draw = Draw { policy: &self.policy, pool_share: self.pool_share, k: decision.shown.len(), seed };
         let ranking = draw.draw(&self.candidates(version))?;
         let explored = explored(&self.scores, &ranking.slots);
         let above = |candidate: usize| {
@@ -185,9 +194,11 @@ impl Predictor {
         let estimates: Vec<Estimate> = scoring::estimates(&posterior, version, resolved.iter());
         let mut rows = Vec::with_capacity(resolved.len() * version.dim());
         resolved.iter().for_each(|item| rows.extend_from_slice(item.features()));
+        let scores: Vec<f32> = estimates.iter().map(|estimate| estimate.score).collect();
         Ok(DecisionReplay::Rebuilt(Box::new(DecisionScene {
+            digest: scene_digest(&scores, &resolved),
             items: items.to_vec(),
-            scores: estimates.iter().map(|estimate| estimate.score).collect(),
+            scores,
             std_errors: estimates.iter().map(|estimate| estimate.std_error).collect(),
             offsets: resolved.iter().map(Resolved::offset).collect(),
             features: rows,

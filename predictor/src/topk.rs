@@ -5,12 +5,12 @@ use std::time::SystemTime;
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare, Slot, Wants};
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, Estimate, ItemId, Loss, ModelName, RecordedCandidates, SelectionFacts,
-    ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
+    CandidateDigest, Decision, DecisionId, Estimate, ItemId, Loss, ModelName, RecordedCandidates, SceneDigest,
+    SelectionFacts, ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::LateCandidates;
 
-use crate::drawing::{Draw, explored};
+use crate::drawing::{Draw, Seed, explored};
 use crate::error::PredictorError;
 use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
@@ -22,9 +22,6 @@ use crate::scoring::{self, Picked};
 use crate::selection::{SelectedBy, without_context};
 use crate::users::Moment;
 use crate::version::{RankingDefaults, ServingVersion};
-
-/// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
-const SEED_BITS: u32 = 53;
 
 /// About the bytes of an id in a record.
 const ID_BYTES: usize = 16;
@@ -88,12 +85,12 @@ pub struct TopkRequest {
 impl TopkRequest {
     /// What draws the ranking. A policy that the request names ranks as it is; the model's default shares its traffic with
     /// the pool.
-    pub(crate) fn draw<'a>(&'a self, defaults: &'a RankingDefaults) -> Draw<'a> {
+    pub(crate) fn draw<'a>(&'a self, seed: Seed, defaults: &'a RankingDefaults) -> Draw<'a> {
         let (policy, pool_share) = match &self.policy {
             Some(named) => (named, None),
             None => (&defaults.policy, Some(defaults.pool_share)),
         };
-        Draw { policy, pool_share, k: self.k, seed: self.seed.unwrap_or_else(fresh_seed) }
+        Draw { policy, pool_share, k: self.k, seed }
     }
 }
 
@@ -125,6 +122,8 @@ pub struct Ranking {
     pub policy: PolicySpec,
     /// The seed it drew with.
     pub seed: u64,
+    /// Whether that was the caller's choice.
+    pub seed_given: bool,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
     /// The slots.
@@ -183,6 +182,8 @@ pub(crate) struct Drawn {
     pub(crate) shown: Vec<Ranked>,
     /// Of each slot, whether greedy would have shown its item in none.
     pub(crate) explored: Vec<bool>,
+    /// Of what the policy saw.
+    pub(crate) scene: SceneDigest,
     /// Where propensities are not known yet, what they are computed from.
     pub(crate) unknown: Option<Seen>,
 }
@@ -205,6 +206,7 @@ impl Drawn {
     ) -> Self {
         let shown = shown(subject, &scene, picked, ranking);
         let explored = explored(&scene.scores, &ranking.slots);
+        let digest = scene_digest(&scene.scores, &scene.resolved);
         let Scene { moment, scores, std_errors, offsets, features, .. } = scene;
         let is_unknown = ranking.slots.iter().any(|slot| slot.propensity.is_none());
         let unknown = is_unknown.then(|| Seen {
@@ -214,13 +216,16 @@ impl Drawn {
             offsets,
             features,
         });
-        Self { moment, pool: ranking.pool, shown, explored, unknown }
+        Self { moment, pool: ranking.pool, shown, explored, scene: digest, unknown }
     }
 }
 
-/// A seed where the request brings none.
-pub(crate) fn fresh_seed() -> u64 {
-    rand::random::<u64>() >> (u64::BITS - SEED_BITS)
+/// The digest of candidates as a policy sees them. What a version was trained on never changes under it, so that of those
+/// items the scores tell all.
+pub(crate) fn scene_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> SceneDigest {
+    let changeable = resolved.iter().filter(|item| !matches!(item, Resolved::Trained(_)));
+    let numbers = changeable.flat_map(|item| std::iter::once(item.offset()).chain(item.features().iter().copied()));
+    SceneDigest::of(scores, numbers)
 }
 
 impl Predictor {
@@ -244,16 +249,17 @@ impl Predictor {
             Some(selection) => self.topk_among(&selection, request, context).await,
             None => {
                 without_context(&request.model, context)?;
-                self.topk_by_model(request).await
+                self.topk_by_model(request, Seed::of(request.seed)).await
             }
         }
     }
 
-    pub(crate) async fn topk_by_model(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
+    /// [`Predictor::topk`] of a model, with this seed instead of the request's.
+    pub(crate) async fn topk_by_model(&self, request: &TopkRequest, seed: Seed) -> Result<Ranking, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
         let picked = Picked::distinct(&subject.version, &request.items);
-        let draw = request.draw(&subject.model.defaults);
+        let draw = request.draw(seed, &subject.model.defaults);
         let wants = draw.policy.policy().wants();
         let dim = subject.version.dim();
         let multiplications = picked.len() * if wants == Wants::Scores { dim } else { dim * dim };
@@ -324,7 +330,8 @@ impl Predictor {
             user_epoch: drawn.moment.epoch,
             cold: drawn.moment.model.observations() == 0,
             policy: draw.policy.clone(),
-            seed: draw.seed,
+            seed: draw.seed.value,
+            seed_given: draw.seed.given,
             pool: drawn.pool,
             items: drawn.shown,
             selected: None,
@@ -344,12 +351,14 @@ fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Time
         user: subject.key.user.clone(),
         user_epoch: drawn.moment.epoch,
         timestamp,
-        seed: draw.seed,
+        seed: draw.seed.value,
+        seed_given: draw.seed.given,
         policy: recorded_policy(draw.policy, asked.arrangement),
         pool_share: draw.pool_share.map(PoolShare::into),
         pool: drawn.pool,
         shown: recorded_slots(drawn),
         candidates: RecordedCandidates::Count(u32::try_from(picked.len()).unwrap_or(u32::MAX)),
+        scene: drawn.scene,
         selection,
     }
 }

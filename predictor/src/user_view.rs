@@ -31,11 +31,9 @@ impl Predictor {
         let subject = self.subject(model, user)?;
         let moment = compute(false, || self.moment(&subject))?;
         self.settle(&subject, moment.pending.as_ref()).await?;
-        let mut history = compute(false, || self.storage.history(&subject.model.stream, user))?;
         // Events that arrived since then are not part of this view.
-        history.retain(|(_, record)| record.user_epoch <= moment.epoch);
-        history.reverse();
-        history.truncate(history_max);
+        let stream = &subject.model.stream;
+        let history = compute(false, || self.storage.latest_history(stream, user, moment.epoch, history_max))?;
         Ok(UserView {
             version: subject.version.id,
             user_epoch: moment.epoch,

@@ -259,6 +259,27 @@ impl Database {
         entries.status().map_err(self.failure("read"))
     }
 
+    /// [`Database::scan`] from the last entry of `range` to the first.
+    pub(crate) fn scan_back(
+        &self,
+        column: Column,
+        range: KeyRange,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        let mut options = read_options(Access::Lookup);
+        options.set_iterate_lower_bound(range.from);
+        options.set_iterate_upper_bound(range.to);
+        let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), options);
+        entries.seek_to_last();
+        while let Some((key, value)) = entries.item() {
+            if visit(key, value)?.is_break() {
+                return Ok(());
+            }
+            entries.prev();
+        }
+        entries.status().map_err(self.failure("read"))
+    }
+
     /// The greatest key that begins with `prefix`.
     pub(crate) fn last_key(&self, column: Column, prefix: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), read_options(Access::Lookup));

@@ -95,8 +95,11 @@ pub enum StorageError {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
-    /// A new observation's id begins with the sign of ids that the server makes.
-    #[error("observation_id {id} begins with `~`, which is reserved for ids made by the server; choose another")]
+    /// A client's observation has an id of those that nodes make ([`celeris_model::ObservationId::is_reserved`]).
+    #[error(
+        "observation_id {id} begins with `~` or `default-reward-`, which are reserved for ids made by the server; choose \
+         another"
+    )]
     ReservedId {
         /// The id.
         id: String,

@@ -19,7 +19,7 @@ use crate::watermark::Watermark;
 pub(crate) const SERVER_ID_SIGN: char = '~';
 
 /// Records fetched at once while a history is read.
-const FETCH_RECORDS: usize = 1024;
+pub(crate) const FETCH_RECORDS: usize = 1024;
 
 /// A run of one partition of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,7 +203,7 @@ pub(crate) fn read(
 }
 
 /// The records at these places, ascending, but for those that were forgotten meanwhile.
-fn read_at(
+pub(crate) fn read_at(
     database: &Database,
     stream: &StreamName,
     partition: Partition,

@@ -58,6 +58,7 @@ mod events;
 mod features;
 mod hashing;
 mod history;
+mod history_spans;
 mod items;
 mod keys;
 mod log;
@@ -80,6 +81,7 @@ pub use error::StorageError;
 pub use events::{Event, Events};
 pub use features::{FrozenFeatures, ItemFeatures};
 pub use history::{LogRange, Lookup, observation_id};
+pub use history_spans::HistorySpan;
 pub use items::{ItemRecord, ItemWrite, SweptItem};
 pub use log::{
     Append, Appended, CommitPosition, Committed, Existing, LogCounters, Placed, RECORD_BYTES_MAX, Then, Ticket,

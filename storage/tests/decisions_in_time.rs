@@ -6,7 +6,7 @@ mod scenario;
 use std::ops::ControlFlow;
 
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
+    CandidateDigest, Decision, DecisionId, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch, VersionId,
 };
 use celeris_storage::{DecisionRange, LateCandidates, LatePropensity, Storage, StorageOptions};
 use scenario::{item, model, model_name, open, user};
@@ -30,11 +30,13 @@ fn decision(who: &str, at: i64) -> Decision {
         user_epoch: UserEpoch(4),
         timestamp: Timestamp(at),
         seed: 7,
+        seed_given: false,
         policy: r#"{"name":"thompson"}"#.to_owned(),
         pool_share: None,
         pool: false,
         shown: vec![slot("m1"), slot("m2")],
         candidates: RecordedCandidates::Count(3),
+        scene: SceneDigest::default(),
         selection: None,
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use celeris_model::{
-    Decision, DecisionId, GramSums, Partition, Record, RecordKind, RecordedCandidates, Sequence, Timestamp, UserEpoch,
-    UserId, VersionId,
+    Decision, DecisionId, GramSums, Partition, Record, RecordKind, RecordedCandidates, SceneDigest, Sequence,
+    Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
 use scenario::{
@@ -194,11 +194,13 @@ fn an_erased_users_decisions_go_and_no_others() {
         user_epoch: UserEpoch(1),
         timestamp: Timestamp(1),
         seed: 1,
+        seed_given: false,
         policy: "{}".to_owned(),
         pool_share: None,
         pool: false,
         shown: Vec::new(),
         candidates: RecordedCandidates::Count(1),
+        scene: SceneDigest::default(),
         selection: None,
     };
     for n in 0..50 {

@@ -3,7 +3,9 @@
 
 mod scenario;
 
-use celeris_model::{Decision, DecisionId, GramSums, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId};
+use celeris_model::{
+    Decision, DecisionId, GramSums, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch, VersionId,
+};
 use celeris_storage::{
     Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions,
     Watermark,
@@ -47,6 +49,7 @@ fn decision(id: &str) -> Decision {
         user_epoch: UserEpoch(4),
         timestamp: Timestamp(1),
         seed: 7,
+        seed_given: false,
         policy: r#"{"name":"greedy"}"#.to_owned(),
         pool_share: Some(0.01),
         pool: false,
@@ -59,6 +62,7 @@ fn decision(id: &str) -> Decision {
             explored: false,
         }],
         candidates: RecordedCandidates::Full(vec![item("m1"), item("m2")]),
+        scene: SceneDigest::default(),
         selection: None,
     }
 }

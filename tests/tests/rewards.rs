@@ -218,6 +218,54 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(off["default_reward"], Value::Null);
 }
 
+/// The ids that the node gives belong to it: no client can take the one of a default reward that is still to come, for
+/// itself or another user, by whichever way it comes.
+#[test]
+fn ids_that_the_node_gives_are_refused_of_clients_and_default_rewards_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let films = create_model(&client, "films", 5);
+    client.post("/v1/models", &json!({"name": "others", "stream": "films", "dim": 4})).expect(201);
+    for model in [&films, &client.model("others")] {
+        model.patch("", &json!({"default_reward": {"label": 1, "after_seconds": 1, "slots": 2}})).expect(200);
+    }
+    let crafted = |ranking: &Value| format!("default-reward-{}-0", ranking["decision_id"].as_str().unwrap());
+    let first = ranking(&films, "u");
+    let given = films.observe(&json!({"user": "mallory", "item": "item-1", "label": 5}));
+    let ids = [crafted(&first), "default-reward-x".to_owned(), "~mine".to_owned()];
+    for id in ids.iter().map(String::as_str).chain(given["observation_id"].as_str()) {
+        for user in ["mallory", "u"] {
+            let observation = json!({"user": user, "item": "item-1", "label": 5, "observation_id": id});
+            let reply = films.try_observe(&observation).unwrap();
+            assert_eq!(reply.status, 422, "{observation}: {}", reply.text);
+            assert!(reply.text.contains("observation_id") && reply.text.contains("reserved"), "{}", reply.text);
+            let line = format!("{observation}\n");
+            let answered: Vec<Value> = films.observe_lines(&line).unwrap().map(Result::unwrap).collect();
+            assert_eq!(answered[0]["error"]["status"], 422, "{answered:?}");
+        }
+    }
+    let mut named = reward("u", &first, shown(&first, 0), 5);
+    named["observation_id"] = json!(crafted(&first));
+    assert_eq!(films.try_observe(&named).unwrap().status, 422, "not even by a reward of that decision");
+    // The setting holds from when the node has looked at it, so a later ranking may be the first with default rewards.
+    for model in [&films, &client.model("others")] {
+        eventually("default rewards", || {
+            let ranking = ranking(model, "u");
+            let _ = films.try_observe(&json!({
+                "user": "mallory", "item": "item-1", "label": 5, "observation_id": crafted(&ranking),
+            }));
+            eventually("the wait", || {
+                let outcomes = || decision(model, &ranking)["outcomes"].as_array().unwrap().len();
+                (outcomes() == 2 || has_waited(&ranking)).then_some(())
+            });
+            (decision(model, &ranking)["outcomes"].as_array().unwrap().len() == 2).then_some(())
+        });
+    }
+    let untouched = films.user("mallory", 10);
+    assert_eq!(untouched["history"].as_array().unwrap().len(), 1, "{untouched}");
+}
+
 fn metric(node: &Node, name: &str) -> f64 {
     let text = node.client().get("/metrics").text;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

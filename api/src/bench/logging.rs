@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use celeris_model::{
-    Decision, DecisionId, ItemId, ModelId, ModelName, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
+    Decision, DecisionId, ItemId, ModelId, ModelName, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch,
+    VersionId,
 };
 use celeris_predictor::{DecisionLogging, PredictionCaching, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
@@ -91,11 +92,13 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
         user_epoch: UserEpoch(20),
         timestamp: now,
         seed: number as u64,
+        seed_given: false,
         policy: r#"{"name":"epsilon_greedy","epsilon":0.05}"#.to_owned(),
         pool_share: Some(0.01),
         pool: false,
         shown: items.iter().take(SLOTS).map(slot).collect(),
         candidates: RecordedCandidates::Full(items.to_vec()),
+        scene: SceneDigest::default(),
         selection: None,
     })
 }

@@ -91,7 +91,8 @@ pub struct SlotAgain {
 /// The ranking drawn again from what the user had said by then, with the recorded policy and seed.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Replay {
-    /// Whether it is the same, items and scores to the bit; null where it cannot be drawn again.
+    /// Whether it is the same: the scores of all candidates, and what is shown, to the bit; null where it cannot be drawn
+    /// again.
     same: Option<bool>,
     /// Why it cannot be drawn again, or why it may differ.
     why_not: Option<String>,
@@ -127,6 +128,9 @@ pub struct DecisionReply {
     /// In Unix milliseconds.
     timestamp: i64,
     seed: u64,
+    /// Whether the request chose the seed: the propensities are then no probabilities of what happened, and no estimate
+    /// counts the decision.
+    seed_given: bool,
     #[schema(value_type = Object)]
     policy: serde_json::Value,
     /// The share of such rankings that are drawn uniformly; null where the request named its policy.
@@ -211,7 +215,7 @@ fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
         DecisionReplay::Impossible(why) => return Ok(impossible(why)),
     };
     let slots = scene.draw(&version, decision)?;
-    let same = is_same(&slots, decision);
+    let same = scene.is_of(decision) && is_same(&slots, decision);
     let why_not = (!same).then(|| DIFFERS.to_owned());
     Ok(Replay { same: Some(same), why_not, slots: slots.into_iter().map(SlotAgain::from).collect() })
 }
@@ -227,6 +231,7 @@ fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionR
         user_epoch: decision.user_epoch.0,
         timestamp: decision.timestamp.0,
         seed: decision.seed,
+        seed_given: decision.seed_given,
         policy: serde_json::from_str(&decision.policy).unwrap_or_default(),
         pool_share: decision.pool_share,
         pool: decision.pool,

@@ -50,7 +50,8 @@ pub struct EvaluateBody {
     to: Option<Timestamp>,
     /// How many decisions to judge on, from 1 to 10,000; 1,000 by default. Of more there is a random sample.
     max_decisions: Option<usize>,
-    /// What a shown slot brought whose reward has not come; by default that of the model's `default_reward`, else 0.
+    /// What a shown slot brought whose reward has not come; by default the label of the model's `default_reward`. Where
+    /// neither is there, decisions with such a slot are left out.
     missing_reward: Option<f64>,
     /// The largest weight with which SWITCH-DR corrects its model; 10 by default.
     switch_threshold: Option<f64>,
@@ -69,6 +70,10 @@ pub struct Skipped {
     candidates_not_kept: u64,
     /// The propensity of a slot is not known (yet).
     propensity_unknown: u64,
+    /// The request chose the seed, so that nothing was drawn at random.
+    seed_given: u64,
+    /// A slot has no reward, and neither `missing_reward` nor a `default_reward` says what that counts as.
+    reward_missing: u64,
     /// Made within the wait for the model's default reward, so that rewards may still come.
     reward_may_come: u64,
     /// The user's history has been corrected or retracted in part since.
@@ -93,8 +98,10 @@ pub struct EvaluateReply {
     /// Their slots, and how many of these have a reward.
     slots: usize,
     rewarded: usize,
-    /// What the others counted as.
-    missing_reward: f64,
+    /// Of the decisions that could be rebuilt, the share that has a reward for any of its slots; null where there are none.
+    rewarded_share: Option<f64>,
+    /// What slots without a reward counted as; null where decisions with such slots were left out.
+    missing_reward: Option<f64>,
     /// The other decisions, by reason.
     skipped: Skipped,
     /// What these decisions themselves earned a round; null where there are none.
@@ -150,6 +157,8 @@ impl From<SkippedDecisions> for Skipped {
             not_reached: skipped.not_reached,
             candidates_not_kept: skipped.candidates_not_kept,
             propensity_unknown: skipped.propensity_unknown,
+            seed_given: skipped.seed_given,
+            reward_missing: skipped.reward_missing,
             reward_may_come: skipped.reward_may_come,
             history_amended: skipped.history_amended,
             version_pruned: skipped.version_pruned,
@@ -167,6 +176,7 @@ fn describe(request: JudgeRequest, found: &Judgement) -> EvaluateReply {
         rounds: found.used,
         slots: found.slots,
         rewarded: found.rewarded,
+        rewarded_share: found.rewarded_share,
         missing_reward: found.missing_reward,
         skipped: found.skipped.into(),
         logged: evaluation.map(|evaluation| evaluation.logged.into()),

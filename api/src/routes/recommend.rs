@@ -60,7 +60,7 @@ pub struct RecommendBody {
     /// A policy's name, or an object of name and parameters; the model's default where missing.
     #[schema(value_type = Option<Object>)]
     policy: Option<PolicySpec>,
-    /// Seeds whatever is drawn: equal seeds give equal rankings.
+    /// Seeds whatever is drawn: equal seeds give equal rankings. As in `topk`, no estimate counts such a decision.
     seed: Option<u64>,
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]

@@ -31,7 +31,8 @@ pub struct TopkBody {
     /// name and parameters; the model's default where missing.
     #[schema(value_type = Option<Object>)]
     policy: Option<PolicySpec>,
-    /// Seeds the policy's random generator: equal seeds give equal rankings.
+    /// Seeds the policy's random generator: equal seeds give equal rankings. What is drawn so is not random, and no estimate
+    /// counts the decision; leave it out of traffic that is to be learnt from.
     seed: Option<u64>,
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]
@@ -95,6 +96,8 @@ pub struct TopkReply {
     #[schema(value_type = Object)]
     policy: PolicySpec,
     seed: u64,
+    /// Whether the request chose the seed, so that no estimate counts the decision.
+    seed_given: bool,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pool: bool,
     items: Vec<Slot>,
@@ -127,6 +130,7 @@ impl TopkReply {
             cold: ranking.cold,
             policy: ranking.policy,
             seed: ranking.seed,
+            seed_given: ranking.seed_given,
             pool: ranking.pool,
             items,
             arm,
@@ -156,6 +160,7 @@ impl TopkReply {
             cold: false,
             policy: body.policy.unwrap_or_default(),
             seed: body.seed.unwrap_or(1),
+            seed_given: body.seed.is_some(),
             pool: false,
             items: body.items.into_iter().take(body.k).map(slot).collect(),
             arm: None,

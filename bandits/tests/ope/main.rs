@@ -4,6 +4,7 @@
 mod coverage;
 mod earns;
 mod obp;
+mod own_log;
 mod refusals;
 mod reward_model;
 mod world;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use celeris_bandits::simulation::DRAWS;
 use celeris_bandits::{
-    BanditError, EpsilonGreedy, Greedy, Origin, Policy, PoolShare, Pooled, Propensity, Simulation, Thompson,
+    BanditError, EpsilonGreedy, Greedy, Origin, Policy, PoolShare, Pooled, Propensity, Simulation, SquareCb, Thompson,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -151,11 +151,103 @@ fn candidates_that_tie_win_in_their_order() {
 }
 
 #[test]
-fn features_that_overflow_are_named() {
+fn candidates_that_no_draw_tells_apart_have_exact_propensities() {
+    let mut scene = Scene::random(4, 2, 40);
+    scene.features = [0.4, 1.0].repeat(4);
+    scene.offsets = vec![0.25; 4];
+    let thompson = Thompson::default();
+    let drawn = thompson.choose(&scene.candidates(), 3, &mut ChaCha8Rng::seed_from_u64(2)).unwrap();
+    assert_eq!(estimate(&thompson, &scene, &drawn, Origin::Drawn, 1), [Propensity::exact(1.0); 3]);
+    let backwards = estimate(&thompson, &scene, &[3, 0], Origin::Given, 1);
+    assert_eq!(backwards, [Propensity::exact(0.0), Propensity::exact(1.0)]);
+    // One that differs, and nothing is certain any more until it is shown.
+    scene.offsets[2] = 0.2;
+    let one_differs = estimate(&thompson, &scene, &[0, 2, 1], Origin::Given, 1);
+    assert!(one_differs[..2].iter().all(|propensity| propensity.std_error > 0.0), "{one_differs:?}");
+    assert_eq!(one_differs[2], Propensity::exact(1.0));
+}
+
+#[test]
+fn without_width_thompson_is_greedy_and_knows_its_propensities() {
+    let thompson = Thompson::new(0.0).unwrap();
+    for seed in 0..20 {
+        let mut scene = Scene::random(6, 3, 400 + seed);
+        scene.scores[4] = scene.scores[1];
+        let slots = thompson.rank(&scene.candidates(), 6, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        assert!(slots.iter().all(|slot| slot.propensity == Some(1.0)), "{slots:?}");
+        let greedy = Greedy.choose(&scene.candidates(), 6, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        assert_eq!(shown(&slots), greedy);
+        let simulated = estimate(&thompson, &scene, &greedy, Origin::Drawn, seed);
+        assert_eq!(simulated, [Propensity::exact(1.0); 6]);
+        let reversed: Vec<usize> = greedy.iter().rev().copied().collect();
+        assert_eq!(estimate(&thompson, &scene, &reversed, Origin::Given, seed)[0], Propensity::exact(0.0));
+    }
+}
+
+/// Scores that are equal on paper come out of different additions, and rounding decides which is the best.
+#[test]
+fn what_all_but_ties_is_simulated_as_it_is_drawn() {
+    const DIM: usize = 6;
+    // So narrow that every draw is the mean, to the bit.
+    let narrow = Thompson::new(1e-30).unwrap();
+    for seed in 0..100 {
+        let mut scene = Scene::random(5, DIM, 500 + seed);
+        let row = scene.features[..DIM].to_vec();
+        let mean = scene.posterior.weights();
+        for (shift, features) in scene.features.chunks_exact_mut(DIM).enumerate() {
+            let shifted = |index: usize| (index + shift) % DIM;
+            // The products with the weights are those of the first candidate in another order, all but their last bits.
+            for (index, feature) in features.iter_mut().enumerate() {
+                *feature = (f64::from(row[shifted(index)]) * mean[shifted(index)] / mean[index]) as f32;
+            }
+        }
+        scene.offsets = vec![0.5; 5];
+        let drawn = narrow.choose(&scene.candidates(), 4, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let simulated = estimate(&narrow, &scene, &drawn, Origin::Drawn, seed);
+        assert!(simulated.iter().all(|propensity| propensity.value == 1.0), "{drawn:?} at {simulated:?}");
+    }
+}
+
+#[test]
+fn features_that_are_no_numbers_are_named() {
     let mut scene = Scene::random(3, 2, 39);
-    scene.features[4] = f32::MAX;
-    scene.features[5] = f32::MAX;
+    scene.features[4] = f32::NAN;
     let simulation = Simulation { seed: 1, origin: Origin::Given };
-    let refused = Thompson::new(100.0).unwrap().estimate_propensities(&scene.candidates(), &[0], simulation);
-    assert_eq!(refused, Err(BanditError::NonFinite { what: "drawn score", candidate: 2 }));
+    let thompson = Thompson::new(100.0).unwrap();
+    let refused = Err(BanditError::NonFinite { what: "drawn score", candidate: 2 });
+    assert_eq!(thompson.estimate_propensities(&scene.candidates(), &[0], simulation), refused);
+    let drawn = thompson.choose(&scene.candidates(), 1, &mut ChaCha8Rng::seed_from_u64(2));
+    assert_eq!(drawn.map(drop), refused.map(drop));
+}
+
+#[test]
+fn the_next_slot_is_filled_as_each_ranking_alone_is_estimated() {
+    let scene = Scene::random(5, 3, 41);
+    let (thompson, squarecb) = (Thompson::default(), SquareCb::default());
+    for policy in [&thompson as &dyn Policy, &Thompson::new(0.0).unwrap(), &squarecb] {
+        for above in [&[][..], &[2], &[4, 0]] {
+            let simulation = Simulation { seed: 8, origin: Origin::Evaluated };
+            let next = policy.estimate_next_slot(&scene.candidates(), above, simulation).unwrap();
+            for (candidate, probability) in next.iter().enumerate().filter(|(candidate, _)| !above.contains(candidate))
+            {
+                let ranking = [above, &[candidate]].concat();
+                let alone = estimate(policy, &scene, &ranking, Origin::Evaluated, 8)[above.len()];
+                assert_eq!(*probability, alone.value, "{candidate} below {above:?}");
+            }
+            assert!(above.iter().all(|shown| next[*shown] == 0.0));
+        }
+    }
+}
+
+#[test]
+fn an_evaluation_samples_independently_of_the_log_and_slot_by_slot() {
+    let scene = Scene::random(5, 3, 42);
+    let thompson = Thompson::default();
+    let of = |origin, ranking: &[usize]| estimate(&thompson, &scene, ranking, origin, 9)[0].value;
+    let wins = |value: f64| (value * DRAWS as f64).round();
+    let logged = (of(Origin::Given, &[0]), of(Origin::Given, &[0, 1]));
+    assert_eq!(logged.0, logged.1, "one sample of the log serves all slots");
+    let evaluated = (of(Origin::Evaluated, &[0]), of(Origin::Evaluated, &[0, 1]));
+    assert_ne!(wins(evaluated.0), wins(logged.0));
+    assert_ne!(wins(evaluated.0), wins(evaluated.1));
 }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp};
-use celeris_predictor::{DefaultReward as Given, PendingObservation};
+use celeris_predictor::{DefaultReward as Given, PendingObservation, PredictorError};
 use celeris_storage::{CatalogBatch, CatalogKey, DecisionRange, StorageError};
 
 use super::DefaultReward;
@@ -27,15 +27,67 @@ fn cursor_key(model: ModelId) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["default_rewards".to_owned(), model.to_string()])
 }
 
+/// Whether what failed may succeed later: the model does not serve, or the store could not take or tell it now.
+fn may_pass(error: &PredictorError) -> bool {
+    let error = match error {
+        PredictorError::UnknownModel { .. } => return true,
+        PredictorError::Storage(error) => error,
+        _ => return false,
+    };
+    matches!(
+        error,
+        StorageError::Overloaded { .. }
+            | StorageError::StorageFull { .. }
+            | StorageError::Poisoned { .. }
+            | StorageError::Closed
+            | StorageError::Database { .. }
+            | StorageError::Io { .. }
+    )
+}
+
+/// Default rewards of some decisions that were refused for good.
+#[derive(Default)]
+struct Refused {
+    count: usize,
+    last: Option<PredictorError>,
+}
+
+impl Refused {
+    fn count(&mut self, error: PredictorError) {
+        self.count += 1;
+        self.last = Some(error);
+    }
+
+    fn report(self, model: ModelId) {
+        if let Self { count, last: Some(error) } = self {
+            tracing::warn!(%model, count, %error, "default rewards cannot be given; their slots are left without");
+        }
+    }
+}
+
 impl Manager {
     /// Gives the default rewards that are due.
     pub(super) async fn give_default_rewards(&self, now: Timestamp) -> Result<(), ManagerError> {
         let wanted = tokio::task::block_in_place(|| self.default_rewards_wanted(now))?;
-        for (model, (reward, mut cursor)) in wanted {
+        for (model, (reward, cursor)) in wanted {
             // One model's trouble is not another's.
-            while let Some(reached) = self.give_some(model, reward, &cursor, now).await? {
-                cursor = reached;
+            if let Err(error) = self.give_due(model, reward, cursor, now).await {
+                tracing::warn!(%model, %error, "default rewards of a model are late; they are tried again");
             }
+        }
+        Ok(())
+    }
+
+    /// Gives the default rewards of one model that are due.
+    async fn give_due(
+        &self,
+        model: ModelId,
+        reward: DefaultReward,
+        mut cursor: DecisionId,
+        now: Timestamp,
+    ) -> Result<(), ManagerError> {
+        while let Some(reached) = self.give_some(model, reward, &cursor, now).await? {
+            cursor = reached;
         }
         Ok(())
     }
@@ -96,13 +148,20 @@ impl Manager {
         let Some(last) = due.last() else { return Ok(None) };
         let reached = last.id.clone();
         let mut pending: Vec<PendingObservation> = Vec::new();
+        let mut refused = Refused::default();
         for decision in &due {
             let given = Given { label: reward.label, due: Timestamp(decision.timestamp.0 + reward.after_ms()) };
             let slots = reward.slots.min(u32::try_from(decision.shown.len()).unwrap_or(u32::MAX));
             for slot in 0..slots {
-                pending.extend(self.predictor.begin_default(decision, slot, given)?);
+                match self.predictor.begin_default(decision, slot, given) {
+                    Ok(begun) => pending.extend(begun),
+                    Err(error) if may_pass(&error) => return Err(error.into()),
+                    // It would be refused as often as it came up, and nothing behind it would ever be reached.
+                    Err(error) => refused.count(error),
+                }
             }
         }
+        refused.report(model);
         for observation in pending {
             self.predictor.finish_observe(observation).await?;
         }

@@ -8,7 +8,7 @@ mod settings;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use celeris_model::{Decision, Timestamp};
+use celeris_model::{Decision, ModelId, Timestamp};
 use celeris_predictor::ServingVersion;
 
 pub(crate) use self::rows::DecisionsWriter;
@@ -48,8 +48,15 @@ impl Manager {
         let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
         for model in self.storage.models_with_decisions()? {
-            while self.storage.expire_decisions(model, before)? > 0 {}
+            if let Err(error) = self.expire_of(model, before) {
+                tracing::warn!(%model, %error, "old decisions of a model could not be deleted; it is tried again");
+            }
         }
+        Ok(())
+    }
+
+    fn expire_of(&self, model: ModelId, before: Timestamp) -> Result<(), ManagerError> {
+        while self.storage.expire_decisions(model, before)? > 0 {}
         Ok(())
     }
 

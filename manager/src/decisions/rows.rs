@@ -50,6 +50,7 @@ static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
         required("user_epoch", DataType::Int64),
         required("timestamp", DataType::Int64),
         required("seed", DataType::Utf8),
+        required("seed_given", DataType::Boolean),
         required("policy", DataType::Utf8),
         optional("pool_share", DataType::Float64),
         required("pool", DataType::Boolean),
@@ -71,6 +72,7 @@ struct Columns {
     user_epoch: Int64Builder,
     timestamp: Int64Builder,
     seed: StringBuilder,
+    seed_given: BooleanBuilder,
     policy: StringBuilder,
     pool_share: Float64Builder,
     pool: BooleanBuilder,
@@ -136,6 +138,7 @@ impl Columns {
             user_epoch: Int64Builder::new(),
             timestamp: Int64Builder::new(),
             seed: StringBuilder::new(),
+            seed_given: BooleanBuilder::new(),
             policy: StringBuilder::new(),
             pool_share: Float64Builder::new(),
             pool: BooleanBuilder::new(),
@@ -157,6 +160,7 @@ impl Columns {
         self.timestamp.append_value(decision.timestamp.0);
         // All 64 bits count, and readers know no unsigned integers.
         self.seed.append_value(decision.seed.to_string());
+        self.seed_given.append_value(decision.seed_given);
         self.policy.append_value(&decision.policy);
         self.pool_share.append_option(decision.pool_share);
         self.pool.append_value(decision.pool);
@@ -191,6 +195,7 @@ impl Columns {
             Arc::new(self.user_epoch.finish()),
             Arc::new(self.timestamp.finish()),
             Arc::new(self.seed.finish()),
+            Arc::new(self.seed_given.finish()),
             Arc::new(self.policy.finish()),
             Arc::new(self.pool_share.finish()),
             Arc::new(self.pool.finish()),

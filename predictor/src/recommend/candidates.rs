@@ -50,7 +50,7 @@ const SPARE: usize = 16;
 /// Among how many for each slot diversity looks, and how many at least and at most.
 const DIVERSE: (usize, usize, usize) = (5, 100, 2048);
 
-/// Streams of the seed's generator; rankings draw from stream 0, simulations from 1.
+/// Streams of the seed's generator; rankings draw from stream 0, simulations from 1 and from 2^32 on.
 const SAMPLE_STREAM: u64 = 2;
 const WEIGHTS_STREAM: u64 = 3;
 
@@ -157,7 +157,7 @@ impl Predictor {
         let policy = draw.policy.policy();
         let mut scene = self.scene(subject, Moment::clone(moment), &picked, policy.wants())?;
         scene.boost(|candidate| boosts.of(rows[candidate]));
-        let mut unused = generator(draw.seed, 0);
+        let mut unused = generator(draw.seed.value, 0);
         let order = policy.choose(&scene.candidates(subject), kept, &mut unused)?;
         Ok(order.into_iter().map(|candidate| rows[candidate]).collect())
     }
@@ -186,7 +186,7 @@ fn sampled(search: &Search<'_>, n: usize) -> Vec<Row> {
     let retrieval = subject.version.retrieval();
     let mut drawn = n;
     loop {
-        let mut rows = sample(allowed, drawn, &mut generator(draw.seed, SAMPLE_STREAM));
+        let mut rows = sample(allowed, drawn, &mut generator(draw.seed.value, SAMPLE_STREAM));
         // What only another model of the stream was trained on is nothing that this one can tell of.
         rows.retain(|row| retrieval.has(*row));
         if rows.len() >= n || drawn >= allowed.count() {
@@ -214,7 +214,7 @@ fn mean_weights(moment: &Moment) -> Vec<f32> {
 /// Weights drawn from the user's posterior, as wide as the policy draws them.
 fn drawn_weights(search: &Search<'_>) -> Result<Vec<f32>, PredictorError> {
     let PolicySpec::Thompson(policy) = search.draw.policy else { return Ok(mean_weights(search.moment)) };
-    let mut rng = generator(search.draw.seed, WEIGHTS_STREAM);
+    let mut rng = generator(search.draw.seed.value, WEIGHTS_STREAM);
     let mut sampler = search.moment.model.sampler(&search.subject.version.learning)?;
     let drawn = sampler.draw(|| policy.alpha() * rng.sample::<f64, _>(StandardNormal));
     Ok(drawn.iter().map(|weight| *weight as f32).collect())

@@ -22,13 +22,13 @@ use celeris_bandits::{Greedy, PolicySpec, Ranking as BanditRanking, Slot};
 use celeris_model::{ModelName, SelectionFacts, Timestamp, UserId};
 use celeris_retrieval::Allowed;
 
-use crate::drawing::Draw;
+use crate::drawing::{Draw, Seed};
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
 use crate::scoring::Picked;
 use crate::selection::choose::Turn;
 use crate::selection::{SelectedBy, Selection, without_context};
-use crate::topk::{Asked, Drawn, fresh_seed};
+use crate::topk::{Asked, Drawn};
 use crate::users::Moment;
 
 use arrangement::Arrangement;
@@ -55,7 +55,7 @@ pub(crate) struct Recommending<'a> {
     pub(crate) model: &'a ModelName,
     /// Where a selection has chosen it: its choice.
     pub(crate) selection: Option<&'a SelectionFacts>,
-    pub(crate) seed: u64,
+    pub(crate) seed: Seed,
     pub(crate) now: Timestamp,
 }
 
@@ -85,7 +85,7 @@ impl Predictor {
         context: Option<&ModelName>,
     ) -> Result<Recommendation, PredictorError> {
         request.check()?;
-        let seed = request.seed.unwrap_or_else(fresh_seed);
+        let seed = Seed::of(request.seed);
         let now = SystemTime::now().into();
         let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
         match self.selection(&request.model) {
@@ -117,7 +117,7 @@ impl Predictor {
         let Asker::User(user) = &request.asker else {
             return Err(refused("a selection recommends to one known user; ask one of its arms"));
         };
-        let turn = Turn { user, min_epoch: request.min_epoch, context, seed: Some(recommending.seed) };
+        let turn = Turn { user, min_epoch: request.min_epoch, context, seed: Some(recommending.seed.value) };
         let Selected::One { arm, propensity } = self.choose(selection, &turn).await? else {
             return Err(refused(
                 "the arms of this selection answer together, and each would search for itself; ask one \

@@ -2,7 +2,7 @@
 //!
 //! It is a view of the log like everything else of a user, kept in a bounded cache. Where the user has done something
 //! since, only the later events are read; where these do not follow on without a gap, something between was forgotten,
-//! and the whole history is read anew.
+//! and the history is read anew, as far back as [`EVENTS_MAX`] events.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -10,13 +10,17 @@ use std::time::Duration;
 
 use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 use celeris_retrieval::{Allowed, Row};
-use celeris_storage::Storage;
+use celeris_storage::{HistorySpan, Storage};
 
 use crate::cache::{BoundedCache, Held};
 use crate::catalogue::StreamCatalogue;
 use crate::error::PredictorError;
 use crate::recommend::request::SeenRule;
 use crate::users::UserKey;
+
+/// How many of a user's latest events are read where nothing is known of the user: what was seen before them may be shown
+/// again.
+const EVENTS_MAX: u64 = 1 << 16;
 
 /// The kind of an observation whose client named none.
 const NO_KIND: u32 = u32::MAX;
@@ -169,11 +173,17 @@ impl SeenCache {
         {
             return Ok(Arc::clone(seen));
         }
-        let extended = match known {
+        let read = |after: UserEpoch| {
+            let span = HistorySpan { after, up_to: epoch };
+            let mut events = Vec::new();
+            storage.scan_history(&key.stream, &key.user, span, |sequence, record| events.push((sequence, record)))?;
+            Ok::<_, PredictorError>(events)
+        };
+        let oldest = UserEpoch(epoch.0.saturating_sub(EVENTS_MAX));
+        let extended = match known.filter(|seen| seen.epoch >= oldest) {
             Some(seen) => {
                 let mut seen = Seen::clone(&seen);
-                let later = storage.history_after(&key.stream, &key.user, seen.epoch)?;
-                seen.extend(&later, epoch, catalogue).then_some(seen)
+                seen.extend(&read(seen.epoch)?, epoch, catalogue).then_some(seen)
             }
             None => None,
         };
@@ -181,7 +191,7 @@ impl SeenCache {
             Some(seen) => seen,
             None => {
                 let mut seen = Seen::of(catalogue);
-                seen.take_in(&storage.history(&key.stream, &key.user)?, epoch, catalogue);
+                seen.take_in(&read(oldest)?, epoch, catalogue);
                 seen
             }
         };

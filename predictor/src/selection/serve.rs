@@ -4,14 +4,14 @@ use celeris_bandits::selection::{Combined, Selected};
 use celeris_bandits::{BanditError, Candidates, Wants};
 use celeris_model::{Estimate, Loss, ModelName, SelectionFacts, UserEpoch};
 
-use crate::drawing::{Draw, explored};
+use crate::drawing::{Draw, Seed, explored};
 use crate::error::PredictorError;
 use crate::node::{Predictor, Subject, compute};
 use crate::predict::{PredictRequest, Predictions, Scored};
 use crate::scoring::Picked;
 use crate::selection::Selection;
 use crate::selection::choose::{SelectedBy, Turn, WeightedArm};
-use crate::topk::{Asked, Drawn, Ranked, Ranking, TopkRequest, fresh_seed};
+use crate::topk::{Asked, Drawn, Ranked, Ranking, TopkRequest, scene_digest};
 
 /// What all arms say of the same items, made one.
 struct Together {
@@ -112,21 +112,21 @@ impl Predictor {
         request: &TopkRequest,
         context: Option<&ModelName>,
     ) -> Result<Ranking, PredictorError> {
-        let seed = request.seed.unwrap_or_else(fresh_seed);
-        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: Some(seed) };
-        let mut request = TopkRequest { seed: Some(seed), ..request.clone() };
+        let seed = Seed::of(request.seed);
+        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: Some(seed.value) };
+        let mut request = request.clone();
         match self.choose(selection, &turn).await? {
             Selected::One { arm, propensity } => {
                 let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
                 request.selection = Some(selection.facts(Some(&arm), propensity, context));
                 request.model = arm.clone();
-                let mut ranking = self.topk_by_model(&request).await?;
+                let mut ranking = self.topk_by_model(&request, seed).await?;
                 ranking.selected = Some(SelectedBy::Arm { arm, propensity });
                 Ok(ranking)
             }
             Selected::All(weights) => {
                 request.selection = Some(selection.facts(None, 1.0, context));
-                self.topk_together(selection, &weights, &request).await
+                self.topk_together(selection, &weights, &request, seed).await
             }
         }
     }
@@ -137,9 +137,10 @@ impl Predictor {
         selection: &Selection,
         weights: &[f64],
         request: &TopkRequest,
+        seed: Seed,
     ) -> Result<Ranking, PredictorError> {
         let rule = &selection.rule;
-        let draw = request.draw(&rule.defaults);
+        let draw = request.draw(seed, &rule.defaults);
         if draw.policy.policy().wants() > Wants::Uncertainty {
             return Err(BanditError::NoPosterior { policy: draw.policy.name() }.into());
         }
@@ -191,7 +192,8 @@ impl Predictor {
         let shown = ranked.collect();
         let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
         // Policies that look at scores alone know their propensities.
-        Ok((Drawn { moment, pool: ranking.pool, shown, explored, unknown: None }, confidence))
+        let scene = scene_digest(&scores, &[]);
+        Ok((Drawn { moment, pool: ranking.pool, shown, explored, scene, unknown: None }, confidence))
     }
 }
 

@@ -10,7 +10,7 @@ use celeris_model::{
     Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{
-    Append, Appended, Event, Events, Existing, LogRange, Lookup, Placed, Storage, StorageOptions, Then,
+    Append, Appended, Event, Events, Existing, HistorySpan, LogRange, Lookup, Placed, Storage, StorageOptions, Then,
 };
 
 pub fn stream(name: &str) -> StreamName {
@@ -104,6 +104,26 @@ pub fn log_of(storage: &Storage, stream: &StreamName) -> Vec<(Partition, Sequenc
     records
 }
 
+/// Every part of a user's history is that part of the whole.
+fn assert_parts(storage: &Storage, stream: &StreamName, user: &UserId, whole: &[(Sequence, Record)]) {
+    let epoch = |index: usize| whole[index].1.user_epoch;
+    let (middle, last) = (epoch(whole.len() / 2), epoch(whole.len() - 1));
+    let spans =
+        [(UserEpoch(0), last), (UserEpoch(0), middle), (middle, last), (middle, middle), (last, UserEpoch(u64::MAX))];
+    for (after, up_to) in spans {
+        let mut found = Vec::new();
+        let span = HistorySpan { after, up_to };
+        storage.scan_history(stream, user, span, |sequence, record| found.push((sequence, record))).unwrap();
+        let within = |(_, record): &&(Sequence, Record)| after < record.user_epoch && record.user_epoch <= up_to;
+        assert!(found.iter().eq(whole.iter().filter(within)), "{span:?} of {user}");
+    }
+    for (up_to, max) in [(last, 0), (last, 1), (last, 3), (middle, 2), (UserEpoch(u64::MAX), whole.len() + 1)] {
+        let latest = storage.latest_history(stream, user, up_to, max).unwrap();
+        let expected = whole.iter().rev().filter(|(_, record)| record.user_epoch <= up_to).take(max);
+        assert!(latest.iter().eq(expected), "the last {max} events of {user} up to {up_to}");
+    }
+}
+
 /// The log, the history index, the watermark and the names of records say the same; where a record is missing, it was
 /// forgotten.
 pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
@@ -121,6 +141,7 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
             .collect();
         assert_eq!(storage.last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
         assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} is not what the log says");
+        assert_parts(storage, stream, &user, &expected);
         for after in [UserEpoch(0), expected[expected.len() / 2].1.user_epoch] {
             let later = expected.iter().map(|(_, record)| record).filter(|record| record.user_epoch > after);
             let events = Events {

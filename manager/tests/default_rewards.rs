@@ -1,0 +1,159 @@
+//! Default rewards: whatever is in the way of one, the others come.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use celeris_manager::{DefaultReward, Manager, ManagerOptions, ModelConfig};
+use celeris_model::{
+    Decision, ItemId, ModelName, Observation, Record, RecordKind, StreamName, Timestamp, UserEpoch, UserId,
+};
+use celeris_predictor::joins::default_reward_id;
+use celeris_predictor::{Predictor, PredictorOptions, TopkRequest};
+use celeris_storage::{Append, Appended, Lookup, Storage, StorageOptions, Then};
+
+/// Far beyond what it takes to look for default rewards.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Node {
+    storage: Storage,
+    predictor: Arc<Predictor>,
+    manager: Arc<Manager>,
+}
+
+fn model(name: &str) -> ModelName {
+    ModelName::new(name).unwrap()
+}
+
+fn open(dir: &std::path::Path) -> Node {
+    let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
+    let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
+    let predictor = Arc::new(predictor);
+    let trainer = std::env::current_exe().unwrap();
+    let options = ManagerOptions { models_max: 8, trainer, training: Default::default(), import_dir: None };
+    let manager = Manager::open(storage.clone(), predictor.clone(), options).unwrap();
+    Node { storage, predictor, manager }
+}
+
+impl Node {
+    fn create(&self, name: &str) {
+        let reward = DefaultReward { label: 1.0, after_seconds: 1.0, slots: 2 };
+        self.manager.create(ModelConfig { default_reward: Some(reward), ..ModelConfig::new(model(name), 4) }).unwrap();
+    }
+
+    /// A ranking of two items for the user.
+    async fn decide(&self, name: &str, user: &str) -> Arc<Decision> {
+        let request = TopkRequest {
+            model: model(name),
+            user: UserId::new(user).unwrap(),
+            items: ["a", "b"].map(|item| ItemId::new(item).unwrap()).into(),
+            k: 2,
+            policy: None,
+            seed: None,
+            min_epoch: None,
+            selection: None,
+        };
+        let ranking = self.predictor.topk(&request).await.unwrap();
+        assert!(ranking.logged);
+        let of = self.manager.model(&model(name)).unwrap().id;
+        self.storage.decision(of, &ranking.decision_id).unwrap().unwrap()
+    }
+
+    /// An observation under an id of the node's own, as no client can bring it.
+    async fn plant(&self, stream: &str, user: &str, decision: &Decision, slot: u32) {
+        let record = Record {
+            kind: RecordKind::Observe,
+            user: UserId::new(user).unwrap(),
+            user_epoch: UserEpoch(1),
+            item: Some(decision.shown[slot as usize].item.clone()),
+            label: 5.0,
+            first_label: None,
+            weight: 1.0,
+            feedback: None,
+            timestamp: Timestamp(1),
+            observation_id: Some(default_reward_id(&decision.id, slot)),
+            decision: None,
+            predictions: Vec::new(),
+            targets: Vec::new(),
+        };
+        let append = Append { stream: StreamName::new(stream).unwrap(), record, frozen: Vec::new(), then: Then::Waits };
+        let Appended::New(placed) = self.storage.append(append).unwrap() else { panic!("the id is taken") };
+        placed.durable().await.unwrap();
+    }
+
+    fn outcomes(&self, decision: &Decision) -> usize {
+        self.predictor.outcomes(decision).unwrap().len()
+    }
+}
+
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < DEADLINE, "not in time: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_the_way_of_one_default_reward_stops_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    for name in ["films", "books"] {
+        node.create(name);
+    }
+    let keeping = tokio::spawn(node.manager.clone().keep_decisions());
+    // The setting holds from when it was first looked at.
+    let (_, first) = {
+        let begun = Instant::now();
+        loop {
+            let (films, books) = (node.decide("films", "u").await, node.decide("books", "u").await);
+            eventually("the wait", || {
+                let now = Timestamp::from(std::time::SystemTime::now());
+                now.0 > films.timestamp.0 + 3_000 || node.outcomes(&films).min(node.outcomes(&books)) == 2
+            })
+            .await;
+            if node.outcomes(&films).min(node.outcomes(&books)) == 2 {
+                break (films, books);
+            }
+            assert!(begun.elapsed() < DEADLINE, "no default rewards");
+        }
+    };
+    assert_eq!(node.outcomes(&first), 2);
+
+    let films = node.decide("films", "u").await;
+    node.plant("films", "mallory", &films, 0).await;
+    let later = node.decide("films", "v").await;
+    let books = node.decide("books", "u").await;
+    eventually("the other slot, decision and model", || {
+        node.outcomes(&films) == 1 && node.outcomes(&later) == 2 && node.outcomes(&books) == 2
+    })
+    .await;
+    keeping.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reward_takes_back_nothing_of_another_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    node.create("films");
+    let decision = node.decide("films", "u").await;
+    node.plant("films", "mallory", &decision, 0).await;
+    // A reward that comes at once cannot have a default to replace, and none is looked for.
+    eventually("the shortest wait", || Timestamp::from(std::time::SystemTime::now()).0 > decision.timestamp.0 + 1_100)
+        .await;
+    let reward = Observation {
+        user: decision.user.clone(),
+        item: decision.shown[0].item.clone(),
+        label: 4.0,
+        weight: 1.0,
+        timestamp: None,
+        observation_id: None,
+        feedback: None,
+        decision: Some(decision.id.clone()),
+    };
+    node.predictor.observe(&model("films"), reward).await.unwrap();
+    let stream = StreamName::new("films").unwrap();
+    let found = node.storage.observation(&stream, &default_reward_id(&decision.id, 0)).unwrap();
+    assert!(matches!(found, Lookup::Found { record, .. } if record.user.as_str() == "mallory"));
+    assert_eq!(node.outcomes(&decision), 1);
+}
