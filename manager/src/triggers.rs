@@ -465,7 +465,7 @@ mod tests {
     fn triggers_rest_after_a_failure_even_without_a_cool_down() {
         let job = |state: &str| -> Job {
             let job = serde_json::json!({
-                "job": "1", "model": "films", "state": state, "engine": "svd", "why": "", "phase": "", "progress": 0.0,
+                "job": "1", "model": "films", "model_id": 1, "state": state, "engine": "svd", "why": "", "phase": "", "progress": 0.0,
                 "metrics": {}, "version": null, "error": null, "created": 0, "finished": 1_000,
             });
             serde_json::from_value(job).unwrap()

@@ -113,7 +113,7 @@ fn fill(storage: &Storage) {
     let mut judged: Value = storage.catalog(&version).unwrap().unwrap();
     judged["gate"] = report();
     batch.put(version, &judged).unwrap();
-    let job = json!({"job": JOB, "model": "films", "state": "succeeded", "engine": "als", "why": "on request",
+    let job = json!({"job": JOB, "model": "films", "model_id": 1, "state": "succeeded", "engine": "als", "why": "on request",
         "phase": "activate", "progress": 1.0, "metrics": {"rmse": 0.875}, "version": 2, "gate": report(), "error": null,
         "created": 5, "finished": 9});
     batch.put(CatalogKey::new(["job", JOB]).unwrap(), &job).unwrap();

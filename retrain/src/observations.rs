@@ -287,6 +287,6 @@ mod tests {
         assert_eq!(columns.len(), flat.len() + 1);
         assert!(columns[flat.len()].starts_with("predictions List("), "{}", columns[flat.len()]);
         let names: Vec<&String> = PREDICTION_FIELDS.iter().map(|field| field.name()).collect();
-        assert_eq!(names, ["model", "version", "predicted"]);
+        assert_eq!(names, ["model_id", "version", "predicted"]);
     }
 }

@@ -302,12 +302,12 @@ mod tests {
             (erased_user(&stream, hashes.user(&stream, &user)), "010466696c6d737efbf20eba81e7314a9bf48f2f3099da"),
             (erasure(&stream, partition, Sequence(5)), "020466696c6d73300105"),
             (unscrubbed(&stream, partition, Sequence(5)), "030466696c6d73300105"),
-            (decided_for(model, &user, &DecisionId::new("d").unwrap()), "0466696c6d7304616c6963650064"),
+            (decided_for(model, &user, &DecisionId::new("d").unwrap()), "02020104616c6963650064"),
             (item(&stream, &item_id), "0466696c6d73016d31"),
-            (item_features(model, &item_id), "0466696c6d73016d31"),
-            (frozen(model, VersionId(3), &item_id), "0466696c6d730103016d31"),
+            (item_features(model, &item_id), "020201016d31"),
+            (frozen(model, VersionId(3), &item_id), "0202010103016d31"),
             (catalog(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
-            (decision(model, &DecisionId::new("d").unwrap()), "0466696c6d730064"),
+            (decision(model, &DecisionId::new("d").unwrap()), "0202010064"),
         ];
         for (key, expected) in cases {
             assert_eq!(hex(&key), expected);

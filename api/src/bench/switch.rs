@@ -183,7 +183,10 @@ async fn retrain(node: &Server) -> Result<(), Failure> {
     let accepted: Value = {
         let url = format!("http://{}/v1/models/{MODEL}/retrain", node.address());
         let text = tokio::task::spawn_blocking(move || {
-            ureq::post(&url).send("{}").and_then(|mut reply| reply.body_mut().read_to_string())
+            ureq::post(&url)
+                .content_type("application/json")
+                .send("{}")
+                .and_then(|mut reply| reply.body_mut().read_to_string())
         });
         serde_json::from_str(&text.await.map_err(Failure::other)?.map_err(Failure::other)?).map_err(Failure::other)?
     };
