@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
 use celeris_datasets::Rating as NamedRating;
-use celeris_model::{Estimate, Example, ItemId, Learning, ModelError, UserId, UserModel};
+use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, UserId, UserModel};
 use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, refresh, train};
 
 /// What the caller of an evaluation chooses.
@@ -143,16 +143,20 @@ fn examples<'a>(trained: &'a Trained, ratings: &[Rating]) -> Vec<Example<'a>> {
     ratings.iter().map(|rating| trained.example(rating)).collect()
 }
 
-/// The mean of `loss(label, score)` with scores cut to `range`.
-fn mean_loss(range: (f32, f32), pairs: impl Iterator<Item = (f32, f32)>, loss: impl Fn(f64) -> f64) -> f64 {
+/// The mean of `loss(score, label)` with scores cut to `range`.
+fn mean_loss(range: (f32, f32), pairs: impl Iterator<Item = (f32, f32)>, loss: impl Fn(f32, f32) -> f64) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for (label, score) in pairs {
-        sum += loss(f64::from(label) - f64::from(score.clamp(range.0, range.1)));
+        sum += loss(score.clamp(range.0, range.1), label);
         count += 1.0;
     }
     sum / count
 }
 
 fn mean_square(range: (f32, f32), pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
-    mean_loss(range, pairs, |error| error * error)
+    mean_loss(range, pairs, |score, label| Loss::Squared.prediction_loss(score, label))
+}
+
+fn absolute_error(score: f32, label: f32) -> f64 {
+    (f64::from(score) - f64::from(label)).abs()
 }

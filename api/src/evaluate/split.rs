@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::{DEVIATIONS_95, EvaluateSettings, Numbered, by_user, judge, mean_loss, mean_square};
+use super::{DEVIATIONS_95, EvaluateSettings, Numbered, absolute_error, by_user, judge, mean_loss, mean_square};
 
 /// One rating in so many is held out where no test file is given.
 const HELD_OUT_ONE_IN: usize = 10;
@@ -96,7 +96,7 @@ pub fn evaluate_split(
         test_ratings: asked.len(),
         test_ratings_of_unseen_items: of_unseen_items(numbered.items.len(), &known, &asked),
         rmse: mean_square(range, served()).sqrt(),
-        mae: mean_loss(range, served(), f64::abs),
+        mae: mean_loss(range, served(), absolute_error),
         coverage_95: covered.count() as f64 / judged.len() as f64,
         train_seconds,
         rmse_own_weights: mean_square(range, judged.iter().map(|one| (one.label, one.own))).sqrt(),
