@@ -26,7 +26,7 @@ pub struct SealedRow {
     /// The name.
     pub observation_id: String,
     /// What each model had expected.
-    pub predictions: Vec<(String, i64, f32)>,
+    pub predictions: Vec<(i64, i64, f32)>,
 }
 
 /// A stream's sealed observations by partition and sequence.
@@ -98,7 +98,7 @@ fn read_row(batch: &RecordBatch, row: usize) -> ((i32, i64), SealedRow) {
     };
     let predictions = (0..lists.len())
         .map(|k| {
-            let model = model.as_string::<i32>().value(k).to_owned();
+            let model = model.as_primitive::<Int64Type>().value(k);
             let version = version.as_primitive::<Int64Type>().value(k);
             (model, version, predicted.as_primitive::<Float32Type>().value(k))
         })

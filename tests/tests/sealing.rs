@@ -51,7 +51,7 @@ fn told(films: &ModelClient) -> SealedRows {
                 label: event["label"].as_f64().unwrap() as f32,
                 first_label: None,
                 observation_id: id.to_owned(),
-                predictions: vec![("films".to_owned(), 1, event["predicted"].as_f64().unwrap() as f32)],
+                predictions: vec![(1, 1, event["predicted"].as_f64().unwrap() as f32)],
             };
             rows.insert((partition.parse().unwrap(), sequence.parse().unwrap()), row);
         }
