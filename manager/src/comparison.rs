@@ -73,7 +73,7 @@ impl Side {
     fn add(&mut self, loss: f64) {
         self.sum += loss;
         // What is no number is not below the bound.
-        self.unbounded += u64::from(!(loss < PREDICTION_LOSS_MAX));
+        self.unbounded += u64::from(loss.is_nan() || loss >= PREDICTION_LOSS_MAX);
     }
 
     fn mean(self, metric: Metric, count: f64) -> Option<f64> {

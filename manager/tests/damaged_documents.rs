@@ -150,7 +150,7 @@ fn write(storage: &Storage, documents: &Documents, damaged: Option<(&CatalogKey,
 fn leaves(document: &Value, place: &str, found: &mut Vec<String>) {
     match document {
         Value::Object(fields) => {
-            fields.iter().for_each(|(name, value)| leaves(value, &format!("{place}/{name}"), found))
+            fields.iter().for_each(|(name, value)| leaves(value, &format!("{place}/{name}"), found));
         }
         Value::Array(values) => {
             values.iter().enumerate().for_each(|(index, value)| leaves(value, &format!("{place}/{index}"), found));

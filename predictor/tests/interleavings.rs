@@ -440,7 +440,9 @@ async fn a_read_while_an_amendment_is_queued_does_not_bring_the_past_back() {
             scene.node().check(&scene.models, "before").await;
             scene.take(Step::Hold).await;
             let step = match amendment {
-                0 => Step::Correct { user: 0, place: 0.01, label: if scene.count % 2 == 0 { 5.0 } else { 0.5 } },
+                0 => {
+                    Step::Correct { user: 0, place: 0.01, label: if scene.count.is_multiple_of(2) { 5.0 } else { 0.5 } }
+                }
                 1 => Step::Retract { user: 0, place: 0.01 },
                 _ => Step::Erase { user: 0 },
             };

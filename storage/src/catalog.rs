@@ -92,6 +92,9 @@ impl CatalogBatch {
     }
 }
 
+/// A document of a list with its key, or why it cannot be read.
+pub type ListedDocument<T> = (CatalogKey, Result<T, StorageError>);
+
 impl Storage {
     /// One document.
     ///
@@ -111,7 +114,7 @@ impl Storage {
     pub fn list_catalog<T: DeserializeOwned>(
         &self,
         prefix: &CatalogKey,
-    ) -> Result<Vec<(CatalogKey, Result<T, StorageError>)>, StorageError> {
+    ) -> Result<Vec<ListedDocument<T>>, StorageError> {
         let mut documents = Vec::new();
         let range = KeyRange::prefix(keys::catalog(&prefix.parts));
         self.database().scan(Column::Catalog, range, Access::Lookup, |stored, value| {

@@ -73,7 +73,7 @@ mod wal_check;
 mod watermark;
 mod wire;
 
-pub use catalog::{CatalogBatch, CatalogKey};
+pub use catalog::{CatalogBatch, CatalogKey, ListedDocument};
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, LateCandidates, LatePropensity};
 pub use erasures::Erasure;

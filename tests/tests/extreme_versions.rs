@@ -57,13 +57,13 @@ fn change_manifest(version: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 /// Puts `column` in the place of the column of that name, and makes the manifest agree.
-fn replace(version: &Path, name: &str, column: (&str, ArrayRef)) {
+fn replace(version: &Path, name: &str, (replaced, column): (&str, &ArrayRef)) {
     let file = version.join(name);
     let rows = read(&file);
     let schema = rows.schema();
     let columns = schema.fields().iter().zip(rows.columns());
     let columns = columns.map(|(field, was)| {
-        let taken = if field.name() == column.0 { column.1.clone() } else { was.clone() };
+        let taken = if field.name() == replaced { column.clone() } else { was.clone() };
         (field.name().as_str(), taken)
     });
     write_parquet(&file, &table(columns.collect()));
@@ -77,14 +77,14 @@ fn with_extreme_mean(version: &Path) {
     let means = prior.column_by_name("mean").unwrap().as_primitive::<Float64Type>();
     let means: Vec<f64> =
         means.values().iter().enumerate().map(|(row, mean)| if row == 0 { 1e42 } else { *mean }).collect();
-    replace(version, "prior.parquet", ("mean", Arc::new(Float64Array::from(means))));
+    replace(version, "prior.parquet", ("mean", &(Arc::new(Float64Array::from(means)) as ArrayRef)));
 }
 
 fn change_offsets(version: &Path, change: impl Fn(usize, f32) -> f32) {
     let theta = read(&version.join("item_features.parquet"));
     let offsets = theta.column_by_name("offset").unwrap().as_primitive::<Float32Type>();
     let offsets: Vec<f32> = offsets.values().iter().enumerate().map(|(row, offset)| change(row, *offset)).collect();
-    replace(version, "item_features.parquet", ("offset", Arc::new(Float32Array::from(offsets))));
+    replace(version, "item_features.parquet", ("offset", &(Arc::new(Float32Array::from(offsets)) as ArrayRef)));
 }
 
 fn with_extreme_offset(version: &Path) {

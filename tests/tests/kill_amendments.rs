@@ -78,7 +78,7 @@ impl User {
         }
     }
 
-    fn next(&self, name: &str, id: String, random: &mut ChaCha8Rng) -> Change {
+    fn next(&self, name: &str, id: &str, random: &mut ChaCha8Rng) -> Change {
         let live = self.live.choose(random).cloned();
         // A tenth of a half: two labels are never equal, so that no correction says what is said already.
         let label = any_label(random) + random.random_range(0.0..0.1);
@@ -219,7 +219,7 @@ fn write_until_refused(films: &ModelClient, seed: usize, mut own: BTreeMap<Strin
     for count in 0.. {
         let name = names.choose(&mut random).unwrap();
         let user = own.get_mut(name).unwrap();
-        let change = user.next(name, format!("{seed}-{count}"), &mut random);
+        let change = user.next(name, &format!("{seed}-{count}"), &mut random);
         // A read may build a state at any moment, and its answer is nobody's matter here.
         let read = json!({"user": name, "item": any_item(&mut random)});
         let _unless_killed = films.node().try_json("POST", &films.path("predict"), &read);
