@@ -3,7 +3,7 @@
 //! A policy that shows the best candidate under weights drawn from the posterior fills a slot with the probability that
 //! the candidate shown there is the best of those that remain. One sample of weights serves all slots: all candidates
 //! are scored under each draw, and every slot counts the draws in which its candidate wins. A draw scores here as it does
-//! where rankings are drawn ([`drawn_score`]), so that what ties, or nearly does, falls the same way in both. It takes
+//! where rankings are drawn (`drawn_score`), so that what ties, or nearly does, falls the same way in both. It takes
 //! milliseconds, so it is done off the way of the reply, and again at any time: the sample depends on nothing but the
 //! candidates and the seed.
 

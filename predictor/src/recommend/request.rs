@@ -100,7 +100,7 @@ pub enum Aggregate {
 pub struct SeenRule {
     /// Only observations of the last so long, by their timestamps; all where there is none.
     pub window: Option<Duration>,
-    /// Only observations of these kinds of feedback, at most [`SEEN_KINDS_MAX`]; of all kinds, and of none, where it is
+    /// Only observations of these kinds of feedback, at most `SEEN_KINDS_MAX`; of all kinds, and of none, where it is
     /// empty.
     pub feedback: Vec<String>,
 }
