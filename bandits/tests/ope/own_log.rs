@@ -49,6 +49,7 @@ fn log(target: &Thompson, slots: usize) -> Rounds {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimisation; the release run has it")]
 fn thompson_earns_on_its_own_log_what_the_log_earned() {
     let rounds = log(&Thompson::new(0.999).unwrap(), 1);
     let evaluation = evaluate(&rounds, &OpeSettings { resamples: 100, ..OpeSettings::default() }).unwrap();
