@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::StorageError;
 
 /// The on-disk format of this version.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Format {

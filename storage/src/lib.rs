@@ -28,7 +28,7 @@
 //!
 //! | entry        | holds                                                                                        |
 //! |--------------|----------------------------------------------------------------------------------------------|
-//! | `FORMAT`     | `{"format":1,"partitions":64}`; another version or count is refused                          |
+//! | `FORMAT`     | `{"format":2,"partitions":64}`; another version or count is refused                          |
 //! | `LOCK`       | locked while the store is open; a second opening is refused                                  |
 //! | `db/`        | RocksDB: everything that must not be lost; all writes are synced                             |
 //! | `decisions/` | RocksDB: decisions, written unsynced; may be removed while the store is closed to lose these |
