@@ -10,24 +10,15 @@ use crate::database::Column;
 use crate::error::StorageError;
 use crate::keys;
 
-/// How the body of a value is to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Format(pub(crate) u8);
-
-/// The format of every value written today, but of decisions.
-pub(crate) const FORMAT: Format = Format(1);
+/// How the body of every value is to be read.
+const FORMAT: u8 = 1;
 
 const CHECKSUM_BYTES: usize = 4;
 
 /// A value under construction: the format byte is there, the body is to be appended.
 pub(crate) fn begin() -> Vec<u8> {
-    begin_in(FORMAT)
-}
-
-/// The same of a value in another format.
-pub(crate) fn begin_in(format: Format) -> Vec<u8> {
     let mut value = Vec::with_capacity(128);
-    value.push(format.0);
+    value.push(FORMAT);
     value
 }
 
@@ -55,29 +46,16 @@ pub(crate) fn sealed(key: &[u8], body: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`StorageError::Corrupt`].
 pub(crate) fn unseal<'a>(column: Column, key: &[u8], value: &'a [u8]) -> Result<&'a [u8], StorageError> {
-    match unseal_any(column, key, value)? {
-        (FORMAT, body) => Ok(body),
-        (other, _) => Err(unknown_format(column, key, other)),
-    }
-}
-
-/// The body of a sealed value of any format.
-///
-/// # Errors
-/// [`StorageError::Corrupt`].
-pub(crate) fn unseal_any<'a>(column: Column, key: &[u8], value: &'a [u8]) -> Result<(Format, &'a [u8]), StorageError> {
     let (content, checksum) =
         value.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(|| corrupt(column, key, "it is cut short"))?;
     if crc32c_append(crc32c(key), content) != u32::from_le_bytes(*checksum) {
         return Err(corrupt(column, key, "its checksum does not match"));
     }
-    let (format, body) = content.split_first().ok_or_else(|| corrupt(column, key, "it is empty"))?;
-    Ok((Format(*format), body))
-}
-
-/// What is said of an entry that another version wrote.
-pub(crate) fn unknown_format(column: Column, key: &[u8], format: Format) -> StorageError {
-    corrupt(column, key, &format!("it has the unknown format {}", format.0))
+    match content.split_first() {
+        Some((&FORMAT, body)) => Ok(body),
+        Some((other, _)) => Err(corrupt(column, key, &format!("it has the unknown format {other}"))),
+        None => Err(corrupt(column, key, "it is empty")),
+    }
 }
 
 /// What is said of an entry that cannot be understood.
