@@ -82,4 +82,13 @@ mod tests {
             assert!(unseal(Column::Items, b"key", &value[..length]).is_err(), "length {length}");
         }
     }
+
+    #[test]
+    fn a_value_of_a_later_format_is_refused() {
+        let mut later = vec![FORMAT + 1];
+        later.extend_from_slice(b"body");
+        seal(b"key", &mut later);
+        let refused = unseal(Column::Items, b"key", &later);
+        assert!(refused.is_err_and(|error| error.to_string().contains("unknown format 2")));
+    }
 }
