@@ -70,21 +70,40 @@ impl Server {
         if self.connections == 0 || self.idle_timeout.is_zero() {
             return Err("server.connections and server.idle_timeout: must be above 0".to_owned());
         }
-        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains(['/', ' ', '*'])) {
-            return Err(format!("server.hosts: {host:?} is no host; give names such as \"celeris.example\""));
+        if let Some(host) = self.hosts.iter().find(|host| !is_host(host)) {
+            return Err(format!(
+                "server.hosts: {host:?} is no host; give names without a port, such as \"celeris.example\""
+            ));
         }
-        // As a browser writes an origin: nothing follows host and port.
-        let is_origin = |origin: &str| {
-            let site = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
-            site.is_some_and(|site| !site.is_empty() && !site.contains(['/', ' ', '*']))
-        };
         if let Some(origin) = self.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(format!(
-                "server.origins: {origin:?} is no origin; give scheme, host and port only, such as \"https://app.example\""
+                "server.origins: {origin:?} is no origin as browsers send it; give scheme, host and a port that is not the \
+                 scheme's own, in lower case, such as \"https://app.example\""
             ));
         }
         Ok(())
     }
+}
+
+/// Whether it is a name, an IPv4 address, or an IPv6 address in brackets, without a port.
+fn is_host(host: &str) -> bool {
+    let name = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    !name.is_empty() && !name.contains(['/', ' ', '*', '[', ']']) && (name != host || !name.contains(':'))
+}
+
+/// Whether a browser sends it in this form.
+fn is_origin(origin: &str) -> bool {
+    let own_ports = [("https://", ":443"), ("http://", ":80")];
+    own_ports.iter().any(|(scheme, own_port)| {
+        origin.strip_prefix(scheme).is_some_and(|site| {
+            let port = site.rfind(':').filter(|colon| !site[*colon..].contains(']'));
+            let is_port = |port: &str| port.parse::<u16>().is_ok();
+            is_host(&site[..port.unwrap_or(site.len())])
+                && port.is_none_or(|colon| is_port(&site[colon + 1..]))
+                && !site.ends_with(own_port)
+                && !site.contains(char::is_uppercase)
+        })
+    })
 }
 
 /// The bounds of requests.
@@ -93,6 +112,8 @@ impl Server {
 pub struct Limits {
     /// Bytes of a JSON body.
     pub body: ByteSize,
+    /// Bytes that may have arrived of bodies that are not whole yet, all together; more are answered 503.
+    pub arriving: ByteSize,
     /// Bytes of one line of NDJSON.
     pub line: ByteSize,
     /// Items of one predict or topk request.
@@ -120,6 +141,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: ByteSize::mib(4),
+            arriving: ByteSize::mib(256),
             line: ByteSize::kib(64),
             items_per_request: 10_000,
             requests: 1024,
@@ -305,4 +327,36 @@ pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String>
     config.decisions.check()?;
     config.training.options()?;
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_origins_that_no_request_can_bring_are_refused() {
+        for host in ["celeris.example", "10.0.0.7", "[::1]", "LOCALHOST"] {
+            assert!(is_host(host), "{host}");
+        }
+        for host in ["", "celeris.example:443", "[::1]:80", "::1", "http://celeris.example", "*.example", "[]"] {
+            assert!(!is_host(host), "{host}");
+        }
+        for origin in ["https://app.example", "http://localhost:3000", "https://[::1]:8443", "http://[::1]"] {
+            assert!(is_origin(origin), "{origin}");
+        }
+        let never = [
+            "app.example",
+            "https://App.example",
+            "https://app.example:443",
+            "http://app.example:80",
+            "https://app.example/",
+            "https://app.example:port",
+            "ftp://app.example",
+            "https://",
+            "null",
+        ];
+        for origin in never {
+            assert!(!is_origin(origin), "{origin}");
+        }
+    }
 }

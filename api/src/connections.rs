@@ -170,6 +170,8 @@ impl Open {
                 async move { Ok::<_, Infallible>(answering.await) }
             });
             let mut builder = http1::Builder::new();
+            // A client may say that it sends no more, and waits for the answer.
+            builder.half_close(true);
             builder.timer(TokioTimer::new()).max_header_size(HEAD_BYTES_MAX).keep_alive(!reserve);
             builder.header_read_timeout(if reserve { idle_timeout.min(RESERVE_TIMEOUT) } else { idle_timeout });
             let mut http = pin!(builder.serve_connection(TokioIo::new(&mut stream), answer));

@@ -212,7 +212,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::UnknownModel { .. }
             | ManagerError::UnknownVersion { .. }
             | ManagerError::UnknownJob { .. } => Self::not_found(error),
-            ManagerError::Judging => Self::unavailable(error),
+            ManagerError::Comparing | ManagerError::Judging => Self::unavailable(error),
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::IsSelection { .. }

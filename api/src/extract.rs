@@ -1,13 +1,13 @@
 //! What handlers take from a request, with errors that name the field.
 
-use axum::body::{Bytes, HttpBody, to_bytes};
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
-use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
+use crate::arriving;
 use crate::error::ApiError;
 use crate::media_types::MediaType;
 use crate::state::Node;
@@ -51,15 +51,7 @@ impl FromRequest<Node> for Text {
         if !request.body().is_end_stream() {
             MediaType::Json.check(request.headers())?;
         }
-        let max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
-        let bytes = to_bytes(request.into_body(), max).await.map_err(|error| {
-            let cause = error.into_inner();
-            if cause.is::<LengthLimitError>() {
-                ApiError::too_large("the body exceeds the limit of this node; send less at once, or use NDJSON")
-            } else {
-                ApiError::malformed(cause)
-            }
-        })?;
+        let bytes = arriving::read(request.into_body(), node).await?;
         // A request without a body is one without fields.
         Ok(Self(if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes }))
     }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use celeris_model::{ModelName, Observation, Partition};
+use celeris_model::{ModelId, ModelName, Observation, Partition};
 use celeris_predictor::PendingObservation;
 use celeris_storage::Then;
 use tokio::runtime::Handle;
@@ -30,10 +30,34 @@ const THREADS_MAX: usize = 16;
 /// Hands that may wait for a thread, of all streams.
 const HANDS_MAX: usize = 8;
 
+/// The model or selection that a stream was opened for.
+#[derive(Debug, Clone)]
+pub struct OfStream {
+    name: ModelName,
+    id: ModelId,
+}
+
+impl OfStream {
+    /// What goes by this name now.
+    ///
+    /// # Errors
+    /// 404 where nothing does.
+    pub fn new(node: &Node, name: ModelName) -> Result<Self, ApiError> {
+        Ok(Self { id: node.predictor.decides_as(&name)?, name })
+    }
+
+    /// Refuses to go on with another one that has been created under the name since.
+    fn check(&self, node: &Node) -> Result<(), ApiError> {
+        let current = node.predictor.decides_as(&self.name)?;
+        let replaced = || format!("model {} was deleted, and created again, while the stream was open", self.name);
+        if current == self.id { Ok(()) } else { Err(ApiError::not_found(replaced())) }
+    }
+}
+
 /// One thread's part of a batch, in the order of the lines.
 struct Hand {
     node: Node,
-    model: ModelName,
+    model: OfStream,
     lines: Vec<Line<Observation>>,
     /// What comes after the last of them.
     then: Then,
@@ -87,7 +111,7 @@ impl LearningThreads {
     }
 
     /// Deals a batch of a stream, once there is room. `then` is what comes after its last line.
-    pub async fn deal(&self, node: &Node, model: &ModelName, lines: Vec<Line<Observation>>, then: Then) -> Dealt {
+    pub async fn deal(&self, node: &Node, model: &OfStream, lines: Vec<Line<Observation>>, then: Then) -> Dealt {
         let mut dealt = Dealt { threads: Vec::with_capacity(lines.len()), hands: Vec::with_capacity(self.0.len()) };
         let mut hands: Vec<Vec<Line<Observation>>> = self.0.iter().map(|_| Vec::new()).collect();
         for line in lines {
@@ -135,10 +159,12 @@ fn play(runtime: &Handle, Hand { node, model, lines, then, begun }: Hand) {
 fn begin(
     runtime: &Handle,
     node: &Node,
-    model: &ModelName,
+    model: &OfStream,
     observation: &Observation,
     then: Then,
 ) -> Result<PendingObservation, ApiError> {
+    model.check(node)?;
+    let model = &model.name;
     // Entering the runtime is not free, and most observations name no decision.
     if observation.decision.is_some() {
         runtime.block_on(node.predictor.make_way(model, observation))?;

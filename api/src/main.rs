@@ -1,6 +1,7 @@
 //! The `celeris` binary: the command line, and the one place where the rooms are wired into a node.
 
 mod answer;
+mod arriving;
 mod bench;
 mod cli;
 mod config;

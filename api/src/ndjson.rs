@@ -104,7 +104,7 @@ impl<T: Send + 'static> Reader<T> {
                 Ok(None) => break,
                 Err(_silent) => {
                     let seconds = self.reading.idle_timeout.as_secs_f64();
-                    let problem = format!("no line came for {seconds} s; open another stream, or send empty lines");
+                    let problem = format!("nothing came for {seconds} s; open another stream, or send empty lines");
                     self.break_off(ApiError::idle(problem));
                     break;
                 }

@@ -99,6 +99,9 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         learning_threads,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
+        arriving: Arc::new(Semaphore::new(
+            usize::try_from(config.limits.arriving.as_u64()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
+        )),
         stream_permits: Arc::new(Semaphore::new(config.limits.streams)),
         metrics_permits: Semaphore::new(METRICS_AT_ONCE),
         series,

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::config::Server;
 use crate::error::ApiError;
+use crate::server::API;
 
 /// Names of the machine itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
@@ -53,20 +54,21 @@ impl Origins {
         Self { hosts, sites: server.origins.clone(), every_address: listening.ip().is_unspecified() }
     }
 
-    /// Whose page a request is from that came to the address `dialled`.
+    /// Whose page a request for `path` is from that came to the address `dialled`.
     ///
     /// # Errors
     /// 421 where it is for a host that is not the node, 403 where it is from a page that may not ask.
-    pub fn check(&self, headers: &HeaderMap, dialled: &str) -> Result<Asker, ApiError> {
-        let host = headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
-        if !self.is_own(without_port(host), dialled) {
+    pub fn check(&self, headers: &HeaderMap, path: &str, dialled: &str) -> Result<Asker, ApiError> {
+        let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+        let host = hosts.next().unwrap_or_default();
+        if hosts.next().is_some() || !without_port(host).is_some_and(|host| self.is_own(host, dialled)) {
             return Err(ApiError::misdirected(format!(
                 "host {:?} is not a name of this node; add it to server.hosts in the configuration, or use {}",
                 String::from_utf8_lossy(host),
                 self.hosts.join(", ")
             )));
         }
-        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(Asker::Own) };
+        let Some(origin) = headers.get(header::ORIGIN) else { return check_site(headers, path).map(|()| Asker::Own) };
         let bytes = origin.as_bytes();
         let asks = |scheme: &[u8]| bytes.strip_prefix(scheme).is_some_and(|site| site.eq_ignore_ascii_case(host));
         if asks(b"http://") || asks(b"https://") {
@@ -87,6 +89,22 @@ impl Origins {
     }
 }
 
+/// Refuses what a page of another site makes a browser fetch without naming its origin, as for an image. A link to the node's
+/// own pages may be followed from anywhere.
+fn check_site(headers: &HeaderMap, path: &str) -> Result<(), ApiError> {
+    let is = |name: &str, values: &[&str]| {
+        headers.get(name).is_some_and(|given| values.iter().any(|value| given.as_bytes() == value.as_bytes()))
+    };
+    let is_link = is("sec-fetch-mode", &["navigate"]) && is("sec-fetch-dest", &["document"]);
+    if !is("sec-fetch-site", &["cross-site", "same-site"]) || (is_link && !path.starts_with(API)) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "a page of another site may not use this node from a browser; add its origin to server.origins in the \
+         configuration, and ask with CORS",
+    ))
+}
+
 /// An address as a host is written.
 pub fn host_of(address: IpAddr) -> String {
     match address.to_canonical() {
@@ -95,13 +113,15 @@ pub fn host_of(address: IpAddr) -> String {
     }
 }
 
-fn without_port(host: &[u8]) -> &[u8] {
+/// A host without its port; `None` where what follows it is no port.
+fn without_port(host: &[u8]) -> Option<&[u8]> {
     let end = if host.first() == Some(&b'[') {
         host.iter().position(|byte| *byte == b']').map(|bracket| bracket + 1)
     } else {
         host.iter().position(|byte| *byte == b':')
     };
-    end.map_or(host, |end| &host[..end])
+    let (host, port) = host.split_at(end.unwrap_or(host.len()));
+    (port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit))).then_some(host)
 }
 
 /// The answer to a browser that asks whether a page of an allowed site may send what it is about to; `None` where a request
@@ -139,7 +159,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        origins.check(&headers, "10.0.0.7").map_err(|error| error.problem().status)
+        origins.check(&headers, "/v1/models", "10.0.0.7").map_err(|error| error.problem().status)
     }
 
     #[test]
@@ -156,9 +176,17 @@ mod tests {
             assert_eq!(checked(&origins, host, None), Ok(Asker::Own), "{host}");
         }
         assert_eq!(checked(&origins, "celeris.example", None), Ok(Asker::Own));
-        for host in
-            ["", "evil.example", "evil.example:7117", "localhost.evil.example", "10.0.0.8", "[::1", "[::2]:7117"]
-        {
+        for host in [
+            "",
+            "localhost:evil.example",
+            "[::1]evil",
+            "evil.example",
+            "evil.example:7117",
+            "localhost.evil.example",
+            "10.0.0.8",
+            "[::1",
+            "[::2]:7117",
+        ] {
             assert_eq!(checked(&origins, host, None), Err(421), "{host}");
         }
         let own = Some("http://localhost:7117");
@@ -171,6 +199,23 @@ mod tests {
         {
             assert_eq!(checked(&origins, "localhost:7117", Some(origin)), Err(403), "{origin}");
         }
+    }
+
+    #[test]
+    fn what_another_site_embeds_is_refused_and_a_link_to_the_page_is_not() {
+        let checked = |path: &str, sent: [&'static str; 3]| {
+            let mut headers = HeaderMap::new();
+            let names = ["sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"];
+            names.into_iter().zip(sent).for_each(|(name, value)| drop(headers.insert(name, value.parse().unwrap())));
+            check_site(&headers, path).map_err(|error| error.problem().status)
+        };
+        assert_eq!(checked("/v1/models", ["cross-site", "no-cors", "image"]), Err(403));
+        assert_eq!(checked("/v1/models", ["same-site", "no-cors", "script"]), Err(403));
+        assert_eq!(checked("/v1/models", ["cross-site", "navigate", "document"]), Err(403));
+        assert_eq!(checked("/", ["cross-site", "navigate", "iframe"]), Err(403));
+        assert_eq!(checked("/", ["cross-site", "navigate", "document"]), Ok(()));
+        assert_eq!(checked("/v1/models", ["same-origin", "cors", "empty"]), Ok(()));
+        assert_eq!(checked("/v1/models", ["none", "navigate", "document"]), Ok(()));
     }
 
     #[test]

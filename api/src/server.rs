@@ -21,6 +21,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
+use crate::arriving;
 use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::error::ApiError;
@@ -32,7 +33,7 @@ use crate::state::Node;
 use crate::times;
 
 /// Where the paths begin that are bounded.
-const API: &str = "/v1/";
+pub const API: &str = "/v1/";
 
 /// What is answered however much is under way.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
@@ -136,7 +137,7 @@ impl Serving {
             metrics::counter!("celeris_http_rejected_total").increment(1);
             return Err(ApiError::unavailable("too many connections are open on this node; try again"));
         }
-        self.origins.check(request.headers(), &connection.host)
+        self.origins.check(request.headers(), request.uri().path(), &connection.host)
     }
 
     async fn route(&self, request: Request) -> Response {
@@ -204,16 +205,16 @@ where
 }
 
 async fn bound<F: Future<Output = Response>>(node: &Node, answering: impl FnOnce() -> F) -> Response {
-    let Ok(_permit) = node.permits.try_acquire() else {
-        metrics::counter!("celeris_http_rejected_total").increment(1);
-        return ApiError::unavailable("too many requests are under way on this node; try again").into_response();
+    let permit = match arriving::admit(&node.permits) {
+        Ok(permit) => permit,
+        Err(error) => return error.into_response(),
     };
     // Most answers are there at the first look, before there is a timer. It is in a box, since it is aligned to lines of
     // the cache, which would make every request's future slow to allocate.
     let limit = async { Box::pin(tokio::time::sleep(node.limits.request_timeout)).await };
     tokio::select! {
         biased;
-        response = answer(answering) => response,
+        response = arriving::answer_with(permit, answer(answering)) => response,
         () = limit => {
             ApiError::timeout("the request ran into the node's time limit; what it changed may be done or not")
                 .into_response()

@@ -47,6 +47,8 @@ pub struct Rooms {
     pub limits: Limits,
     /// One permit for every request that may be under way.
     pub permits: Arc<Semaphore>,
+    /// One permit for every byte of bodies that have not arrived whole.
+    pub arriving: Arc<Semaphore>,
     /// One permit for every stream that may be open.
     pub stream_permits: Arc<Semaphore>,
     /// One permit for every rendering of metrics that may be under way.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use celeris_model::{ModelId, ModelName};
-use celeris_storage::{CatalogBatch, Storage, StorageError};
+use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
 use serde::Deserialize;
 
 use crate::error::ManagerError;
@@ -95,11 +95,8 @@ impl Manager {
 
     /// The identity of a model. `None` where neither its document nor a folder tells it; what is kept by the identity is left
     /// behind then, where nothing meets it.
-    fn identity_of_model(&self, model: &ModelName) -> Result<Option<ModelId>, ManagerError> {
-        let read = match self.storage.catalog::<Identity>(&model_key(model)?) {
-            Err(StorageError::Document { .. }) => None,
-            other => other?.map(|Identity { id }| id),
-        };
+    pub(crate) fn identity_of_model(&self, model: &ModelName) -> Result<Option<ModelId>, ManagerError> {
+        let read = self.identity_in(&model_key(model)?)?;
         // A damaged identity may be another's.
         match read.filter(|id| self.versions_dir_of((model, *id)).is_dir()) {
             Some(id) => Ok(Some(id)),
@@ -121,11 +118,15 @@ impl Manager {
 
     /// The identity of a selection; `None` where its document does not tell it, or tells a model's.
     pub(crate) fn identity_of_selection(&self, name: &ModelName) -> Result<Option<ModelId>, ManagerError> {
-        let read = match self.storage.catalog::<Identity>(&selection_key(name)?) {
-            Err(StorageError::Document { .. }) => None,
-            other => other?.map(|Identity { id }| id),
-        };
+        let read = self.identity_in(&selection_key(name)?)?;
         let owners = deciding(&self.storage)?;
         Ok(read.filter(|id| owners.get(id) == Some(name)))
+    }
+
+    fn identity_in(&self, key: &CatalogKey) -> Result<Option<ModelId>, StorageError> {
+        match self.storage.catalog::<Identity>(key) {
+            Err(StorageError::Document { .. }) => Ok(None),
+            other => Ok(other?.map(|Identity { id }| id)),
+        }
     }
 }

@@ -12,7 +12,7 @@ use celeris_storage::{Erasure, Watermark};
 
 use crate::error::ManagerError;
 use crate::manager::Manager;
-use crate::records::{VersionRecord, WarmRecord};
+use crate::records::{ModelRecord, VersionRecord, WarmRecord, models_key, versions_key};
 
 /// One erasure of a stream's log: what the user had said lay from `first` up to `at`, where it was erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,17 @@ impl From<&Erasure> for ErasedSpan {
     fn from(erasure: &Erasure) -> Self {
         Self { partition: erasure.partition, first: erasure.first, at: erasure.at }
     }
+}
+
+/// A version that knows of an erased user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnowingVersion {
+    /// Its model.
+    pub model: ModelName,
+    /// Its number.
+    pub version: VersionId,
+    /// Whether it is the one that serves, if its model does.
+    pub active: bool,
 }
 
 /// Whether a training up to this watermark has read what was erased later.
@@ -63,7 +74,8 @@ fn begins_with(version: &VersionRecord, erased: ErasedSpan) -> bool {
 }
 
 impl Manager {
-    /// The versions, of all models that learn from the stream, that know of an erased user; by model, newest first.
+    /// The versions that know of an erased user, of all models on the stream, in service or not; by model, oldest first.
+    /// What cannot be read may be on any stream and may know of anybody.
     ///
     /// # Errors
     /// `Storage`.
@@ -71,12 +83,20 @@ impl Manager {
         &self,
         stream: &StreamName,
         erased: ErasedSpan,
-    ) -> Result<Vec<(ModelName, VersionId)>, ManagerError> {
+    ) -> Result<Vec<KnowingVersion>, ManagerError> {
         let mut knowing = Vec::new();
-        for record in self.models()?.into_iter().filter(|record| record.config.stream == *stream) {
-            for version in self.versions(&record.config.name)? {
-                if erased_users(&version, &[erased]) > 0 {
-                    knowing.push((record.config.name.clone(), version.version));
+        for (key, record) in self.storage.list_catalog::<ModelRecord>(&models_key()?)? {
+            let Some(Ok(model)) = key.parts().get(1).map(|name| ModelName::new(name.as_str())) else { continue };
+            let record = record.ok();
+            if record.as_ref().is_some_and(|record| record.config.stream != *stream) {
+                continue;
+            }
+            for (key, version) in self.storage.list_catalog::<VersionRecord>(&versions_key(&model)?)? {
+                let number = key.parts().last().and_then(|number| number.parse().ok()).map(VersionId);
+                let knows = version.map_or(true, |version| erased_users(&version, &[erased]) > 0);
+                if let Some(version) = number.filter(|_| knows) {
+                    let active = record.as_ref().is_some_and(|record| record.active == version);
+                    knowing.push(KnowingVersion { model: model.clone(), version, active });
                 }
             }
         }

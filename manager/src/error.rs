@@ -53,6 +53,9 @@ pub enum ManagerError {
         /// As received.
         received: f64,
     },
+    /// One comparison of versions at a time.
+    #[error("two versions are being compared on this node already; ask again when it is done")]
+    Comparing,
     /// One evaluation of a policy at a time.
     #[error("a policy is being judged on this node already; ask again when it is done")]
     Judging,

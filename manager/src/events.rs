@@ -294,7 +294,7 @@ impl Manager {
     /// # Errors
     /// `Storage`; nothing is changed or recorded then.
     pub fn commit_noting(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), ManagerError> {
-        // What is told of a model that was deleted meanwhile is told to nobody.
+        // Events of a deleted model are dropped.
         let is_known = |event: &&Event| self.monitors.position(event.model_id).is_some();
         let mut events: Vec<Event> = events.iter().filter(is_known).cloned().collect();
         let mut births = Vec::new();

@@ -15,7 +15,7 @@ use celeris_bandits::ope::{
     Evaluation, Expectation, LoggedSlot, OpeSettings, RewardFeatures, RewardModel, Rounds, evaluate,
 };
 use celeris_bandits::{BanditError, PolicySpec};
-use celeris_model::{Decision, DecisionId, ModelName, ShownSlot, Timestamp, VersionId};
+use celeris_model::{Decision, DecisionId, ModelId, ModelName, ShownSlot, Timestamp, VersionId};
 use celeris_predictor::{DecisionReplay, DecisionScene, PredictorError, ServingVersion, WhyNot};
 use celeris_storage::DecisionRange;
 use rand::seq::SliceRandom;
@@ -105,12 +105,13 @@ impl Manager {
     /// `UnknownModel`, `Judging` while another evaluation is under way, `Predictor` or `Storage`.
     pub fn judge_policy(&self, request: &JudgeRequest) -> Result<Judgement, ManagerError> {
         let _judging = self.judging.try_lock().ok_or(ManagerError::Judging)?;
-        let default_reward = self.model(&request.model)?.config.default_reward;
+        let record = self.model(&request.model)?;
+        let default_reward = record.config.default_reward;
         at_low_priority("celeris-judge", || {
             let mut skipped = Skipped::default();
             let ripe = default_reward
                 .map_or(i64::MAX, |reward| Timestamp::from(SystemTime::now()).0.saturating_sub(reward.after_ms()));
-            let (sample, decisions) = self.sample(request, ripe, &mut skipped)?;
+            let (sample, decisions) = self.sample((request, record.id), ripe, &mut skipped)?;
             let missing_reward = request.missing_reward.or(default_reward.map(|reward| f64::from(reward.label)));
             let mut judge = Judge { manager: self, request, missing_reward, versions: HashMap::new() };
             let mut seen = Seen::default();
@@ -139,7 +140,7 @@ impl Manager {
     /// are in all.
     fn sample(
         &self,
-        request: &JudgeRequest,
+        (request, model): (&JudgeRequest, ModelId),
         ripe: i64,
         skipped: &mut Skipped,
     ) -> Result<(Vec<Decision>, u64), ManagerError> {
@@ -147,7 +148,7 @@ impl Manager {
         let mut sample: Vec<Decision> = Vec::new();
         let (mut all, mut usable) = (0, 0);
         let range = DecisionRange {
-            model: self.decides_as(&request.model)?,
+            model,
             after: request.from.map(DecisionId::first_at),
             before: request.to.unwrap_or(Timestamp(i64::MAX)),
         };

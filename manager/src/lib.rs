@@ -10,7 +10,8 @@
 mod comparison;
 pub mod decisions;
 mod deleting;
-pub mod erasures;
+pub mod disk_space;
+mod erasures;
 pub mod error;
 pub mod events;
 mod export;
@@ -36,7 +37,7 @@ pub mod watch;
 
 pub use comparison::Comparison;
 pub use decisions::DefaultReward;
-pub use erasures::{ErasedSpan, erased_users};
+pub use erasures::{ErasedSpan, KnowingVersion, erased_users};
 pub use error::ManagerError;
 pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
 pub use exporting::{Exported, export_store};

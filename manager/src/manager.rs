@@ -14,6 +14,7 @@ use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use crate::decisions::default_rewards;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
 use crate::jobs::{Job, JobId, Jobs};
@@ -268,6 +269,9 @@ impl Manager {
         let serving = self.load(&record, version)?;
         batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
         batch.put(model_key(&record.config.name)?, &record)?;
+        if record.config.default_reward.is_some() {
+            default_rewards::begin(record.id, &mut batch)?;
+        }
         self.monitors.watch(&record);
         let created = Event::now(record.identity(), EventKind::Created, Actor::Operator, "on request")
             .between(None, Some(version))

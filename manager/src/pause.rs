@@ -1,8 +1,8 @@
 //! A hook for tests: a node that stops at a named step of a switch or a training, to be killed there.
 //!
 //! With `CELERIS_PAUSE_AT=STEP` in its environment, a node says `paused at STEP` on standard error when a job, a switch,
-//! a pruning or a deletion first comes to that step, and its thread goes no further. Everything else goes on. Nobody sets it but
-//! `tests/tests/kill_in_retrain.rs`.
+//! a pruning or a deletion first comes to that step, and its thread goes no further. Everything else goes on. Tests that kill
+//! a node set it: `kill_in_retrain.rs` and `identities.rs` in `tests/tests/`.
 
 /// The environment variable.
 pub const VARIABLE: &str = "CELERIS_PAUSE_AT";

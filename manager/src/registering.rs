@@ -10,6 +10,7 @@ use celeris_model::ModelName;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::manager::{Manager, remove_dir, sync_dir};
@@ -82,8 +83,7 @@ impl Manager {
 
     fn check_room(&self, files: &[(PathBuf, u64)]) -> Result<(), String> {
         let needed: u64 = files.iter().map(|(_, bytes)| bytes).sum();
-        let disk = rustix::fs::statvfs(self.storage.dir()).map_err(|error| error.to_string())?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let DiskSpace { free, .. } = DiskSpace::of(self.storage.dir()).map_err(|error| error.to_string())?;
         if free < needed.saturating_add(DISK_RESERVE) {
             return Err(format!(
                 "takes {needed} bytes, and {free} are free, of which {DISK_RESERVE} are the log's; make room first"

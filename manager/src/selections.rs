@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use celeris_bandits::selection::strategy::Learns;
 use celeris_bandits::selection::{HalfLifeRecords, LabelRange, LossScale, Objective, StrategySpec};
-use celeris_bandits::{PolicySpec, PoolShare};
+use celeris_bandits::{BanditError, PolicySpec, PoolShare, Wants};
 use celeris_model::{Loss, ModelId, ModelName, StreamName, Timestamp};
 use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
 use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
-use crate::decisions::DefaultReward;
+use crate::decisions::{DefaultReward, default_rewards};
 use crate::error::ManagerError;
 use crate::manager::Manager;
 use crate::records::{ModelRecord, deleted_key};
@@ -115,6 +115,9 @@ impl SelectionRecord {
         if !ARMS.contains(&self.arms.len()) || !distinct(&self.arms) {
             return Err(format!("it has {} arms, or one of them twice", self.arms.len()));
         }
+        if self.arm_ids.len() != self.arms.len() {
+            return Err(format!("it has {} arms and {} identities of arms", self.arms.len(), self.arm_ids.len()));
+        }
         if (self.scope == ScopeKind::Context) == self.contexts.is_empty() {
             return Err("its contexts do not go with its scope".to_owned());
         }
@@ -172,6 +175,10 @@ impl NewSelection {
         if strategy.combines() {
             if self.objective == Some(Objective::Reward) {
                 return Err(wrong("objective", "must be `error`: where all arms answer, a reward is nobody's alone"));
+            }
+            if let Some(policy) = self.policy.as_ref().filter(|policy| policy.policy().wants() > Wants::Uncertainty) {
+                let error = BanditError::NoPosterior { policy: policy.name() };
+                return Err(wrong("policy", error.to_string()));
             }
         } else if self.policy.is_some() || self.pool_share.is_some() {
             return Err(wrong("policy", "and pool_share are the arms' own where one of them answers; leave them out"));
@@ -241,6 +248,9 @@ impl Manager {
             created: SystemTime::now().into(),
         };
         batch.put(selection_key(&record.name)?, &record)?;
+        if record.default_reward.is_some() {
+            default_rewards::begin(record.id, &mut batch)?;
+        }
         self.storage.commit_catalog(&batch)?;
         self.predictor.select_among(record.rule());
         tracing::info!(selection = %record.name, strategy = record.strategy.name(), "selection serves");
@@ -333,7 +343,10 @@ impl Manager {
 
     /// Refuses to take a model away from the selections among whose arms it is.
     pub(crate) fn check_no_arm(&self, model: &ModelName) -> Result<(), ManagerError> {
-        let of = self.selections()?.into_iter().find(|selection| selection.arms.contains(model));
+        // One that is out of service serves again once what it is made of is mended.
+        let selections = self.storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
+        let of =
+            selections.into_iter().filter_map(|(_, record)| record.ok()).find(|record| record.arms.contains(model));
         match of {
             Some(selection) => Err(ManagerError::IsArm { model: model.clone(), selection: selection.name }),
             None => Ok(()),

@@ -9,9 +9,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use celeris_model::ModelName;
-use celeris_predictor::PredictorError;
+use celeris_model::{ModelId, ModelName, StreamName};
+use celeris_predictor::{PredictorError, Unserved};
 use celeris_storage::{CatalogKey, StorageError};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::deleting::deciding;
@@ -47,7 +48,7 @@ impl Manager {
     /// `Storage`.
     pub fn unavailable(&self) -> Result<Vec<Unavailable>, ManagerError> {
         let out = self.predictor.out_of_service();
-        let described = |(name, reason): (&ModelName, &Arc<str>)| {
+        let described = |(name, Unserved { reason, .. }): (&ModelName, &Unserved)| {
             let kind = if self.is_in_catalog(&selection_key(name)?)? { NameKind::Selection } else { NameKind::Model };
             Ok(Unavailable { name: name.clone(), kind, reason: Arc::clone(reason) })
         };
@@ -104,8 +105,14 @@ impl Manager {
                 if deciding(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
                     return Err(unfit(&key, format!("it has the identity {} of another model", record.id)));
                 }
-                for arm in &record.arms {
-                    self.predictor.active(arm)?;
+                for (arm, id) in record.arms.iter().zip(&record.arm_ids) {
+                    let serves = self.predictor.active(arm)?.model_id;
+                    if serves != *id {
+                        return Err(unfit(
+                            &key,
+                            format!("its arm {arm} has the identity {id}, and {arm} now has {serves}"),
+                        ));
+                    }
                 }
                 self.predictor.select_among(record.rule());
                 Ok(())
@@ -125,11 +132,44 @@ impl Manager {
             Some(Ok(name)) => {
                 tracing::error!(%name, %error, "cannot be opened and is out of service; the rest is served");
                 self.predictor.remove(&name);
-                self.predictor.take_out_of_service(&name, &error.to_string());
+                let (id, stream) = self.owner_and_stream(key, &name)?;
+                self.predictor.take_out_of_service(&name, Unserved { reason: error.to_string().into(), id, stream });
             }
             _ => tracing::error!(%key, %error, "the catalog holds a document under a name that no model can have"),
         }
         Ok(())
+    }
+
+    /// Identity and stream of what goes by `name`, as far as its document tells.
+    fn owner_and_stream(
+        &self,
+        key: &CatalogKey,
+        name: &ModelName,
+    ) -> Result<(Option<ModelId>, Option<StreamName>), ManagerError> {
+        #[derive(Deserialize)]
+        struct OfModel {
+            config: OfSelection,
+        }
+        #[derive(Deserialize)]
+        struct OfSelection {
+            stream: StreamName,
+        }
+        let is_model = *key == model_key(name)?;
+        let read = if is_model {
+            self.storage.catalog::<OfModel>(key).map(|found| found.map(|OfModel { config }| config.stream))
+        } else {
+            self.storage.catalog::<OfSelection>(key).map(|found| found.map(|OfSelection { stream }| stream))
+        };
+        let stream = match read {
+            Err(StorageError::Document { .. }) => None,
+            other => other?,
+        };
+        let id = if is_model { self.identity_of_model(name) } else { self.identity_of_selection(name) };
+        let id = match id {
+            Err(ManagerError::Io { .. }) => None,
+            other => other?,
+        };
+        Ok((id, stream))
     }
 
     /// Removes version directories that the catalog does not name: an interrupted switch left them.

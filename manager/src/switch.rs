@@ -197,14 +197,15 @@ impl Manager {
         let candidate = candidate.with_cold_map(loaded.cold_map.clone());
         let report = at_low_priority("celeris-gate", || self.judge(config, tail, &candidate, progress))??;
         drop(candidate);
-        reading.check()?;
         let passed = report.lets_pass();
         self.jobs.judged(job, &report);
-        let (mut version, serving) = self.admit(&record, finished, loaded, |active, judged| {
-            let event = gate_event(&record, active, judged.version, &report);
-            judged.gate = Some(report);
-            judged.holdout_from = Some(tail.from.clone());
-            Some(event)
+        let (mut version, serving) = reading.conclude(|| {
+            self.admit(&record, finished, loaded, |active, judged| {
+                let event = gate_event(&record, active, judged.version, &report);
+                judged.gate = Some(report);
+                judged.holdout_from = Some(tail.from.clone());
+                Some(event)
+            })
         })?;
         if !passed {
             self.prune(&record)?;
@@ -289,7 +290,7 @@ impl Manager {
         metrics::counter!("celeris_switches_total", "model" => name, "kind" => kind.name()).increment(1);
         let mut kept = vec![record.active];
         kept.extend(record.watching.as_ref().map(|watching| watching.against));
-        self.predictor.release(&model, &kept)?;
+        self.predictor.release((&model, id), &kept);
         Ok(record)
     }
 }

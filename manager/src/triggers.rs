@@ -3,7 +3,7 @@
 //! Every trigger is off until it is configured. At most one job runs per model; after one has ended, however it did, all
 //! triggers rest for the cool-down. What a trigger decides on is in [`crate::quality`]; the decision is pure (`decide`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,6 +11,7 @@ use celeris_model::{ModelName, Timestamp, VersionId};
 use celeris_storage::CatalogBatch;
 use serde::{Deserialize, Serialize};
 
+use crate::decisions::default_rewards;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::jobs::{Job, JobState};
@@ -344,6 +345,9 @@ impl Manager {
         }
         let mut batch = CatalogBatch::new();
         batch.put(model_key(model)?, &record)?;
+        if before.default_reward.is_none() && record.config.default_reward.is_some() {
+            default_rewards::begin(record.id, &mut batch)?;
+        }
         self.commit_noting(batch, &[event])?;
         self.monitors.configure(record.id, &record.config.triggers);
         Ok(record)
@@ -354,9 +358,12 @@ impl Manager {
 fn differences(before: &ModelConfig, after: &ModelConfig) -> Vec<(String, serde_json::Value, serde_json::Value)> {
     let as_json = |config: &ModelConfig| serde_json::to_value(config).expect("a configuration is plain data");
     let (before, after) = (as_json(before), as_json(after));
-    let Some(after) = after.as_object() else { return Vec::new() };
-    let changed = after.iter().filter(|(name, value)| before.get(name.as_str()) != Some(*value));
-    changed.map(|(name, value)| (name.clone(), before.get(name).cloned().unwrap_or_default(), value.clone())).collect()
+    // A setting that is not given is absent.
+    let names: BTreeSet<&String> =
+        [&before, &after].into_iter().filter_map(|one| one.as_object()).flat_map(|one| one.keys()).collect();
+    let value = |config: &serde_json::Value, name: &String| config.get(name).cloned().unwrap_or_default();
+    let settings = names.into_iter().map(|name| (name.clone(), value(&before, name), value(&after, name)));
+    settings.filter(|(_, from, to)| from != to).collect()
 }
 
 /// Seconds for which triggers rest at least once a job has failed: what made it fail is seldom gone at once, and the reason

@@ -205,7 +205,11 @@ impl Manager {
         let pruned = self.storage.list_catalog::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
         for (_, pruned) in pruned {
             match pruned {
-                Ok((model, id, version)) => self.remove_pruned((&model, id), version)?,
+                Ok((model, id, version)) => {
+                    if let Err(error) = self.remove_pruned((&model, id), version) {
+                        tracing::warn!(%model, %version, %error, "a pruned version is not removed whole; the next start tries again");
+                    }
+                }
                 Err(error) => tracing::error!(%error, "a pruned version may not be removed whole"),
             }
         }
@@ -216,9 +220,9 @@ impl Manager {
     /// comparison of this node at a time.
     ///
     /// # Errors
-    /// `UnknownModel`, `UnknownVersion`, `Features` where one is damaged, `Predictor` or `Storage`.
+    /// `Comparing` while another is under way, `UnknownModel`, `UnknownVersion`, `Features` where one is damaged, `Predictor` or `Storage`.
     pub fn diff(&self, model: &ModelName, from: VersionId, to: VersionId) -> Result<VersionDiff, ManagerError> {
-        let _comparing = self.comparing.lock();
+        let _comparing = self.comparing.try_lock().ok_or(ManagerError::Comparing)?;
         let record = self.model(model)?;
         let (from, to) = (self.version(model, from)?, self.version(model, to)?);
         let (old, new) = (self.load(&record, from.version)?, self.load(&record, to.version)?);

@@ -255,7 +255,7 @@ impl Manager {
                 Err(()) => break,
             }
         }
-        self.predictor.compare_no_more(&config.name, candidate.id);
+        self.predictor.compare_no_more(record.identity(), candidate.id);
         let Some(report) = &mut version.gate else { return Ok(true) };
         report.shadow = live.comparison();
         report.decide(&config.gate);
@@ -287,7 +287,7 @@ impl Watch {
         let mut paired = Paired::default();
         let outcome = self.follow(runtime, &mut queue, &mut paired);
         let Some(manager) = self.manager.upgrade() else { return };
-        manager.predictor.compare_no_more(&model, self.other.id);
+        manager.predictor.compare_no_more(self.record.identity(), self.other.id);
         let comparison = paired.comparison(Metric::of(self.record.config.loss));
         let done = match outcome {
             Ok(Outcome::Worse) => self.go_back(&manager, comparison),
@@ -295,7 +295,7 @@ impl Watch {
                 tracing::info!(%model, version = %self.record.active, ?comparison, "the watch is over, and the version stays");
                 manager
                     .end_watch(&self.record)
-                    .and_then(|()| Ok(manager.predictor.release(&model, &[self.record.active])?))
+                    .map(|()| manager.predictor.release(self.record.identity(), &[self.record.active]))
             }
             Ok(Outcome::Unwanted) => Ok(()),
             Err(error) => Err(error),

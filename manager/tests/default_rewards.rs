@@ -101,25 +101,10 @@ async fn what_stands_in_the_way_of_one_default_reward_stops_no_other() {
     for name in ["films", "books"] {
         node.create(name);
     }
+    // The settings hold from now on, and not only from when they are first looked at.
+    let first = (node.decide("films", "w").await, node.decide("books", "w").await);
     let keeping = tokio::spawn(node.manager.clone().keep_decisions());
-    // The setting holds from when it was first looked at.
-    let (_, first) = {
-        let begun = Instant::now();
-        loop {
-            let (films, books) = (node.decide("films", "u").await, node.decide("books", "u").await);
-            eventually("the wait", || {
-                let now = Timestamp::from(std::time::SystemTime::now());
-                now.0 > films.timestamp.0 + 3_000 || node.outcomes(&films).min(node.outcomes(&books)) == 2
-            })
-            .await;
-            if node.outcomes(&films).min(node.outcomes(&books)) == 2 {
-                break (films, books);
-            }
-            assert!(begun.elapsed() < DEADLINE, "no default rewards");
-        }
-    };
-    assert_eq!(node.outcomes(&first), 2);
-
+    eventually("the first decisions", || node.outcomes(&first.0) == 2 && node.outcomes(&first.1) == 2).await;
     let films = node.decide("films", "u").await;
     node.plant("films", "mallory", &films, 0).await;
     let later = node.decide("films", "v").await;
@@ -156,4 +141,17 @@ async fn a_reward_takes_back_nothing_of_another_user() {
     let found = node.storage.observation(&stream, &default_reward_id(&decision.id, 0)).unwrap();
     assert!(matches!(found, Lookup::Found { record, .. } if record.user.as_str() == "mallory"));
     assert_eq!(node.outcomes(&decision), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reward_of_a_decision_from_before_an_erasure_brings_the_user_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    node.create("films");
+    // Whoever gives rewards has read it before the erasure.
+    let decision = node.decide("films", "zoe").await;
+    node.predictor.erase(&model("films"), &decision.user).await.unwrap();
+    let default = celeris_predictor::DefaultReward { label: 1.0, due: decision.timestamp };
+    assert!(node.predictor.begin_default(&decision, 0, default).unwrap().is_none());
+    assert_eq!(node.predictor.user(&model("films"), &decision.user, 0).await.unwrap().observations, 0);
 }

@@ -175,7 +175,10 @@ text_id!(
 
 /// What the ids begin with that a node makes itself: an observation's place in the log, and the default reward of a slot.
 /// Clients may name such observations, and give none an id of these.
-const RESERVED_PREFIXES: [&str; 2] = ["~", DEFAULT_REWARD_PREFIX];
+const RESERVED_PREFIXES: [&str; 2] = [SERVER_ID_PREFIX, DEFAULT_REWARD_PREFIX];
+
+/// Begins the ids that a node gives to observations without one.
+pub const SERVER_ID_PREFIX: &str = "~";
 
 const DEFAULT_REWARD_PREFIX: &str = "default-reward-";
 

@@ -112,10 +112,10 @@ pub const RAISES: [f64; 3] = [1e-10, 1e-7, 1e-4];
 /// sixteen digits of the entry, all but four were those of others.
 pub const DETERMINED_MAX: f64 = 1e12;
 
-/// [`cholesky`] of a matrix that is positive definite by what it is made of: a definite one, and squares. Where squares are so
-/// large that `f64` loses the rest beside them, every entry of the diagonal is raised by the least share that helps, which
-/// holds what is lost at the place where the definite part has it. That depends on the scale of no coordinate. `None` where
-/// the matrix is not of that kind, or its entries are not finite.
+/// [`cholesky`] of the sum of a positive definite matrix and squares, or of the inverse of such a sum. If rounding has made it
+/// indefinite, every entry of the diagonal is multiplied by 1 + share, for the smallest share in [`RAISES`] that works: a
+/// relative change, so that the result does not depend on the scale of a coordinate. `None` if no share works or an entry is
+/// not finite.
 #[must_use]
 pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     let raised = |share: f64| {
@@ -147,7 +147,7 @@ pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<V
 }
 
 /// Whether every coordinate has kept digits of its own through the inversion: the `inverse` of a matrix with this `diagonal`
-/// has no entry on its own diagonal that is more than `max` times the inverse of the entry before. What is no number has not.
+/// has no entry on its own diagonal that is more than `max` times the inverse of the entry before. False for NaN.
 #[must_use]
 pub fn is_determined(diagonal: &[f64], inverse: &[f64], max: f64) -> bool {
     inverse.iter().step_by(diagonal.len() + 1).zip(diagonal).all(|(inverse, entry)| inverse * entry <= max)

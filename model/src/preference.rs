@@ -45,7 +45,7 @@ pub fn excess(label: f32, weight: f32) -> f64 {
     if is_taken(label) { f64::from(weight) * f64::from(label) } else { 0.0 }
 }
 
-/// What is known of one pair beyond that all pairs are not preferred, or what one observation adds to that.
+/// What the observations of one user-item pair add to the prior, or what one of them adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
     /// `E`, the confidence beyond the 1 of every pair; above 0.

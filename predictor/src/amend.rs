@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use celeris_model::observation::check_label;
 use celeris_model::{
-    DecisionFacts, ModelId, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, UserEpoch, UserId,
+    DecisionFacts, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch, UserId,
 };
 use celeris_storage::{Append, Appended, Erasure, Lookup, Placed, StorageError, Then, Ticket};
 
@@ -33,6 +33,8 @@ pub struct Amended {
 /// An erasure that is durable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Erased {
+    /// The stream that the user was erased from.
+    pub stream: StreamName,
     /// The count of the user's events with this one. It is kept, so that no epoch is used twice.
     pub user_epoch: UserEpoch,
     /// How many decisions were erased.
@@ -51,8 +53,8 @@ struct Pending {
 /// What an amendment changes.
 struct Change<'a> {
     amendment: Amendment,
-    /// The reward that a retraction takes from a slot.
-    reward: Option<&'a DecisionFacts>,
+    /// The reward that a retraction takes from a slot, and its epoch.
+    reward: Option<(&'a DecisionFacts, UserEpoch)>,
 }
 
 /// What one try at an amendment comes to.
@@ -132,7 +134,10 @@ impl Predictor {
             Some(label) => (RecordKind::Correct, Amendment::Relabel(original.user_epoch, label)),
             None => (RecordKind::Retract, Amendment::Forget(original.user_epoch)),
         };
-        let change = Change { amendment, reward: original.decision.as_ref().filter(|_| label.is_none()) };
+        // An observation may name a decision without being the reward of one of its slots: of another user's, for one.
+        let rewards = |facts: &&DecisionFacts| label.is_none() && facts.slot.is_some();
+        let reward = original.decision.as_ref().filter(rewards).map(|facts| (facts, original.user_epoch));
+        let change = Change { amendment, reward };
         let record = |user_epoch| Record {
             item: original.item.clone(),
             label: label.unwrap_or_default(),
@@ -159,7 +164,7 @@ impl Predictor {
         if !matches!(change.amendment, Amendment::ForgetAll) {
             state.read_back(&sources, &subject.version)?;
         }
-        let taken_back = change.reward.map(|facts| self.without_reward(&subject.key, facts)).transpose()?;
+        let taken_back = change.reward.map(|reward| self.without_reward(&subject.key, reward)).transpose()?;
         let user_epoch = state.epoch.next();
         let append = Append {
             stream: subject.model.stream.clone(),
@@ -193,17 +198,16 @@ impl Predictor {
     }
 
     /// Erases a user of the model's stream: history, states, cached predictions and decisions. Every model of the
-    /// stream forgets the user.
+    /// stream forgets the user, one that is out of service too.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`.
+    /// `UnknownModel` or `Storage`; decisions may be erased then and the user not, and it can be tried again.
     pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
         let model = &self.of_stream(model);
         let stream = self.model(model)?.stream.clone();
-        let models: Vec<ModelId> = self.models_of(&stream).into_iter().chain(self.selections_of(&stream)).collect();
-        // Decisions have a database of their own. They go before the log says that the user is erased, so that a crash in
-        // between leaves none of an erased user; those that come meanwhile go afterwards.
-        let mut decisions = compute(false, || self.storage.erase_decisions(&models, user, UserEpoch(0)))?;
+        // Decisions have a database of their own. They go before the log says that the user is erased, and none is written
+        // until it does, so that a crash in between leaves none of an erased user.
+        let erasing = compute(false, || self.storage.erase_decisions(&self.all_on(&stream), user))?;
         let pending = loop {
             let subject = self.subject(model, user)?;
             let record = |user_epoch| event(RecordKind::Erase, user.clone(), user_epoch);
@@ -217,11 +221,8 @@ impl Predictor {
         };
         let user_epoch = pending.user_epoch;
         let at = self.finish_amendment(pending).await?;
-        let (late, erasures) = compute(false, || {
-            let late = self.storage.erase_decisions(&models, user, user_epoch)?;
-            Ok::<_, StorageError>((late, self.storage.erasures(&stream)?))
-        })?;
-        decisions += late;
+        let decisions = erasing.finish(user_epoch);
+        let erasures = compute(false, || self.storage.erasures(&stream))?;
         let place = (Partition::of(user), at);
         let erasure = erasures.into_iter().find(|erasure| (erasure.partition, erasure.at) == place);
         let erasure = erasure.expect("the log lists every erasure that is durable");
@@ -229,7 +230,7 @@ impl Predictor {
         self.user_views.purge(user);
         self.seen.forget(&UserKey { stream: stream.clone(), user: user.clone() });
         self.purge_user(&stream, user);
-        Ok(Erased { user_epoch, decisions, erasure })
+        Ok(Erased { stream, user_epoch, decisions, erasure })
     }
 }
 

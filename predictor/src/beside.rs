@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use celeris_model::{ModelName, Prediction, UserEpoch, UserId, VersionId};
+use celeris_model::{ModelId, ModelName, Prediction, UserEpoch, UserId, VersionId};
 use tokio::sync::mpsc;
 
 use crate::error::PredictorError;
@@ -45,9 +45,10 @@ impl Predictor {
         Ok(witnessed)
     }
 
-    /// Compares `model` no more, if `version` is what it is compared with.
-    pub fn compare_no_more(&self, model: &ModelName, version: VersionId) {
-        if let Ok(model) = self.model(model)
+    /// Compares the model of this name and identity no more, if `version` is what it is compared with.
+    pub fn compare_no_more(&self, (name, id): (&ModelName, ModelId), version: VersionId) {
+        if let Ok(model) = self.model(name)
+            && model.id == id
             && model.beside.load().as_ref().is_some_and(|beside| beside.version == version)
         {
             model.beside.store(None);

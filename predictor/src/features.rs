@@ -126,7 +126,7 @@ pub enum Effective {
 
 type FreezeKey = (ModelId, VersionId, ItemId);
 
-/// Features that an observation in the queue freezes, until the store can tell of them itself.
+/// Features whose freezing is in the log's queue, and some that the store can tell of by now.
 type Freezing = HashMap<FreezeKey, Arc<LaterItem>>;
 
 /// Resolves features, through a bounded cache for items outside the table.
@@ -135,15 +135,15 @@ pub(crate) struct FeatureSource {
     cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
     /// Raised by every change to an item of the stripe; part of the cache key, so a change invalidates by construction.
     revisions: Arc<[AtomicU64]>,
-    /// Held while features freeze and while what is stored of an item changes, over the sync too: the two exclude one
-    /// another. Taken before `freezing`.
+    /// Held while features are frozen, until that is queued, and while what is stored of an item changes, until that is
+    /// synced: the two exclude one another. Taken before `freezing`.
     changing: Arc<[Mutex<()>]>,
     /// Held for moments, so that readers never wait for a sync.
     freezing: Arc<[Mutex<Freezing>]>,
 }
 
-/// The features of one item being frozen, for every model that learns from one observation: no other observation or
-/// change of the item proceeds until this is dropped.
+/// The features of one item being frozen, for every model that learns from one observation: nothing else freezes or changes
+/// features of the item until this is dropped.
 pub(crate) struct Freeze<'s> {
     _changing: MutexGuard<'s, ()>,
     guard: MutexGuard<'s, Freezing>,
@@ -157,7 +157,7 @@ fn record((model, version, item): &FreezeKey, features: &LaterItem) -> FrozenFea
         item: item.clone(),
         offset: features.offset,
         features: features.features.to_vec(),
-        origin: Some(features.origin),
+        origin: features.origin,
     }
 }
 
@@ -292,18 +292,17 @@ impl FeatureSource {
         stream: &StreamName,
         item: &ItemId,
     ) -> Result<Arc<LaterItem>, PredictorError> {
-        if let Some(found) = freezing.get(&(version.model_id, version.id, item.clone())) {
-            return Ok(found.clone());
-        }
         let revision = self.revision(item);
         let given = self.storage.item_features(version.model_id, item)?;
         let described = self.storage.item(stream, item)?;
         let known = given.is_some() || described.is_some();
         let later = |offset, features, origin| LaterItem { offset, features, known, origin, revision, frozen: None };
+        if let Some(queued) = freezing.get(&(version.model_id, version.id, item.clone())) {
+            // Features are frozen for good, but whether the item is known may have changed since.
+            return Ok(Arc::new(LaterItem { known, revision, ..LaterItem::clone(queued) }));
+        }
         if let Some(frozen) = self.storage.frozen(version.model_id, version.id, item)? {
-            // Entries that do not say are older than any map from attributes.
-            let unsaid = if given.is_some() { FeatureOrigin::Given } else { FeatureOrigin::StandIn };
-            let found = later(frozen.offset, frozen.features.into(), frozen.origin.unwrap_or(unsaid));
+            let found = later(frozen.offset, frozen.features.into(), frozen.origin);
             return Ok(Arc::new(found.frozen_at(CommitPosition::START)));
         }
         let stand_in = version.theta.cold_item();
@@ -344,9 +343,7 @@ impl FeatureSource {
             }
             let key = (version.model_id, version.id, item.clone());
             let found = self.look_up(&guard, version, stream, item)?;
-            // An observation that finds the freezing one still in the queue carries the same vector again, since it
-            // may become durable without the other.
-            if found.frozen.is_none() || guard.contains_key(&key) {
+            if found.frozen.is_none() {
                 items.push((key, Arc::clone(&found)));
             }
             resolved.push(Resolved::Later(found));
@@ -355,8 +352,8 @@ impl FeatureSource {
         Ok((resolved, freeze))
     }
 
-    /// Changes what is stored of `items`. No observation freezes features of one of them, and nobody else changes one,
-    /// until `write` has returned.
+    /// Changes what is stored of `items`. Nothing else freezes or changes features of one of them until `write` has
+    /// returned.
     pub(crate) fn change<'i, T, E>(
         &self,
         items: impl IntoIterator<Item = &'i ItemId>,

@@ -96,7 +96,7 @@ struct Plan<'e> {
     predictor: &'e Predictor,
     model: &'e ModelName,
     catalogue: &'e StreamCatalogue,
-    /// The models of the stream.
+    /// The models on the stream.
     models: &'e [ModelId],
     nothing: &'e Map<String, Value>,
     /// Whether an item that was edited already is described, and so alive.
@@ -177,7 +177,7 @@ impl Predictor {
     ) -> Result<Vec<Result<Edited, PredictorError>>, PredictorError> {
         // Attributes are the stream's, features the model's own.
         let served = self.model(&self.of_stream(model))?;
-        let (models, nothing) = (self.models_of(&served.stream), Map::new());
+        let (models, nothing) = (self.all_on(&served.stream), Map::new());
         compute(false, || {
             let (edited, rows) = self.features.change(edits.iter().map(|(item, _)| item), |changing| {
                 let mut plan = Plan {

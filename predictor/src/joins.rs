@@ -57,10 +57,10 @@ impl Joins {
     pub(crate) fn reward(&self, facts: &DecisionFacts) {
         let Some(slot) = facts.slot else { return };
         let mut rewarded = self.rewarded.lock();
-        match rewarded.get_mut(&facts.id) {
-            Some(slots) => slots.push(slot),
-            // Pushed out by others since: those before it are durable by now, and this one is read with them.
-            None => drop(rewarded.insert(facts.id.clone(), vec![slot])),
+        // If rewards of more decisions than the log's queue holds records have pushed it out since the caller asked, the next
+        // to ask reads the log.
+        if let Some(slots) = rewarded.get_mut(&facts.id) {
+            slots.push(slot);
         }
     }
 }
@@ -138,6 +138,10 @@ impl Predictor {
             Target::Found(decision) => decision,
         };
         let without_slot = |joined| Ok(DecisionFacts::without_slot(decision.id.clone(), joined));
+        // It may have been found before the user was erased.
+        if self.storage.is_erased(decision) {
+            return without_slot(Joined::Unknown);
+        }
         if decision.user != observation.user {
             return without_slot(Joined::OtherUser);
         }
@@ -160,20 +164,24 @@ impl Predictor {
         }
     }
 
-    /// The slots of a decision that have a reward once the one of these facts is retracted.
+    /// The slots of a decision that have a reward once the one with these facts, of that epoch, is retracted. All rewards
+    /// of a decision are among the [`FOLLOWED_MAX`] events behind it, and so no further from one another.
     ///
     /// The caller guarantees that it holds the user's lock, and that everything of the user is durable.
     pub(crate) fn without_reward(
         &self,
         key: &UserKey,
-        facts: &DecisionFacts,
+        (facts, epoch): (&DecisionFacts, UserEpoch),
     ) -> Result<(DecisionId, Vec<u32>), PredictorError> {
         let mut slots = match self.joins.slots(&facts.id) {
             Some(slots) => slots,
             None => {
                 let mut slots = Vec::new();
-                let all = HistorySpan { after: UserEpoch(0), up_to: UserEpoch(u64::MAX) };
-                self.storage.scan_history(&key.stream, &key.user, all, |_, record| {
+                let near = HistorySpan {
+                    after: UserEpoch(epoch.0.saturating_sub(FOLLOWED_MAX)),
+                    up_to: UserEpoch(epoch.0.saturating_add(FOLLOWED_MAX)),
+                };
+                self.storage.scan_history(&key.stream, &key.user, near, |_, record| {
                     let named = record.decision.filter(|other| other.id == facts.id);
                     slots.extend(named.and_then(|other| other.slot));
                 })?;
@@ -211,6 +219,13 @@ impl Predictor {
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);
         let served = self.model(&self.of_stream(model))?;
+        // What will be refused, or was taken before, must not take the default reward away.
+        served.active.load().learning.loss().check_label(observation.label)?;
+        if let Some(id) = &observation.observation_id
+            && compute(false, || self.storage.observation(&served.stream, id))? != Lookup::Unknown
+        {
+            return Ok(());
+        }
         let found = compute(false, || self.storage.observation(&served.stream, &default))?;
         let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
         if !is_default_reward(&of_default, &decision, slot) {

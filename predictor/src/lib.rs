@@ -52,6 +52,7 @@ pub use items::{Edited, FoundItems, ItemChange, ItemEdit, ItemSearch, ItemView, 
 pub use loss::LossEvent;
 pub use node::{Predictor, PredictorOptions};
 pub use observe::{DefaultReward, Observed, PendingObservation};
+pub use out_of_service::Unserved;
 pub use predict::{PredictRequest, Predictions, Scored};
 pub use predictions::PredictionCaching;
 pub use recommend::{Aggregate, Asker, Boost, Page, PastItem, RecommendRequest, Recommendation, SeenRule};

@@ -299,14 +299,21 @@ impl Predictor {
         models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect()
     }
 
-    /// The models that learn from `stream`.
-    pub(crate) fn models_of(&self, stream: &StreamName) -> Vec<ModelId> {
+    /// The models and selections on `stream`, in service or not.
+    pub(crate) fn all_on(&self, stream: &StreamName) -> Vec<ModelId> {
         let models = self.models.load();
-        models.values().filter(|model| model.stream == *stream).map(|model| model.id).collect()
+        let mut ids: Vec<ModelId> =
+            models.values().filter(|model| model.stream == *stream).map(|model| model.id).collect();
+        ids.extend(self.selections_of(stream));
+        ids.extend(self.out_of_service.on(stream));
+        ids
     }
 
     /// The identity of the model or selection of this name, under which its decisions are kept.
-    pub(crate) fn decides_as(&self, name: &ModelName) -> Result<ModelId, PredictorError> {
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn decides_as(&self, name: &ModelName) -> Result<ModelId, PredictorError> {
         match self.selection(name) {
             Some(selection) => Ok(selection.rule.id),
             None => Ok(self.model(name)?.id),

@@ -266,7 +266,7 @@ impl Predictor {
         let arrival = Arrival { observation: &observation, target, giver: Giver::Default, then: Then::Waits };
         match self.begin(&self.of_stream(decision.scored_by()), &arrival) {
             Ok(pending) => Ok(Some(pending)),
-            // The slot has its reward, or had this one and it was replaced or taken back.
+            // The slot has its reward, had this one and it was replaced or taken back, or can have none any more.
             Err(PredictorError::Rewarded | PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {
                 Ok(None)
             }

@@ -47,8 +47,7 @@ pub(crate) enum Amendment {
 pub(crate) struct UserState {
     /// The count of the user's events.
     pub(crate) epoch: UserEpoch,
-    /// The epoch of the last amendment that may have sums of an earlier history on the disk: one in the log's queue, or one
-    /// that was read. A durable one has deleted them.
+    /// The epoch of the last known correction, retraction or erasure. A snapshot made under an earlier one is not used.
     amended: UserEpoch,
     /// How many observations came before `events`: they are in the log, and in the sums of whoever learnt from them.
     before: u64,
@@ -272,8 +271,9 @@ impl UserState {
     fn read(sources: &Sources<'_>, version: &ServingVersion) -> Result<(u64, Events), PredictorError> {
         let Sources { storage, key, .. } = sources;
         if let Some(snapshot) = sources.snapshot(version, UserEpoch(0))? {
-            let read = storage.events_after(&key.stream, &key.user, snapshot.epoch)?;
+            let mut read = storage.events_after(&key.stream, &key.user, snapshot.epoch)?;
             if read.amended <= snapshot.amended {
+                read.amended = snapshot.amended;
                 return Ok((snapshot.sums.observations(), read));
             }
         }
@@ -507,17 +507,17 @@ impl UserState {
     /// Takes in an event that has been appended, and advances the states of `versions` by it.
     ///
     /// A state that cannot be advanced is dropped, and rebuilt from the history when next asked for: the log, not the
-    /// state, is the truth.
+    /// state, is the truth. So is one of a model that learns from the stream no more: it would keep the events that it lacks
+    /// in memory.
     pub(crate) fn advance(&mut self, event: Event, ticket: Ticket, learners: Vec<Learner<'_>>, sources: &Sources<'_>) {
         self.notice_durable();
         self.epoch = self.epoch.next();
         self.pending = Some(ticket);
         self.remember(event);
+        self.states.retain(|held| learners.iter().any(|learner| learner.version.model_id == held.model));
         for learner in learners {
-            let version = learner.version;
-            if self.advance_one(learner, sources).is_err() {
-                self.take(version);
-            }
+            // One that fails has been taken out.
+            let _ = self.advance_one(learner, sources);
         }
     }
 

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celeris_model::{ItemId, ModelName, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{ItemId, ModelId, ModelName, StreamName, UserEpoch, UserId, VersionId};
 
 use crate::error::PredictorError;
 use crate::features::FeatureSource;
@@ -127,10 +127,14 @@ impl Predictor {
             if Instant::now() >= deadline {
                 break;
             }
-            self.prepare_user(&key, &entry, &version, &features)?;
+            match self.prepare_user(&key, &entry, &version, &features) {
+                Ok(()) => warmed.users.prepared += 1,
+                // The log takes no more features to freeze now. The user's next request prepares the rest.
+                Err(error) if error.is_overload() => {}
+                Err(error) => return Err(error),
+            }
             drop(entry);
             self.users.reweigh(&key);
-            warmed.users.prepared += 1;
         }
         if version.caches_predictions(1).is_some() {
             for (user, epoch, items) in hot.predictions.iter().rev() {
@@ -208,13 +212,13 @@ impl Predictor {
         self.flip(&prepared.stream, defaults, prepared.version);
     }
 
-    /// Drops the user states of `model` under versions other than `kept` from memory.
-    ///
-    /// # Errors
-    /// `UnknownModel`.
-    pub fn release(&self, model: &ModelName, kept: &[VersionId]) -> Result<(), PredictorError> {
-        self.release_states(&*self.model(model)?, kept);
-        Ok(())
+    /// Drops the user states of the model of this name and identity under versions other than `kept` from memory.
+    pub fn release(&self, (name, id): (&ModelName, ModelId), kept: &[VersionId]) {
+        if let Ok(model) = self.model(name)
+            && model.id == id
+        {
+            self.release_states(&model, kept);
+        }
     }
 
     pub(crate) fn release_states(&self, served: &ServedModel, kept: &[VersionId]) {

@@ -267,7 +267,7 @@ async fn states_prepared_under_load_equal_the_replay() {
                 assert!(warmed.features.of > 0 && warmed.features.prepared == warmed.features.of, "{warmed:?}");
             }
             if switch % 2 == 0 {
-                node.predictor.release(&model(), &[VersionId(id)]).unwrap();
+                node.predictor.release((&model(), ModelId(1)), &[VersionId(id)]);
             }
             check(&node.predictor, &oracle, id, &format!("after switch {switch} to version {id}")).await;
             observe_some(&node.predictor, &mut oracle, &mut rng, 50).await;
@@ -324,7 +324,7 @@ async fn a_version_beside_predicts_from_the_state_before_each_observation() {
     let before: HashMap<usize, usize> = oracle.taught.iter().map(|(who, taught)| (*who, taught.len())).collect();
     let mut witnessed = node.predictor.compare_with(&model(), VersionId(2), 1000).unwrap();
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
-    node.predictor.compare_no_more(&model(), VersionId(2));
+    node.predictor.compare_no_more((&model(), ModelId(1)), VersionId(2));
     let other = version(2);
     let mut at = before;
     let mut seen = 0;

@@ -138,11 +138,15 @@ impl Storage {
         Ok(self.list_catalog::<IgnoredAny>(prefix)?.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Makes all changes of a batch, or none. Returns once they are durable.
+    /// Makes all changes of a batch, or none. Returns once they are durable. A batch that deletes something is taken however
+    /// full the disk is, since more is deleted after it.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
+    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
     pub fn commit_catalog(&self, changes: &CatalogBatch) -> Result<(), StorageError> {
+        if changes.changes.iter().all(|(_, json)| json.is_some()) {
+            self.check_room()?;
+        }
         let mut batch = self.database().batch();
         for (key, json) in &changes.changes {
             let stored = keys::catalog(&key.parts);

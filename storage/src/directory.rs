@@ -45,7 +45,6 @@ impl Directory {
     /// `InUse`, `UnknownFormat` or `Io`.
     pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
         fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
-        close_to_others(path);
         let lock_path = path.join("LOCK");
         let lock = File::options()
             .create(true)
@@ -59,6 +58,8 @@ impl Directory {
         })?;
         let directory = Self { path: path.to_owned(), _lock: lock };
         directory.check_format()?;
+        // Not before it is known to be a data directory, or to become one.
+        close_to_others(path);
         Ok(directory)
     }
 

@@ -32,8 +32,8 @@ pub struct FrozenFeatures {
     pub offset: f32,
     /// Length `dim`, the last entry 1.
     pub features: Vec<f32>,
-    /// Where they came from; `None` in entries of stores that did not note it.
-    pub origin: Option<FeatureOrigin>,
+    /// Where they came from.
+    pub origin: FeatureOrigin,
 }
 
 /// Field order is the order on disk (postcard).
@@ -43,11 +43,12 @@ struct StoredFeatures {
     features: Vec<f32>,
 }
 
-/// Field order is the order on disk (postcard). One byte may follow, the place of the origin in [`ORIGINS`].
+/// Field order is the order on disk (postcard). `origin` is a place in [`ORIGINS`].
 #[derive(Serialize, Deserialize)]
 struct StoredFrozen {
     offset: f32,
     features: Vec<f32>,
+    origin: u8,
 }
 
 /// Origins by the byte that stands for them; the order is part of the format.
@@ -75,16 +76,18 @@ impl Storage {
         item: &ItemId,
     ) -> Result<Option<FrozenFeatures>, StorageError> {
         let key = keys::frozen(model, version, item);
-        let Some(value) = self.database().get(Column::Frozen, &key)? else { return Ok(None) };
-        let (StoredFrozen { offset, features }, origin) = decode_frozen(&key, &value)?;
+        let Some(stored) = self.get_stored(Column::Frozen, &key)? else { return Ok(None) };
+        let StoredFrozen { offset, features, origin } = stored;
+        let unknown = || corrupt(Column::Frozen, &key, "it has an unknown origin");
+        let origin = *ORIGINS.get(usize::from(origin)).ok_or_else(unknown)?;
         Ok(Some(FrozenFeatures { model, version, item: item.clone(), offset, features, origin }))
     }
 
     /// Freezes the features of an item under a version, behind what was appended before; durable at the position that is
     /// returned.
     ///
-    /// The caller guarantees that one item of one version is frozen with one vector only. The disk may be nearly full: a
-    /// state that cannot be built again must not answer, and what freezes is small.
+    /// The caller guarantees that one item of one version is frozen with one vector only. It is written however full the
+    /// disk is: without it the state that learns from it could not be rebuilt.
     ///
     /// # Errors
     /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.
@@ -134,23 +137,10 @@ pub(crate) fn encode_given(model: ModelId, item: &ItemId, revision: u64, feature
 /// The complete entry that freezes an item's features.
 pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
     let key = keys::frozen(frozen.model, frozen.version, &frozen.item);
-    let mut body = to_bytes(&StoredFrozen { offset: frozen.offset, features: frozen.features.clone() });
-    let place = |origin| (0_u8..).zip(ORIGINS).find_map(|(place, other)| (other == origin).then_some(place));
-    body.extend(frozen.origin.and_then(place));
-    let value = sealed(&key, &body);
+    let place = (0_u8..).zip(ORIGINS).find_map(|(place, origin)| (origin == frozen.origin).then_some(place));
+    let origin = place.expect("every origin has a place");
+    let value = encode(&key, &StoredFrozen { offset: frozen.offset, features: frozen.features.clone(), origin });
     (key, value)
-}
-
-fn decode_frozen(key: &[u8], value: &[u8]) -> Result<(StoredFrozen, Option<FeatureOrigin>), StorageError> {
-    let body = unseal(Column::Frozen, key, value)?;
-    let (stored, rest) =
-        postcard::take_from_bytes(body).map_err(|error| corrupt(Column::Frozen, key, &error.to_string()))?;
-    let origin = match rest {
-        [] => None,
-        [place] => ORIGINS.get(usize::from(*place)).copied(),
-        _ => return Err(corrupt(Column::Frozen, key, "it goes on beyond its end")),
-    };
-    Ok((stored, origin))
 }
 
 fn encode(key: &[u8], stored: &impl Serialize) -> Vec<u8> {
@@ -170,13 +160,6 @@ mod tests {
     fn feature_values_are_what_existing_stores_hold() {
         let put = encode(b"k", &StoredFeatures { revision: 300, features: vec![0.5, 1.0] });
         assert_eq!(keys::hex(unseal(Column::ItemFeatures, b"k", &put).unwrap()), "ac02020000003f0000803f");
-        let frozen = encode(b"k", &StoredFrozen { offset: -1.0, features: vec![1.0] });
-        assert_eq!(keys::hex(unseal(Column::Frozen, b"k", &frozen).unwrap()), "000080bf010000803f");
-        assert_eq!(decode_frozen(b"k", &frozen).unwrap().1, None);
-    }
-
-    #[test]
-    fn the_origin_of_frozen_features_is_one_byte_behind_them() {
         for (place, origin) in ORIGINS.into_iter().enumerate() {
             let frozen = FrozenFeatures {
                 model: ModelId(7),
@@ -184,12 +167,11 @@ mod tests {
                 item: ItemId::new("m1").unwrap(),
                 offset: -1.0,
                 features: vec![1.0],
-                origin: Some(origin),
+                origin,
             };
             let (key, value) = encode_frozen(&frozen);
             let hex = keys::hex(unseal(Column::Frozen, &key, &value).unwrap());
             assert_eq!(hex, format!("000080bf010000803f0{place}"));
-            assert_eq!(decode_frozen(&key, &value).unwrap().1, Some(origin));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use celeris_model::ids::SERVER_ID_PREFIX;
 use celeris_model::{ObservationId, Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 
 use crate::database::{Access, Column, Database, KeyRange};
@@ -14,9 +15,6 @@ use crate::keys::{self, KeyReader};
 use crate::record;
 use crate::store::Storage;
 use crate::watermark::Watermark;
-
-/// Begins the ids that the server makes; see [`server_id`].
-pub(crate) const SERVER_ID_SIGN: char = '~';
 
 /// Records fetched at once while a history is read.
 pub(crate) const FETCH_RECORDS: usize = 1024;
@@ -130,7 +128,7 @@ impl Storage {
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn observation(&self, stream: &StreamName, id: &ObservationId) -> Result<Lookup, StorageError> {
-        if id.as_str().starts_with(SERVER_ID_SIGN) {
+        if id.as_str().starts_with(SERVER_ID_PREFIX) {
             find_by_place(self.database(), stream, id)
         } else {
             find_by_hash(self.database(), stream, id, self.hashes().id(stream, id))
@@ -236,7 +234,7 @@ pub(crate) fn last_epoch(
     }
 }
 
-/// Looks an id up that begins with [`SERVER_ID_SIGN`].
+/// Looks an id up that begins with [`SERVER_ID_PREFIX`].
 pub(crate) fn find_by_place(
     database: &Database,
     stream: &StreamName,
@@ -291,13 +289,13 @@ pub fn observation_id(sequence: Sequence, record: &Record) -> ObservationId {
 
 /// The name of a record whose client gave none: its place in the log, `~partition-sequence`.
 pub(crate) fn server_id(partition: Partition, sequence: Sequence) -> ObservationId {
-    let text = format!("{SERVER_ID_SIGN}{}-{sequence}", partition.index());
+    let text = format!("{SERVER_ID_PREFIX}{}-{sequence}", partition.index());
     ObservationId::new(text).expect("a sign and two numbers are a valid id")
 }
 
 /// The place that a server-made id names, if it is one in the form the server writes.
 fn parse_server_id(id: &ObservationId) -> Option<(Partition, Sequence)> {
-    let (partition, sequence) = id.as_str().strip_prefix(SERVER_ID_SIGN)?.split_once('-')?;
+    let (partition, sequence) = id.as_str().strip_prefix(SERVER_ID_PREFIX)?.split_once('-')?;
     let place = (Partition::from_index(partition.parse().ok()?)?, Sequence(sequence.parse().ok()?));
     (server_id(place.0, place.1) == *id).then_some(place)
 }

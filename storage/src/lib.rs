@@ -43,7 +43,7 @@
 //! # Where to look
 //!
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
-//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`, `hashing.rs`
+//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`, `erased_users.rs`, `hashing.rs`
 //! and `scrub.rs` are how a user is forgotten; `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and
 //! `verify.rs` are what stands between a damaged disk and a running node.
 
@@ -52,6 +52,7 @@ mod database;
 mod decisions;
 mod directory;
 mod envelope;
+mod erased_users;
 mod erasures;
 mod error;
 mod events;
@@ -75,7 +76,8 @@ mod wire;
 
 pub use catalog::{CatalogBatch, CatalogKey, ListedDocument};
 pub use database::BytesWritten;
-pub use decisions::{DecisionCounters, DecisionRange, LateCandidates, LatePropensity};
+pub use decisions::{DecisionCounters, DecisionRange, ErasingDecisions, LateCandidates, LatePropensity};
+pub use erased_users::ErasedUsers;
 pub use erasures::Erasure;
 pub use error::StorageError;
 pub use events::{Event, Events};

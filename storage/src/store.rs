@@ -162,6 +162,15 @@ impl Storage {
         self.inner.log.progress().is_durable(position)
     }
 
+    /// Whether observations are accepted now.
+    ///
+    /// # Errors
+    /// `Poisoned`, with the first failure, or `StorageFull`.
+    pub fn check_accepts(&self) -> Result<(), StorageError> {
+        self.health()?;
+        self.inner.space.check()
+    }
+
     /// Whether the store still accepts writes.
     ///
     /// # Errors
@@ -230,6 +239,12 @@ impl Storage {
     pub(crate) fn commit(&self, batch: Batch) -> Result<(), StorageError> {
         self.inner.log.check_writable()?;
         batch.commit(Durability::Synced).inspect_err(|error| self.inner.log.progress().poison(&error.to_string()))
+    }
+
+    /// Whether there is room on the disk for more, as of now.
+    pub(crate) fn check_room(&self) -> Result<(), StorageError> {
+        self.inner.space.look();
+        self.inner.space.check()
     }
 
     /// Writes and syncs what `fill` puts under a revision that is greater than any before.

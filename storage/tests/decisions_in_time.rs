@@ -90,7 +90,7 @@ fn what_comes_late_for_an_erased_decision_does_not_bring_it_back() {
     let made = decision("alice", 1_000);
     assert!(storage.record_decision(made.clone()));
     assert_eq!(storage.decisions_erased(made.model_id).unwrap(), 0);
-    assert_eq!(storage.erase_decisions(&[made.model_id], &made.user, UserEpoch(2)).unwrap(), 1);
+    assert_eq!(storage.erase_decisions(&[made.model_id], &made.user).unwrap().finish(UserEpoch(2)), 1);
     assert!(storage.complete_decision(made.model_id, &made.id, propensities()));
     storage.flush_decisions();
     assert_eq!(storage.decision(made.model_id, &made.id).unwrap(), None);
@@ -118,7 +118,7 @@ fn decisions_are_in_the_order_of_time_and_expire_by_it() {
     assert_eq!(storage.decision_counters().expired, 2);
     assert_eq!(storage.decision(other.model_id, &other.id).unwrap().as_deref(), Some(&other));
     assert_eq!(
-        storage.erase_decisions(&[model("films")], &user("alice"), UserEpoch(2)).unwrap(),
+        storage.erase_decisions(&[model("films")], &user("alice")).unwrap().finish(UserEpoch(2)),
         3,
         "no index of what is gone"
     );

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use celeris_model::{
-    Decision, DecisionId, GramSums, Partition, Record, RecordKind, RecordedCandidates, SceneDigest, Sequence,
+    Decision, DecisionId, GramSums, ModelId, Partition, Record, RecordKind, RecordedCandidates, SceneDigest, Sequence,
     Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
@@ -208,14 +208,14 @@ fn an_erased_users_decisions_go_and_no_others() {
             assert!(storage.record_decision(decide(who, of, n)));
         }
     }
-    let erased = storage.erase_decisions(&[model("films"), model("books")], &user(SECRETS[0]), UserEpoch(2)).unwrap();
-    assert_eq!(erased, 100);
+    let erase = |models: &[ModelId]| storage.erase_decisions(models, &user(SECRETS[0])).unwrap().finish(UserEpoch(2));
+    assert_eq!(erase(&[model("films"), model("books")]), 100);
     let found = |who: &str, of: &str| storage.decision(model(of), &decide(who, of, 7).id).unwrap().is_some();
     assert_eq!(
         [found(SECRETS[0], "films"), found(SECRETS[0], "books"), found(SECRETS[0], "other"), found("bob", "films")],
         [false, false, true, true]
     );
-    assert_eq!(storage.erase_decisions(&[model("other")], &user(SECRETS[0]), UserEpoch(2)).unwrap(), 50);
+    assert_eq!(erase(&[model("other")]), 50);
     storage.close().unwrap();
     assert_eq!(traces(&dir.path().join("decisions")), Vec::<String>::new());
 }

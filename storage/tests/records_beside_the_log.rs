@@ -4,7 +4,8 @@
 mod scenario;
 
 use celeris_model::{
-    Decision, DecisionId, GramSums, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch, VersionId,
+    Decision, DecisionId, FeatureOrigin, GramSums, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch,
+    VersionId,
 };
 use celeris_storage::{
     Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions,
@@ -34,7 +35,7 @@ fn frozen(version: u64) -> FrozenFeatures {
         version: VersionId(version),
         item: item("m1"),
         offset: 3.5,
-        origin: None,
+        origin: FeatureOrigin::StandIn,
         features: vec![0.25, 1.0],
     }
 }

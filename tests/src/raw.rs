@@ -1,7 +1,7 @@
 //! HTTP as bytes on a socket, for what a well-behaved client cannot send: half a head, other hosts, bodies that come late.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use serde_json::Value;
 
@@ -43,6 +43,14 @@ impl Raw {
     /// Where the node has closed the connection.
     pub fn send(&mut self, text: &str) -> io::Result<()> {
         self.reader.get_mut().write_all(text.as_bytes())
+    }
+
+    /// Says that nothing more will be sent.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub fn finish_sending(&mut self) -> io::Result<()> {
+        self.reader.get_mut().shutdown(Shutdown::Write)
     }
 
     /// Reads a whole response.

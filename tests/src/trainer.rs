@@ -129,15 +129,16 @@ fn text(path: &Path) -> String {
     path.to_str().expect("temporary folders have plain names").to_owned()
 }
 
-/// Whether a process runs whose command line holds these words.
+/// Whether a process runs in a folder below this one whose command line holds these words.
 ///
 /// # Panics
 /// Where `/proc` cannot be read.
 #[must_use]
-pub fn runs(words: &str) -> bool {
+pub fn runs(below: &Path, words: &str) -> bool {
     fs::read_dir("/proc").expect("Linux tells of its processes").flatten().any(|process| {
+        let folder = fs::read_link(process.path().join("cwd")).unwrap_or_default();
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+        folder.starts_with(below) && String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
     })
 }
 

@@ -214,9 +214,9 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
             case(
                 "chatters",
                 trainers.script("chatters", "while true; do echo still here; sleep 0.2; done"),
-                &["2 seconds", "trainer.limits.seconds", "still here"],
+                &["8 seconds", "trainer.limits.seconds", "still here"],
             ),
-            json!({"seconds": 2, "heartbeat_seconds": 1}),
+            json!({"seconds": 8, "heartbeat_seconds": 4}),
         ),
         // `tail` keeps a line that does not end: one process, faster than anyone looks.
         limited(
@@ -316,6 +316,19 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             &["stopped from outside"],
         ),
+        // The same, and it says itself that all is well.
+        case(
+            "forges",
+            trainers.script(
+                "forges",
+                &format!(
+                    "setsid sh -c 'echo $$ > left; exec sleep 86417' &\n{}\
+                     echo '{{\"exited\":{{\"code\":0,\"memory_peak\":0}}}}' > ending.json\nkill -9 $PPID\nsleep 86417",
+                    wait_for("left")
+                ),
+            ),
+            &["stopped from outside"],
+        ),
     ]
 }
 
@@ -381,9 +394,7 @@ fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
             std::panic::resume_unwind(panic);
         }
     });
-    for left in ["sleep 86411", "sleep 86412", "sleep 86413", "sleep 86414", "sleep 86415", "sleep 86416"] {
-        assert!(!trainer::runs(left), "{left} still runs");
-    }
+    assert!(!trainer::runs(dir.path(), "sleep 8641"), "a process of a trainer still runs");
     let jobs = dir.path().join("data/jobs");
     let left: Vec<_> = fs::read_dir(jobs).unwrap().collect();
     assert!(left.is_empty(), "failed jobs left files: {left:?}");
@@ -400,9 +411,9 @@ fn no_trainer_outlives_a_killed_node() {
     create(&client, "films", &json!({"engine": "endless"}));
     fill(&client);
     let job = retrain(&client, "films");
-    eventually("the trainer to run", || trainer::runs("sleep 86421").then_some(()));
+    eventually("the trainer to run", || trainer::runs(dir.path(), "sleep 86421").then_some(()));
     node.kill_hard();
-    eventually("the trainer to be gone", || (!trainer::runs("sleep 86421")).then_some(()));
+    eventually("the trainer to be gone", || (!trainer::runs(dir.path(), "sleep 86421")).then_some(()));
 
     let node = self::node(dir.path(), [("endless", &endless)]);
     let state = node.client().get(&format!("/v1/jobs/{job}")).expect(200);

@@ -205,3 +205,55 @@ fn an_answer_before_a_long_body_says_that_the_connection_closes() {
         raw.closed();
     }
 }
+
+fn half_sent(client: &Client, body: &str) -> Raw {
+    let mut raw = Raw::connect(client);
+    let head = "POST /v1/models/films/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    raw.send(&format!("{head}content-length: {}\r\n\r\n{}", body.len(), &body[..1])).unwrap();
+    raw
+}
+
+#[test]
+fn bodies_that_have_not_arrived_take_no_ordinary_requests_place() {
+    let body = r#"{"user": "u", "item": "item-0"}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "[limits]\nrequests = 2\n");
+    let client = node.client();
+    create_model(&client, "films", 73);
+    let mut waiting: Vec<Raw> = (0..8).map(|_| half_sent(&client, body)).collect();
+    for _ in 0..50 {
+        assert_eq!(client.model("films").post("predict", &serde_json::from_str(body).unwrap()).status, 200);
+    }
+    for raw in &mut waiting {
+        raw.send(&body[1..]).unwrap();
+        assert_eq!(raw.reply().unwrap().status, 200);
+    }
+}
+
+#[test]
+fn bodies_that_have_not_arrived_are_bounded_in_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), "[limits]\narriving = \"64KiB\"\n");
+    let client = node.client();
+    create_model(&client, "films", 74);
+    let long = format!("{{\"user\": \"u\", \"items\": [\"{}\"]}}", "x".repeat(100 << 10));
+    let mut raw = half_sent(&client, &long);
+    raw.send(&long[1..80 << 10]).unwrap();
+    let refused = raw.reply().unwrap();
+    assert_eq!(refused.status, 503);
+    assert!(refused.text.contains("limits.arriving"), "{}", refused.text);
+    assert_eq!(get(&client, "/v1/models/films"), 200);
+}
+
+#[test]
+fn a_client_that_sends_no_more_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    create_model(&client, "films", 75);
+    let mut raw = Raw::connect(&client);
+    raw.send("GET /v1/models/films HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    raw.finish_sending().unwrap();
+    assert_eq!(raw.reply().unwrap().status, 200);
+    raw.closed();
+}

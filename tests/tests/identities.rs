@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use celeris_tests::scene::any_label;
-use celeris_tests::{Client, ModelClient, Node, NodeOptions, data_dir};
+use celeris_tests::{Client, ModelClient, Node, NodeOptions, Raw, data_dir};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -124,6 +124,15 @@ fn a_score_does_not_move_by_a_restart_after_features_were_given_anew() {
     assert_eq!((state(&second, "ann"), score(&second, "ann", "late").to_bits()), before);
 }
 
+/// Tells threads to end, also when a panic ends the one that has it.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Corrections and retractions of a user with a long history while others read that user.
 #[test]
 fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
@@ -141,6 +150,7 @@ fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
     assert_eq!(films.observe_lines(&body).unwrap().map(Result::unwrap).count(), LONG);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _done = SetWhenDropped(&done);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -156,7 +166,6 @@ fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
                 films.put(&path, &json!({"label": 1_000.0 + n as f32})).expect(200);
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     // A model that comes now is built from the log alone.
     let twin = create(&node.client(), &json!({"name": "twin", "stream": "films", "dim": 4}));
@@ -165,4 +174,34 @@ fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
     node.kill_hard();
     let node = Node::serve(dir.path());
     assert_eq!(state(&node.model("films"), "ann"), before);
+}
+
+#[test]
+fn a_stream_does_not_go_on_into_another_model_of_the_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let films = create(&client, &json!({"name": "films", "dim": 4}));
+    let mut raw = Raw::connect(&client);
+    let mut say = |user: &str| {
+        let line = format!("{}\n", json!({"user": user, "item": "a", "label": 3}));
+        let chunk = format!("{:x}\r\n{line}\r\n", line.len());
+        if user == "first" {
+            let head = "POST /v1/models/films/observations HTTP/1.1\r\nhost: localhost\r\n\
+                        content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+            raw.send(&format!("{head}{chunk}")).unwrap();
+            assert_eq!(raw.head().unwrap().status, 200);
+        } else {
+            raw.send(&chunk).unwrap();
+        }
+        let mut answer = Vec::new();
+        raw.chunk(&mut answer).unwrap();
+        serde_json::from_slice::<Value>(&answer).unwrap()
+    };
+    assert_eq!(say("first")["user_epoch"], 1);
+    assert_eq!(films.delete("").status, 204);
+    let films = create(&client, &json!({"name": "films", "dim": 4, "stream": "other"}));
+    let refused = say("second");
+    assert_eq!((&refused["line"], &refused["error"]["status"]), (&json!(2), &json!(404)), "{refused}");
+    assert_eq!(films.user("second", 0)["observations"], 0);
 }

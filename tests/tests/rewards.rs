@@ -177,15 +177,10 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     let reward_setting = json!({"label": 1, "after_seconds": 1, "slots": 2});
     let set = films.patch("", &json!({"default_reward": reward_setting})).expect(200);
     assert_eq!(set["default_reward"]["slots"], 2);
-    // The setting holds from when the node has looked at it: from the first ranking on that gets a default.
-    let first = eventually("a ranking with a default reward", || {
-        let ranking = ranking(&films, "u");
-        films.observe(&reward("u", &ranking, shown(&ranking, 0), 5));
-        eventually("the wait", || {
-            let age = || decision(&films, &ranking)["outcomes"].as_array().unwrap().len();
-            (age() > 1 || has_waited(&ranking)).then_some(())
-        });
-        (decision(&films, &ranking)["outcomes"].as_array().unwrap().len() > 1).then_some(ranking)
+    let first = ranking(&films, "u");
+    films.observe(&reward("u", &first, shown(&first, 0), 5));
+    eventually("the default reward", || {
+        (decision(&films, &first)["outcomes"].as_array().unwrap().len() > 1).then_some(())
     });
     let explained = decision(&films, &first);
     assert_eq!(explained["slots"][0]["reward"], 5.0, "a slot that has its reward gets no default");
@@ -248,19 +243,13 @@ fn ids_that_the_node_gives_are_refused_of_clients_and_default_rewards_go_on() {
     let mut named = reward("u", &first, shown(&first, 0), 5);
     named["observation_id"] = json!(crafted(&first));
     assert_eq!(films.try_observe(&named).unwrap().status, 422, "not even by a reward of that decision");
-    // The setting holds from when the node has looked at it, so a later ranking may be the first with default rewards.
     for model in [&films, &client.model("others")] {
-        eventually("default rewards", || {
-            let ranking = ranking(model, "u");
-            let _ = films.try_observe(&json!({
-                "user": "mallory", "item": "item-1", "label": 5, "observation_id": crafted(&ranking),
-            }));
-            eventually("the wait", || {
-                let outcomes = || decision(model, &ranking)["outcomes"].as_array().unwrap().len();
-                (outcomes() == 2 || has_waited(&ranking)).then_some(())
-            });
-            (decision(model, &ranking)["outcomes"].as_array().unwrap().len() == 2).then_some(())
-        });
+        let ranking = ranking(model, "u");
+        let _ = films.try_observe(&json!({
+            "user": "mallory", "item": "item-1", "label": 5, "observation_id": crafted(&ranking),
+        }));
+        let outcomes = || decision(model, &ranking)["outcomes"].as_array().unwrap().len();
+        eventually("default rewards", || (outcomes() == 2).then_some(()));
     }
     let untouched = films.user("mallory", 10);
     assert_eq!(untouched["history"].as_array().unwrap().len(), 1, "{untouched}");
@@ -272,9 +261,31 @@ fn metric(node: &Node, name: &str) -> f64 {
     line.expect("the metric is there").parse().unwrap()
 }
 
-/// Whether a ranking is so old that the node must have looked at it, had it to.
-fn has_waited(ranking: &Value) -> bool {
-    let made = u64::from_str_radix(&ranking["decision_id"].as_str().unwrap().replace('-', "")[..12], 16).unwrap();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    now > made + 3_000
+#[test]
+fn a_reward_that_is_refused_leaves_the_default_reward() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let setting = json!({"label": 0, "after_seconds": 1, "slots": 1});
+    let body = json!({"name": "clicks", "dim": 4, "loss": "logistic", "default_reward": setting});
+    node.client().post("/v1/models", &body).expect(201);
+    let clicks = node.model("clicks");
+    let taken = json!({"user": "u", "item": "x", "label": 1, "observation_id": "taken"});
+    clicks.observe(&taken);
+    let ranking = ranking(&clicks, "u");
+    let outcomes = || decision(&clicks, &ranking)["outcomes"].clone();
+    eventually("the default reward", || (outcomes().as_array().unwrap().len() == 1).then_some(()));
+    let before = outcomes();
+    let of_slot = |label: f64| {
+        reward("u", &ranking, shown(&ranking, 0), 0).as_object().map(|reward| {
+            let mut reward = reward.clone();
+            reward.insert("label".to_owned(), json!(label));
+            reward
+        })
+    };
+    assert_eq!(clicks.try_observe(&json!(of_slot(5.0))).unwrap().status, 422);
+    let mut of_taken_id = of_slot(1.0).unwrap();
+    of_taken_id.insert("observation_id".to_owned(), json!("taken"));
+    assert_eq!(clicks.try_observe(&json!(of_taken_id)).unwrap().status, 409);
+    assert_eq!(outcomes(), before);
+    assert_eq!(clicks.observe(&json!(of_slot(1.0)))["joined"], "slot");
 }

@@ -48,6 +48,19 @@ fn hash(selection: &ModelClient, query: &str) -> String {
     selection.get(&format!("selection{query}")).expect(200)["state_hash"].as_str().unwrap().to_owned()
 }
 
+#[test]
+fn a_policy_that_no_combined_answer_can_follow_is_refused_at_creation() {
+    let (_dir, node) = node();
+    let body = |policy: &str| {
+        json!({"name": policy, "kind": "selection", "arms": ARMS, "label_range": [0.5, 5.0], "strategy": "exp4",
+            "policy": policy})
+    };
+    let refused = node.client().post("/v1/models", &body("thompson"));
+    assert_eq!(refused.status, 422, "{}", refused.text);
+    assert!(refused.text.contains("policy") && refused.text.contains("posterior"), "{}", refused.text);
+    node.client().post("/v1/models", &body("lin_ucb")).expect(201);
+}
+
 fn weights(selection: &ModelClient, query: &str) -> BTreeMap<String, f64> {
     let report = selection.get(&format!("selection{query}")).expect(200);
     let arms = report["arms"].as_array().unwrap();

@@ -173,6 +173,13 @@ async fn train(node: &Node, model: &ModelName, report: &Report) -> Result<(), Fa
         if job.state.is_final() {
             return match job.state {
                 JobState::Succeeded => Ok(()),
+                JobState::Rejected => {
+                    let why = job.gate.map_or_else(String::new, |gate| gate.why);
+                    Err(Failure::other(format!(
+                        "the trained version predicts no better than an untrained one and does not serve ({why}); choose a \
+                         data set with more ratings"
+                    )))
+                }
                 _ => Err(Failure::other(job.error.unwrap_or_else(|| "the training failed".to_owned()))),
             };
         }

@@ -26,7 +26,7 @@ async fn healthz() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, body = String), (status = 503, body = Problem)))]
 async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
-    node.storage.health()?;
+    node.storage.check_accepts()?;
     Ok("ready\n")
 }
 

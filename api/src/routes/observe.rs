@@ -4,7 +4,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use celeris_model::{DecisionId, ItemId, Joined, ModelName, Observation, ObservationId, Timestamp, UserId};
+use celeris_model::{DecisionId, ItemId, Joined, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::{Observed, PendingObservation};
 use celeris_storage::Then;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse, timestamp};
-use crate::learning_threads::Dealt;
+use crate::learning_threads::{Dealt, OfStream};
 use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::routes::asker::check_feedback;
 use crate::state::Node;
@@ -147,7 +147,7 @@ async fn observe_stream(
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
-    node.predictor.check_serves(&model)?;
+    let model = OfStream::new(&node, model)?;
     let permit = ndjson::admit(&node, request.headers())?;
     let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());
     let parsed = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
@@ -168,7 +168,7 @@ async fn observe_stream(
 /// Hands the batches of a stream to the threads that learn, and on to whoever answers.
 async fn begin_all(
     node: &Node,
-    model: &ModelName,
+    model: &OfStream,
     mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
     begun: mpsc::Sender<Dealt>,
 ) {

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use celeris_manager::{ErasedSpan, JobId, ManagerError, ReadingTraining};
+use celeris_manager::{ErasedSpan, JobId, ReadingTraining};
 use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
 use celeris_predictor::Erased;
 use celeris_storage::observation_id;
@@ -121,6 +121,12 @@ pub struct KnowingVersion {
     active: bool,
 }
 
+impl From<celeris_manager::KnowingVersion> for KnowingVersion {
+    fn from(knowing: celeris_manager::KnowingVersion) -> Self {
+        Self { model: knowing.model, version: knowing.version.0, active: knowing.active }
+    }
+}
+
 impl From<ReadingTraining> for Training {
     fn from(training: ReadingTraining) -> Self {
         Self { job: training.job, model: training.model, input_removed_by: training.input_removed_by.0 }
@@ -184,19 +190,12 @@ async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Resu
 }
 
 async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Receipt>, ApiError> {
-    let Erased { user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
-    let (versions, trainings) = tokio::task::block_in_place(|| {
-        let stream = node.manager.stream_of(&model)?;
-        node.manager.forget_user(&stream, &user, user_epoch);
-        let erased = ErasedSpan::from(&erasure);
-        let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
-        let mut knowing = Vec::new();
-        for (model, version) in node.manager.versions_knowing(&stream, erased)? {
-            let active = node.manager.model(&model)?.active == version;
-            knowing.push(KnowingVersion { model, version: version.0, active });
-        }
-        Ok::<_, ManagerError>((knowing, trainings))
-    })?;
+    let Erased { stream, user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
+    node.manager.forget_user(&stream, &user, user_epoch);
+    let erased = ErasedSpan::from(&erasure);
+    // In this order: what a training becomes meanwhile is among the versions.
+    let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
+    let versions = tokio::task::block_in_place(|| node.manager.versions_knowing(&stream, erased))?;
     let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
     let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     Ok(Json(Receipt {
@@ -205,7 +204,7 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
         observations: erasure.observations,
         decisions,
         erased: erasure.timestamp.0,
-        versions,
+        versions: versions.into_iter().map(KnowingVersion::from).collect(),
         trainings: trainings.into_iter().map(Training::from).collect(),
         segments_rewritten_by: within.map(|time| erasure.timestamp.0.saturating_add(time)),
         copies: COPIES,

@@ -4,15 +4,17 @@
 //! A crash between the rewards and the cursor makes the same decisions come up again, and nothing of it: a default
 //! reward has an id of its slot, which the log takes once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp};
 use celeris_predictor::{DefaultReward as Given, PendingObservation, PredictorError};
 use celeris_storage::{CatalogBatch, CatalogKey, DecisionRange, StorageError};
 
 use super::DefaultReward;
+use crate::deleting::deciding;
 use crate::error::ManagerError;
 use crate::manager::Manager;
 
@@ -25,6 +27,12 @@ fn cursors_key() -> Result<CatalogKey, StorageError> {
 
 fn cursor_key(model: ModelId) -> Result<CatalogKey, StorageError> {
     CatalogKey::new(["default_rewards".to_owned(), model.to_string()])
+}
+
+/// Adds to `batch`, by which a model or selection gets its setting, that default rewards begin with the decisions of now.
+pub(crate) fn begin(model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+    batch.put(cursor_key(model)?, &DecisionId::first_at(SystemTime::now().into()))?;
+    Ok(())
 }
 
 /// Whether what failed may succeed later: the model does not serve, or the store could not take or tell it now.
@@ -92,8 +100,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The models with a default reward, and how far each has come. One that has got the setting since the last look
-    /// begins with the decisions of now, and one that has lost it forgets how far it was.
+    /// The models with a default reward, and how far each has come. One whose cursor cannot be read begins with the decisions
+    /// of now, and the cursor of one that has lost the setting is removed.
     fn default_rewards_wanted(
         &self,
         now: Timestamp,
@@ -110,7 +118,9 @@ impl Manager {
         let mut changed = false;
         let models = self.models()?.into_iter().map(|record| (record.id, record.config.default_reward));
         let selections = self.selections()?.into_iter().map(|record| (record.id, record.default_reward));
+        let mut in_service = BTreeSet::new();
         for (model, reward) in models.chain(selections) {
+            in_service.insert(model);
             let Some(reward) = reward else { continue };
             let key = cursor_key(model)?;
             let cursor = match cursors.remove(&key) {
@@ -124,9 +134,15 @@ impl Manager {
             };
             wanted.insert(model, (reward, cursor));
         }
+        // One that is out of service goes on from where it was once it serves again.
+        let mut out_of_service = deciding(&self.storage)?;
+        out_of_service.retain(|id, _| !in_service.contains(id));
         for key in cursors.into_keys() {
-            changes.delete(key);
-            changed = true;
+            let id = key.parts().get(1).and_then(|id| id.parse().ok()).map(ModelId);
+            if id.is_none_or(|id| !out_of_service.contains_key(&id)) {
+                changes.delete(key);
+                changed = true;
+            }
         }
         if changed {
             self.storage.commit_catalog(&changes)?;

@@ -1,7 +1,7 @@
 //! What becomes of decisions after they were made: a default reward where none has come, deletion when they are old, and
 //! the version to replay them under.
 
-mod default_rewards;
+pub(crate) mod default_rewards;
 mod rows;
 mod settings;
 

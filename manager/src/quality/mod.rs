@@ -23,11 +23,9 @@ use std::time::SystemTime;
 
 use celeris_model::{Loss, ModelId, ModelName, Record, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::LossEvent;
-use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError, Watermark};
-use hashlink::LruCache;
+use celeris_storage::{CatalogBatch, CatalogKey, ErasedUsers, Storage, StorageError, Watermark};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 
 pub use curve::CurvePoint;
 pub use drift::{DriftSettings, PageHinkley, Rise};
@@ -51,9 +49,6 @@ const WINDOWS: [usize; 3] = [100, WINDOW, WINDOW_MAX];
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MINUTES: usize = 60;
 const DAY_HOURS: usize = 24;
-
-/// Erased users who are remembered: losses of their events wait in a bounded channel, for less than a second.
-const ERASED_MAX: usize = 65_536;
 
 /// The error of the latest predictions, each made before its observation was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -383,13 +378,13 @@ pub(crate) enum Behind {
 pub(crate) struct Monitors {
     storage: Storage,
     by_model: Mutex<HashMap<ModelId, Monitor>>,
-    /// Users who were erased lately, by stream, with the epoch of that event.
-    erased: Mutex<LruCache<(StreamName, u64), UserEpoch>>,
+    /// Users who were erased lately: losses of their events wait in a bounded channel, for less than a second.
+    erased: ErasedUsers<StreamName>,
 }
 
 impl Monitors {
     pub(crate) fn new(storage: Storage) -> Self {
-        Self { storage, by_model: Mutex::default(), erased: Mutex::new(LruCache::new(ERASED_MAX)) }
+        Self { storage, by_model: Mutex::default(), erased: ErasedUsers::default() }
     }
 
     /// Begins to monitor a model, whose log is not read.
@@ -462,7 +457,6 @@ impl Monitors {
     /// log's end, and corrections and losses that were dropped are counted in.
     pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp, behind: Behind) {
         let mut monitors = self.by_model.lock();
-        let mut erased = self.erased.lock();
         // An event comes after its record, so the log is never behind, and often ahead.
         let mut ends: HashMap<ModelId, u64> = HashMap::new();
         for event in events {
@@ -471,9 +465,7 @@ impl Monitors {
             let position = monitor.position.saturating_add(1).min(*end).max(monitor.position);
             monitor.position = position;
             // An observation from before an erasure may be told of behind it.
-            let is_erased =
-                erased.get(&(monitor.stream.clone(), hash(&event.user))).is_some_and(|at| event.user_epoch < *at);
-            if is_erased {
+            if self.erased.holds(&monitor.stream, &event.user, event.user_epoch) {
                 continue;
             }
             let scored = Scored {
@@ -559,7 +551,7 @@ impl Monitors {
     /// Forgets a user who was erased by the event of this epoch. Losses of earlier events may still be on their way, and
     /// are dropped when they come.
     pub(crate) fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
-        self.erased.lock().insert((stream.clone(), hash(user)), erased);
+        self.erased.add(stream, user, erased);
         for monitor in self.by_model.lock().values_mut().filter(|monitor| monitor.stream == *stream) {
             monitor.users.forget(user);
         }
@@ -609,10 +601,6 @@ impl Monitors {
         let set = monitors.iter().filter(|(_, monitor)| monitor.triggers.any());
         set.map(|(_, monitor)| (monitor.model.clone(), monitor.facts())).collect()
     }
-}
-
-fn hash(user: &UserId) -> u64 {
-    xxh3_64(user.as_str().as_bytes())
 }
 
 /// The births of all versions of a model.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::segments::{FORMAT, Sealed};
+use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 
 /// How far the sealed data goes, and which files hold it.
@@ -77,8 +78,7 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
 
 /// Refuses while little space is left: a copy must not take from the log what the log needs to go on.
 pub(super) fn check_room(folder: &Path) -> Result<(), ManagerError> {
-    let disk = rustix::fs::statvfs(folder).map_err(|error| ManagerError::io(folder)(error.into()))?;
-    let (free, whole) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+    let DiskSpace { free, whole } = DiskSpace::of(folder).map_err(ManagerError::io(folder))?;
     let kept = FREE_BYTES_KEPT.min(whole / FREE_SHARE_KEPT);
     if free < kept { Err(ManagerError::NoRoomToSeal { free, kept }) } else { Ok(()) }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::disk_space::DiskSpace;
+
 /// Files and folders that are counted; a folder with more is taken for too large, whatever its files hold.
 pub(super) const FILES_MAX: u64 = 100_000;
 
@@ -43,9 +45,7 @@ pub(super) fn usage(folder: &Path) -> Usage {
 
 /// Free bytes of the disk that a folder is on, where those are fewer than a training may leave.
 pub(super) fn nearly_full(folder: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
+    let DiskSpace { free, whole } = DiskSpace::of(folder).ok()?;
     (free < KEPT_FREE.min(whole / KEPT_FREE_ONE_IN)).then_some(free)
 }
 

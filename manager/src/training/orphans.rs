@@ -1,8 +1,8 @@
 //! What is left of a trainer whose supervisor was killed.
 //!
 //! This process makes itself the reaper of all that is below it, so that the descendants of a supervisor that is gone become
-//! its own children, whatever sessions and groups they have made. A node starts no other children than supervisors: a child
-//! that is none is left over, and is killed with all that is below it.
+//! its own children, whatever sessions and groups they have made. The node starts only supervisors, so any other child is a leftover
+//! and is killed with all that is below it.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -72,11 +72,12 @@ impl Run {
             tokio::spawn(hear(stdout, pulse.clone(), noted.clone(), tell)),
             tokio::spawn(hear(stderr, pulse.clone(), said.clone(), |_| {})),
         ];
-        let overrun = self.watch(&mut child, leash, &pulse).await?;
-        let ending = read_ending(&report);
+        let (overrun, supervised) = self.watch(&mut child, leash, &pulse).await?;
+        // The trainer can write to the report's place, too; only a supervisor that ended well has written it last.
+        let ending = if supervised.success() { read_ending(&report) } else { None };
         drop(supervisor);
         if ending.is_none() {
-            // A supervisor that wrote nothing down was killed itself, and has left the rest to be ended from here.
+            // A supervisor that was killed has left the rest to be ended from here.
             let _ = tokio::task::spawn_blocking(orphans::end).await;
         }
         drain(listeners).await;
@@ -103,21 +104,21 @@ impl Run {
         orphans::start(&mut command).map_err(ManagerError::io(&self.supervisor))
     }
 
-    /// Waits for the end, and sees to it where it does not come by itself.
+    /// Waits for the end, and sees to it where it does not come by itself. Returns why it had to, and how the supervisor
+    /// ended.
     async fn watch(
         &self,
         child: &mut Child,
         leash: ChildStdin,
         pulse: &Pulse,
-    ) -> Result<Option<Overrun>, ManagerError> {
+    ) -> Result<(Option<Overrun>, ExitStatus), ManagerError> {
         let started = Instant::now();
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut seen = fingerprint(&self.output);
         let overrun = loop {
             tokio::select! {
                 ended = child.wait() => {
-                    ended.map_err(ManagerError::io(&self.supervisor))?;
-                    return Ok(None);
+                    return Ok((None, ended.map_err(ManagerError::io(&self.supervisor))?));
                 }
                 _ = looks.tick() => {}
             }
@@ -142,7 +143,9 @@ impl Run {
             tracing::warn!("a trainer's supervisor does not end; it is killed");
             child.kill().await.map_err(ManagerError::io(&self.supervisor))?;
         }
-        Ok(Some(overrun))
+        // At once, since it has ended.
+        let ended = child.wait().await.map_err(ManagerError::io(&self.supervisor))?;
+        Ok((Some(overrun), ended))
     }
 
     fn judge(&self, overrun: Option<Overrun>, ending: Option<Ending>, words: Option<&str>) -> Result<(), ManagerError> {

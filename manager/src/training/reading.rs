@@ -113,8 +113,21 @@ impl ReadingJob {
     /// The same, cheap where nobody has been erased since it was last asked.
     pub(crate) fn is_outdated(&self) -> bool {
         let erased = self.manager.erased.load(Ordering::Acquire);
-        // What cannot be read now is asked for once more at the end.
-        self.looked_at.swap(erased, Ordering::AcqRel) != erased && self.check().is_err()
+        // If erasures cannot be read now, `conclude` reads them again.
+        self.looked_at.swap(erased, Ordering::AcqRel) != erased && matches!(self.check(), Err(ManagerError::Outdated))
+    }
+
+    /// Ends the reading by what `admit` makes a version of it. An erasure is either found here, or finds that version: a
+    /// receipt that is being written waits.
+    ///
+    /// # Errors
+    /// `Outdated`, or `Storage`, and nothing is admitted; or what `admit` fails with.
+    pub(crate) fn conclude<T>(&self, admit: impl FnOnce() -> Result<T, ManagerError>) -> Result<T, ManagerError> {
+        let mut readings = self.manager.readings.lock();
+        self.check()?;
+        let admitted = admit()?;
+        readings.remove(&self.job);
+        Ok(admitted)
     }
 }
 

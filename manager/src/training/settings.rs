@@ -8,6 +8,7 @@ use celeris_retrain::JobLimits;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{Engine, Trainers};
+use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 
 /// The least memory that a limit can grant: less than any trainer starts in.
@@ -124,7 +125,7 @@ impl TrainerLimits {
             seconds: self.time.as_secs(),
             heartbeat_seconds: self.heartbeat.as_secs(),
             processes: self.processes,
-            disk_bytes: self.disk.or_else(|| Some(free_disk(dir)? / 2)).unwrap_or(BYTES_MAX),
+            disk_bytes: self.disk.or_else(|| Some(DiskSpace::of(dir).ok()?.free / 2)).unwrap_or(BYTES_MAX),
         }
     }
 }
@@ -134,11 +135,6 @@ fn machine_memory() -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes << 10)
-}
-
-fn free_disk(dir: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(dir).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 impl LowerLimits {

@@ -35,6 +35,31 @@ struct Mark {
     kind: u32,
 }
 
+/// What matters here of an event.
+struct SeenEvent {
+    sequence: Sequence,
+    epoch: UserEpoch,
+    timestamp: Timestamp,
+    /// The item of an observation.
+    item: Option<ItemId>,
+    feedback: Option<String>,
+    /// What a retraction takes back.
+    retracted: Vec<Sequence>,
+}
+
+impl SeenEvent {
+    fn new(sequence: Sequence, record: Record) -> Self {
+        Self {
+            sequence,
+            epoch: record.user_epoch,
+            timestamp: record.timestamp,
+            item: record.item.filter(|_| record.kind == RecordKind::Observe),
+            feedback: record.feedback,
+            retracted: if record.kind == RecordKind::Retract { record.targets } else { Vec::new() },
+        }
+    }
+}
+
 /// The items of a user's observations up to an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
@@ -72,9 +97,9 @@ impl Seen {
     /// Takes in later events; `false` where they do not follow on, so that the history has to be read from its beginning.
     ///
     /// A retraction leaves nothing where its observation was, and an erasure nothing at all: either shows as a gap.
-    fn extend(&mut self, later: &[(Sequence, Record)], epoch: UserEpoch, catalogue: &StreamCatalogue) -> bool {
-        let follows = later.iter().zip(self.epoch.0 + 1..).all(|((_, record), epoch)| record.user_epoch.0 == epoch);
-        let reached = later.last().map_or(self.epoch, |(_, record)| record.user_epoch);
+    fn extend(&mut self, later: &[SeenEvent], epoch: UserEpoch, catalogue: &StreamCatalogue) -> bool {
+        let follows = later.iter().zip(self.epoch.0 + 1..).all(|(event, epoch)| event.epoch.0 == epoch);
+        let reached = later.last().map_or(self.epoch, |event| event.epoch);
         if !follows || reached < epoch {
             return false;
         }
@@ -82,29 +107,28 @@ impl Seen {
         true
     }
 
-    fn take_in(&mut self, events: &[(Sequence, Record)], epoch: UserEpoch, catalogue: &StreamCatalogue) {
+    fn take_in(&mut self, events: &[SeenEvent], epoch: UserEpoch, catalogue: &StreamCatalogue) {
         let mut kinds: HashMap<String, u32> = self.kinds.drain(..).zip(0..).collect();
-        let observed: Vec<(&ItemId, &Sequence, &Record)> =
-            events.iter().filter_map(|(sequence, record)| Some((observed(record)?, sequence, record))).collect();
-        let rows = catalogue.rows_of(observed.iter().map(|(item, ..)| *item));
-        for ((item, sequence, record), row) in observed.into_iter().zip(rows) {
+        let observed: Vec<(&ItemId, &SeenEvent)> =
+            events.iter().filter_map(|event| Some((event.item.as_ref()?, event))).collect();
+        let rows = catalogue.rows_of(observed.iter().map(|(item, _)| *item));
+        for ((item, event), row) in observed.into_iter().zip(rows) {
             let next = kinds.len() as u32;
-            let kind = record.feedback.as_ref().map_or(NO_KIND, |kind| *kinds.entry(kind.clone()).or_insert(next));
-            let mark = Mark { sequence: *sequence, timestamp: record.timestamp, kind };
+            let kind = event.feedback.as_ref().map_or(NO_KIND, |kind| *kinds.entry(kind.clone()).or_insert(next));
+            let mark = Mark { sequence: event.sequence, timestamp: event.timestamp, kind };
             match row {
                 Some(row) => self.rows.push((row, mark)),
                 None => self.unlisted.push((item.clone(), mark)),
             }
         }
-        let retractions = events.iter().filter(|(_, record)| record.kind == RecordKind::Retract);
-        let retracted: HashSet<Sequence> = retractions.flat_map(|(_, record)| &record.targets).copied().collect();
+        let retracted: HashSet<Sequence> = events.iter().flat_map(|event| &event.retracted).copied().collect();
         if !retracted.is_empty() {
             self.rows.retain(|(_, mark)| !retracted.contains(&mark.sequence));
             self.unlisted.retain(|(_, mark)| !retracted.contains(&mark.sequence));
         }
         self.kinds = vec![String::new(); kinds.len()];
         kinds.into_iter().for_each(|(kind, index)| self.kinds[index as usize] = kind);
-        self.epoch = events.last().map_or(epoch, |(_, record)| record.user_epoch.max(epoch));
+        self.epoch = events.last().map_or(epoch, |event| event.epoch.max(epoch));
     }
 
     /// Takes out of `allowed` what `rule` says has been seen by `now`.
@@ -116,11 +140,6 @@ impl Seen {
         let listed_since = catalogue.rows_of(unlisted.map(|(item, _)| item));
         listed_since.into_iter().flatten().for_each(|row| allowed.remove(row));
     }
-}
-
-/// The item that a record is an observation of.
-fn observed(record: &Record) -> Option<&ItemId> {
-    record.item.as_ref().filter(|_| record.kind == RecordKind::Observe)
 }
 
 /// Which observations a rule counts.
@@ -176,7 +195,9 @@ impl SeenCache {
         let read = |after: UserEpoch| {
             let span = HistorySpan { after, up_to: epoch };
             let mut events = Vec::new();
-            storage.scan_history(&key.stream, &key.user, span, |sequence, record| events.push((sequence, record)))?;
+            storage.scan_history(&key.stream, &key.user, span, |sequence, record| {
+                events.push(SeenEvent::new(sequence, record));
+            })?;
             Ok::<_, PredictorError>(events)
         };
         let oldest = UserEpoch(epoch.0.saturating_sub(EVENTS_MAX));

@@ -55,7 +55,7 @@ pub struct SelectionRule {
     pub stream: StreamName,
     /// The models that answer, at least two.
     pub arms: Vec<ModelName>,
-    /// The identities of the arms, in their order.
+    /// The identities of the arms, in their order, and as many.
     pub arm_ids: Vec<ModelId>,
     /// How it selects among them.
     pub strategy: StrategySpec,

@@ -9,7 +9,7 @@
 
 mod allowance;
 mod counters;
-mod erased;
+mod erasing;
 mod reading;
 mod stored;
 mod writer;
@@ -21,15 +21,16 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates, UserEpoch, UserId};
+use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates, UserId};
 use parking_lot::Mutex;
 
 use self::allowance::Allowance;
 use self::counters::Counters;
 pub use self::counters::DecisionCounters;
-use self::erased::ErasedUsers;
+pub use self::erasing::ErasingDecisions;
 pub use self::reading::DecisionRange;
 use crate::database::{Column, Database, Durability, Tuning};
+use crate::erased_users::ErasedUsers;
 use crate::error::StorageError;
 use crate::keys;
 use crate::options::StorageOptions;
@@ -73,7 +74,7 @@ struct Shared {
     allowance: Allowance,
     /// Held while what is there decides what is written, so that no erased decision comes back.
     changing: Mutex<()>,
-    erased_users: ErasedUsers,
+    erased_users: ErasedUsers<ModelId>,
 }
 
 /// The decisions and their writer thread.
@@ -223,13 +224,13 @@ impl Storage {
         self.decisions().flush();
     }
 
-    /// Deletes a user's decisions under these models and says how many there were. Those made before the event `erased`
-    /// that come later are dropped: a ranking may be under way. Returns once that is durable and the bytes have left the
-    /// sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
+    /// Deletes a user's decisions under these models. Until the returned value is gone none of the user is written, and
+    /// once it is finished none that was made before the erasure: a ranking may be under way. Returns once that is durable
+    /// and the bytes have left the sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left then, and it can be tried again.
-    pub fn erase_decisions(&self, models: &[ModelId], user: &UserId, erased: UserEpoch) -> Result<u64, StorageError> {
-        self.decisions().erase(models, user, erased)
+    pub fn erase_decisions(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
+        self.decisions().erase(models, user)
     }
 }

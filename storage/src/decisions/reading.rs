@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use celeris_model::{Decision, DecisionId, ModelId, Timestamp, UserEpoch, UserId};
+use celeris_model::{Decision, DecisionId, ModelId, Timestamp, UserId};
 
-use super::{Decisions, Shared, stored};
+use super::{Decisions, ErasingDecisions, Shared, stored};
 use crate::database::{Access, Batch, Column, Durability, KeyRange};
 use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
@@ -69,25 +69,26 @@ impl Decisions {
     }
 
     /// Deletes one user's decisions, those that wait too.
-    pub(super) fn erase(&self, models: &[ModelId], user: &UserId, epoch: UserEpoch) -> Result<u64, StorageError> {
+    pub(super) fn erase(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
+        // Those that wait are written and counted; those that come from now on are not written, and the writer has none left.
+        self.flush();
+        let mut erasing = ErasingDecisions::begin(&self.shared, models, user);
         self.flush();
         let database = &self.shared.database;
         let mut touched = Vec::new();
-        let mut erased = 0;
         {
             let _changing = self.shared.changing.lock();
             let mut batch = database.batch();
             for &model in models {
-                self.shared.erased_users.add(model, user, epoch);
                 let of_model = self.shared.erase_from(&mut batch, model, user)?;
                 if of_model > 0 {
                     self.shared.count_erased(&mut batch, model, of_model)?;
                     touched.push(model);
                 }
-                erased += of_model;
+                erasing.erased += of_model;
             }
-            if erased == 0 {
-                return Ok(0);
+            if touched.is_empty() {
+                return Ok(erasing);
             }
             batch.commit(Durability::Synced)?;
         }
@@ -102,7 +103,7 @@ impl Decisions {
         nothing.delete(Column::DecidedFor, &[]);
         nothing.commit(Durability::Synced)?;
         database.flush()?;
-        Ok(erased)
+        Ok(erasing)
     }
 
     /// Deletes at most [`EXPIRED_AT_ONCE`] of a model's decisions from before this moment.
@@ -207,6 +208,13 @@ impl Storage {
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn decision(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
         self.decisions().find(model, id)
+    }
+
+    /// Whether the decision is of a user who is being erased, or who has been since it was made.
+    #[must_use]
+    pub fn is_erased(&self, decision: &Decision) -> bool {
+        let erased_users = &self.decisions().shared.erased_users;
+        erased_users.holds(&decision.model_id, &decision.user, decision.user_epoch)
     }
 
     /// One decision, if it is in memory still, where only the number of its candidates may be known: answers without the

@@ -67,7 +67,7 @@ impl<'a> Together<'a> {
         };
         let (key, value) = stored::encode(&decision);
         self.new.insert(decision.id.clone());
-        if self.shared.erased_users.holds(&decision) {
+        if self.shared.erased_users.holds(&decision.model_id, &decision.user, decision.user_epoch) {
             return;
         }
         self.writes.put(Column::Decisions, &key, &value);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use celeris_model::ids::SERVER_ID_PREFIX;
 use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 
@@ -182,7 +183,7 @@ impl Log {
         let Some(id) = &record.observation_id else {
             return shared.enqueue(prepared(None)?, None, then).map(Appended::New);
         };
-        if id.as_str().starts_with(history::SERVER_ID_SIGN) {
+        if id.as_str().starts_with(SERVER_ID_PREFIX) {
             return match history::find_by_place(&shared.database, &stream, id)? {
                 Lookup::Unknown => Err(StorageError::ReservedId { id: id.as_str().to_owned() }),
                 known => shared.existing(known, id),

@@ -1,0 +1,90 @@
+//! Users who were erased lately, of whom something may still be on its way.
+
+use std::hash::Hash;
+
+use celeris_model::{UserEpoch, UserId};
+use hashlink::LruCache;
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How many are remembered: what began before an erasure comes within seconds.
+const REMEMBERED_MAX: usize = 65_536;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    /// The epoch of the latest erasure.
+    erased: UserEpoch,
+    /// Erasures that have begun and are not in the log yet.
+    under_way: u32,
+}
+
+/// By owner, such as a stream, and hash of the user, what has been erased. At most 65,536 users; the least recently used
+/// are forgotten.
+pub struct ErasedUsers<O>(Mutex<LruCache<(O, u64), Mark>>);
+
+impl<O: Hash + Eq> Default for ErasedUsers<O> {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED_MAX)))
+    }
+}
+
+impl<O: Hash + Eq + Clone> ErasedUsers<O> {
+    /// The user's erasure begins: until it ends, everything of the user is held.
+    pub(crate) fn begin(&self, owner: &O, user: &UserId) {
+        self.change(owner, user, |mark| mark.under_way += 1);
+    }
+
+    /// An erasure that has begun ends, without having been carried out.
+    pub(crate) fn give_up(&self, owner: &O, user: &UserId) {
+        self.change(owner, user, |mark| mark.under_way = mark.under_way.saturating_sub(1));
+    }
+
+    /// The user was erased by the event of this epoch.
+    pub fn add(&self, owner: &O, user: &UserId, erased: UserEpoch) {
+        self.change(owner, user, |mark| mark.erased = mark.erased.max(erased));
+    }
+
+    /// Whether what reflects the user's events up to `epoch` is of a user who is erased or has been since.
+    pub fn holds(&self, owner: &O, user: &UserId, epoch: UserEpoch) -> bool {
+        let mut users = self.0.lock();
+        let mark = users.get(&(owner.clone(), hash(user))).copied().unwrap_or_default();
+        mark.under_way > 0 || epoch < mark.erased
+    }
+
+    fn change(&self, owner: &O, user: &UserId, change: impl FnOnce(&mut Mark)) {
+        let mut users = self.0.lock();
+        let key = (owner.clone(), hash(user));
+        let mut mark = users.get(&key).copied().unwrap_or_default();
+        change(&mut mark);
+        users.insert(key, mark);
+    }
+}
+
+fn hash(user: &UserId) -> u64 {
+    xxh3_64(user.as_str().as_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_held_while_an_erasure_is_under_way_and_up_to_it_afterwards() {
+        let users = ErasedUsers::default();
+        let (ann, bob) = (UserId::new("ann").unwrap(), UserId::new("bob").unwrap());
+        assert!(!users.holds(&1, &ann, UserEpoch(0)));
+        users.begin(&1, &ann);
+        assert!(users.holds(&1, &ann, UserEpoch(9)));
+        assert!(!users.holds(&2, &ann, UserEpoch(0)) && !users.holds(&1, &bob, UserEpoch(0)));
+        // A second erasure meanwhile is given up, and the first is not over.
+        users.begin(&1, &ann);
+        users.give_up(&1, &ann);
+        assert!(users.holds(&1, &ann, UserEpoch(9)));
+        users.add(&1, &ann, UserEpoch(5));
+        users.give_up(&1, &ann);
+        assert!(users.holds(&1, &ann, UserEpoch(4)) && !users.holds(&1, &ann, UserEpoch(5)));
+        users.add(&1, &ann, UserEpoch(3));
+        assert!(users.holds(&1, &ann, UserEpoch(4)), "an earlier erasure that is told of later changes nothing");
+    }
+}
