@@ -27,7 +27,7 @@ struct Arguments {
 enum Command {
     /// Checks which crates of the workspace depend on which, and who may know RocksDB, HTTP and I/O.
     Deps,
-    /// Lists declared dependencies that no source file of their crate names.
+    /// Lists declared dependencies that no source file of their crate names, and those of the workspace that no crate takes.
     Unused,
     /// Installs the peers in Python that benches compare with, Spark among them, at `$CELERIS_PEERS` or else
     /// `~/.cache/celeris/peers`.
@@ -36,13 +36,13 @@ enum Command {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let crates = manifest::read_workspace()?;
+    let workspace = manifest::read_workspace()?;
     let (findings, clean) = match arguments.command {
-        Command::Deps => (deps::check(&crates), "every dependency points the right way"),
-        Command::Unused => (unused::check(&crates)?, "every declared dependency is named in the sources"),
+        Command::Deps => (deps::check(&workspace.crates), "every dependency points the right way"),
+        Command::Unused => (unused::check(&workspace)?, "every declared dependency is named in the sources"),
         Command::Peers => return peers::install().map(|()| ExitCode::SUCCESS),
     };
-    Ok(report(&findings, &crates, clean))
+    Ok(report(&findings, &workspace.crates, clean))
 }
 
 fn report(findings: &[String], crates: &[Crate], clean: &str) -> ExitCode {

@@ -1,5 +1,6 @@
 //! What the manifests of the workspace declare.
 
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -25,17 +26,42 @@ pub struct Dependency {
     pub import: String,
 }
 
-/// Reads the crates of the workspace that the current folder is in.
+/// A workspace.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    /// Its crates.
+    pub crates: Vec<Crate>,
+    /// Packages that the root manifest declares for all of them, under `workspace.dependencies`.
+    pub shared: Vec<String>,
+}
+
+/// Reads the workspace that the current folder is in.
 ///
 /// # Errors
-/// Whatever keeps `cargo metadata` from answering.
-pub fn read_workspace() -> Result<Vec<Crate>> {
+/// Whatever keeps `cargo metadata` from answering, or a root manifest that cannot be read.
+pub fn read_workspace() -> Result<Workspace> {
     read(&MetadataCommand::new())
 }
 
-fn read(command: &MetadataCommand) -> Result<Vec<Crate>> {
+fn read(command: &MetadataCommand) -> Result<Workspace> {
     let metadata = command.exec().context("cannot read the manifests of the workspace")?;
-    metadata.workspace_packages().into_iter().map(|package| read_crate(&metadata, package)).collect()
+    let packages = metadata.workspace_packages().into_iter();
+    let crates = packages.map(|package| read_crate(&metadata, package)).collect::<Result<_>>()?;
+    let root = metadata.workspace_root.join("Cargo.toml");
+    let text = fs::read_to_string(&root).with_context(|| format!("cannot read {root}"))?;
+    Ok(Workspace { crates, shared: shared_dependencies(&text).with_context(|| format!("cannot read {root}"))? })
+}
+
+/// The packages under `workspace.dependencies` of a root manifest.
+fn shared_dependencies(text: &str) -> Result<Vec<String>> {
+    let manifest: toml::Table = text.parse()?;
+    let declared = manifest.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let declared = declared.and_then(|declared| declared.as_table()).into_iter().flatten();
+    let package = |(name, dependency): (&String, &toml::Value)| {
+        let renamed = dependency.get("package").and_then(|package| package.as_str());
+        renamed.map_or_else(|| name.clone(), str::to_owned)
+    };
+    Ok(declared.map(package).collect())
 }
 
 fn read_crate(metadata: &Metadata, package: &Package) -> Result<Crate> {
@@ -95,9 +121,15 @@ mod tests {
         );
         let mut command = MetadataCommand::new();
         command.manifest_path(folder.path().join("attic/Cargo.toml")).other_options(["--offline".to_owned()]);
-        let crates = read(&command).unwrap();
+        let crates = read(&command).unwrap().crates;
         let attic = crates.iter().find(|member| member.name == "attic").unwrap();
         let pairs: Vec<_> = attic.dependencies.iter().map(|d| (d.package.as_str(), d.import.as_str())).collect();
         assert_eq!(pairs, [("long-name", "short_er"), ("odd-1", "odd"), ("plain-name", "plain_name")]);
+    }
+    #[test]
+    fn shared_dependencies_are_known_by_their_packages() {
+        let text = "[workspace]\nmembers = []\n[workspace.dependencies]\nserde = \"1\"\nshort = { version = \"2\", package = \"long\" }\n";
+        assert_eq!(shared_dependencies(text).unwrap(), ["serde", "long"]);
+        assert!(shared_dependencies("[package]\nname = \"attic\"\n").unwrap().is_empty());
     }
 }

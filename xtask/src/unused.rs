@@ -1,4 +1,4 @@
-//! Declared dependencies that no source file names.
+//! Declared dependencies that no source file names, or no crate takes.
 //!
 //! A search for words, not a compiler: it cannot see that a name occurs only in dead code, but it needs no nightly
 //! toolchain, no build and no further tool, and what it reports is certain.
@@ -8,18 +8,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::manifest::Crate;
+use crate::manifest::Workspace;
 
 /// Where the sources of a crate can be.
 const SOURCES: [&str; 5] = ["src", "tests", "benches", "examples", "build.rs"];
 
-/// One line for each dependency whose name occurs in no source of its crate.
+/// One line for each dependency whose name occurs in no source of its crate, and for each of the workspace's that no crate
+/// declares.
 ///
 /// # Errors
 /// A source that cannot be read.
-pub fn check(crates: &[Crate]) -> Result<Vec<String>> {
-    let mut findings = Vec::new();
-    for member in crates {
+pub fn check(workspace: &Workspace) -> Result<Vec<String>> {
+    let is_taken = |package: &String| {
+        workspace.crates.iter().flat_map(|member| &member.dependencies).any(|dependency| dependency.package == *package)
+    };
+    let untaken = workspace.shared.iter().filter(|package| !is_taken(package));
+    let mut findings: Vec<String> =
+        untaken.map(|package| format!("workspace -> {package}: declared, but no crate takes it; remove it")).collect();
+    for member in &workspace.crates {
         let mut files = Vec::new();
         for place in SOURCES {
             collect(&member.folder.join(place), &mut files)?;
@@ -68,7 +74,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
     use super::*;
-    use crate::manifest::Dependency;
+    use crate::manifest::{Crate, Dependency};
 
     fn dependency(package: &str, import: &str) -> Dependency {
         Dependency { package: package.to_owned(), import: import.to_owned() }
@@ -103,7 +109,12 @@ mod tests {
                 dependency("used-here", "used_here"),
             ],
         };
-        let findings = check(&[member]).unwrap();
-        assert_eq!(findings, ["attic -> unused-one: declared, but no source names it; remove it"]);
+        let shared = ["builder", "left-over"].map(str::to_owned).into();
+        let findings = check(&Workspace { crates: vec![member], shared }).unwrap();
+        let expected = [
+            "workspace -> left-over: declared, but no crate takes it; remove it",
+            "attic -> unused-one: declared, but no source names it; remove it",
+        ];
+        assert_eq!(findings, expected);
     }
 }
