@@ -125,7 +125,11 @@ impl Jobs {
                 job.state = JobState::Failed;
                 job.error = Some("the node stopped before the job ended; start it again".to_owned());
                 job.finished = Some(now);
-                jobs.keep(&job)?;
+                match jobs.keep(&job) {
+                    // The next start finds it as this one has.
+                    Ok(()) | Err(StorageError::StorageFull { .. }) => {}
+                    Err(error) => return Err(error),
+                }
                 interrupted.push(job.clone());
             }
             jobs.known.lock().insert(job.job.clone(), job);

@@ -145,7 +145,7 @@ impl Storage {
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
     pub fn commit_catalog(&self, changes: &CatalogBatch) -> Result<(), StorageError> {
         if changes.changes.iter().all(|(_, json)| json.is_some()) {
-            self.check_room()?;
+            self.space().check_catalog()?;
         }
         let mut batch = self.database().batch();
         for (key, json) in &changes.changes {

@@ -19,6 +19,10 @@ const LOOK_EVERY_MS: u64 = 100;
 /// The largest part of the file system that the reserve may claim: one in so many.
 const SHARE_MIN: u64 = 8;
 
+/// The part of what observations leave that changes of the catalog leave in turn: one in so many. They are small and few,
+/// and among them are a rollback and the end of a job.
+const CATALOG_LEAVES: u64 = 2;
+
 /// Write buffers that one compaction rewrites: the four that start it, and what arrives meanwhile.
 const COMPACTION_BUFFERS: usize = 6;
 
@@ -69,6 +73,16 @@ impl SpaceGuard {
         }
         let (free, needed) = (self.free.load(Ordering::Relaxed), self.needed.load(Ordering::Relaxed));
         Err(StorageError::StorageFull { free, needed })
+    }
+
+    /// Whether there is room for a change of the catalog, which may take a part of what observations leave.
+    ///
+    /// # Errors
+    /// [`StorageError::StorageFull`].
+    pub(crate) fn check_catalog(&self) -> Result<(), StorageError> {
+        self.look();
+        let (free, needed) = (self.free.load(Ordering::Relaxed), self.needed.load(Ordering::Relaxed) / CATALOG_LEAVES);
+        if free < needed { Err(StorageError::StorageFull { free, needed }) } else { Ok(()) }
     }
 
     /// Asks the file system, if that was not done just now.

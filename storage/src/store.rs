@@ -241,10 +241,8 @@ impl Storage {
         batch.commit(Durability::Synced).inspect_err(|error| self.inner.log.progress().poison(&error.to_string()))
     }
 
-    /// Whether there is room on the disk for more, as of now.
-    pub(crate) fn check_room(&self) -> Result<(), StorageError> {
-        self.inner.space.look();
-        self.inner.space.check()
+    pub(crate) fn space(&self) -> &SpaceGuard {
+        &self.inner.space
     }
 
     /// Writes and syncs what `fill` puts under a revision that is greater than any before.

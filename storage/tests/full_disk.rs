@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use celeris_model::Record;
-use celeris_storage::{Appended, Storage, StorageError, StorageOptions};
+use celeris_storage::{Appended, CatalogBatch, CatalogKey, Storage, StorageError, StorageOptions};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use scenario::{append, assert_consistent, log_of, observation, stream, user};
@@ -80,6 +80,11 @@ async fn fill_up(storage: &Storage, first: u64) -> u64 {
     }
 }
 
+fn free_bytes(dir: &Path) -> usize {
+    let output = Command::new("df").args(["--output=avail", "-B1"]).arg(dir).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().last().unwrap().trim().parse().unwrap()
+}
+
 fn write_ballast(path: &Path, bytes: usize) {
     std::fs::write(path, vec![1; bytes]).unwrap();
 }
@@ -123,4 +128,48 @@ async fn a_full_disk_refuses_reads_on_and_recovers_by_itself() {
     let storage = Storage::open(&dir, &options()).unwrap();
     assert_eq!(log_of(&storage, &stream("films")).len() as u64, acknowledged);
     assert_consistent(&storage, &stream("films"));
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_changes_of_the_catalog_before_they_fail() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("SKIPPED: a small file system cannot be mounted here");
+        return;
+    };
+    let ballast = disk.path().join("ballast");
+    let storage = Storage::open(&disk.path().join("data"), &options()).unwrap();
+    let key = CatalogKey::new(["model", "films"]).unwrap();
+    let change = || {
+        let mut batch = CatalogBatch::new();
+        batch.put(key.clone(), &"settings".to_owned()).unwrap();
+        batch
+    };
+    // Where observations are refused, there is still room for a change.
+    write_ballast(&ballast, 12 << 20);
+    fill_up(&storage, 1).await;
+    assert!(storage.check_accepts().is_err());
+    storage.commit_catalog(&change()).unwrap();
+
+    // Something else eats up what is left, but for what is too little to flush a write buffer.
+    let free = free_bytes(&disk.path());
+    write_ballast(&disk.path().join("more"), free - (2 << 20));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let refused = loop {
+        match storage.commit_catalog(&change()) {
+            Ok(()) => assert!(Instant::now() < deadline, "never refused"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, StorageError::StorageFull { .. }), "{refused}");
+    storage.health().unwrap();
+    let mut deletion = CatalogBatch::new();
+    deletion.delete(key.clone());
+    storage.commit_catalog(&deletion).unwrap();
+
+    std::fs::remove_file(disk.path().join("more")).unwrap();
+    std::fs::remove_file(&ballast).unwrap();
+    while storage.commit_catalog(&change()).is_err() {
+        assert!(Instant::now() < deadline, "never accepted again");
+    }
+    assert_eq!(storage.catalog::<String>(&key).unwrap().as_deref(), Some("settings"));
 }
