@@ -128,7 +128,7 @@ impl Jobs {
                 match jobs.keep(&job) {
                     // The next start finds it as this one has.
                     Ok(()) | Err(StorageError::StorageFull { .. }) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
                 interrupted.push(job.clone());
             }

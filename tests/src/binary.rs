@@ -2,8 +2,10 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::Read;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 
@@ -31,6 +33,21 @@ pub fn path() -> PathBuf {
     let binary = folder.join("celeris");
     assert!(binary.is_file(), "{} is missing: build the workspace before its tests", binary.display());
     binary
+}
+
+/// Puts an executable file at `to`, in the place of what is there.
+///
+/// Another process writes it: the kernel does not run a file that is open for writing, and a child that another test has just
+/// forked has open what this process has.
+///
+/// # Panics
+/// Where it cannot be copied.
+pub fn install(from: &Path, to: &Path) {
+    let aside = to.with_extension("new");
+    let copied = Command::new("cp").arg(from).arg(&aside).status().expect("there is cp");
+    assert!(copied.success(), "{} cannot be copied", from.display());
+    fs::set_permissions(&aside, fs::Permissions::from_mode(0o755)).expect("the copy is ours");
+    fs::rename(aside, to).expect("both are in one folder");
 }
 
 /// A command of the binary, whose environment says nothing to it.

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,7 +92,7 @@ fn with_extreme_offset(version: &Path) {
 
 /// Puts a trainer in the place of the binary that hands in this version directory. Whatever else is asked of the binary,
 /// the real one does.
-fn hand_in(binary: &Path, version: &Path) {
+fn hand_in(installed: &Path, version: &Path) {
     let script = format!(
         r#"#!/bin/sh
 [ "$1" = train ] || exec {real} "$@"
@@ -104,10 +103,9 @@ cp {version}/* "$(dirname "$2")/version/"
         real = binary::path().display(),
         version = version.display(),
     );
-    let aside = binary.with_extension("sh");
+    let aside = installed.with_extension("sh");
     fs::write(&aside, script).unwrap();
-    fs::set_permissions(&aside, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(aside, binary).unwrap();
+    binary::install(&aside, installed);
 }
 
 #[test]
@@ -115,7 +113,7 @@ fn a_version_beyond_all_bounds_is_refused_and_the_node_starts_again() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
-    fs::copy(binary::path(), dir.path().join("celeris")).unwrap();
+    binary::install(&binary::path(), &dir.path().join("celeris"));
     let node = node(dir.path());
     let client = node.client();
     let _created = client.post("/v1/models", &json!({"name": "films", "dim": 8})).expect(201);
@@ -173,7 +171,7 @@ fn the_shortest_watch_takes_a_version_back() {
     let dataset = tempfile::tempdir().unwrap();
     let ratings = write_dataset(dataset.path()).ratings;
     let dir = tempfile::tempdir().unwrap();
-    fs::copy(binary::path(), dir.path().join("celeris")).unwrap();
+    binary::install(&binary::path(), &dir.path().join("celeris"));
     let node = node(dir.path());
     let client = node.client();
     let model = json!({"name": "films", "dim": 8, "gate": {"force": true}, "watch": {"observations": 12}});
@@ -209,7 +207,7 @@ fn the_shortest_watch_takes_a_version_back() {
 #[test]
 fn a_model_whose_version_is_damaged_is_listed_with_the_reason_and_the_others_serve() {
     let dir = tempfile::tempdir().unwrap();
-    fs::copy(binary::path(), dir.path().join("celeris")).unwrap();
+    binary::install(&binary::path(), &dir.path().join("celeris"));
     let node = node(dir.path());
     let client = node.client();
     for name in ["films", "books", "plays"] {

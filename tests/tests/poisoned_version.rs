@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use celeris_datasets::Rating;
@@ -52,7 +51,7 @@ fn events(model: &ModelClient) -> Vec<(String, String)> {
 
 /// Puts a trainer in the place of the binary that hands in a version of model `source` as one of `target`. Whatever else
 /// is asked of the binary, the real one does.
-fn poison(binary: &Path, source_version: &Path, source: &str) {
+fn poison(installed: &Path, source_version: &Path, source: &str) {
     let script = format!(
         r#"#!/bin/sh
 [ "$1" = train ] || exec {real} "$@"
@@ -66,10 +65,9 @@ sed "s/\"model\": *\"{source}\"/\"model\": \"$target\"/" {version}/_SUCCESS > "$
         real = binary::path().display(),
         version = source_version.display(),
     );
-    let aside = binary.with_extension("sh");
+    let aside = installed.with_extension("sh");
     fs::write(&aside, script).unwrap();
-    fs::set_permissions(&aside, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(aside, binary).unwrap();
+    binary::install(&aside, installed);
 }
 
 #[test]
@@ -78,7 +76,7 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
     let ratings = write_dataset(dir.path()).ratings;
     let (past, live) = ratings.split_at(ratings.len() - LIVE);
     let copy = dir.path().join("celeris");
-    fs::copy(binary::path(), &copy).unwrap();
+    binary::install(&binary::path(), &copy);
     let data = dir.path().join("data");
     let node = NodeOptions::default().binary(&copy).serve(&data);
     let client = node.client();
