@@ -137,7 +137,7 @@ async fn a_full_disk_refuses_changes_of_the_catalog_before_they_fail() {
         return;
     };
     let ballast = disk.path().join("ballast");
-    let storage = Storage::open(&disk.path().join("data"), &options()).unwrap();
+    let storage = Storage::open(disk.path().join("data"), &options()).unwrap();
     let key = CatalogKey::new(["model", "films"]).unwrap();
     let change = || {
         let mut batch = CatalogBatch::new();
