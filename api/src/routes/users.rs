@@ -193,9 +193,11 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
     let Erased { stream, user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
     node.manager.forget_user(&stream, &user, user_epoch);
     let erased = ErasedSpan::from(&erasure);
-    // In this order: what a training becomes meanwhile is among the versions.
-    let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
-    let versions = tokio::task::block_in_place(|| node.manager.versions_knowing(&stream, erased))?;
+    let (trainings, versions) = tokio::task::block_in_place(|| {
+        // In this order: what a training becomes meanwhile is among the versions.
+        let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
+        node.manager.versions_knowing(&stream, erased).map(|versions| (trainings, versions))
+    })?;
     let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
     let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     Ok(Json(Receipt {
