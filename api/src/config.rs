@@ -10,6 +10,8 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
+use crate::origins::without_port;
+
 /// Everything that can be configured of a node.
 ///
 /// In the environment a key is written `CELERIS_SECTION__KEY`, as in `CELERIS_MEMORY__USERS=2GiB`.
@@ -96,11 +98,11 @@ fn is_origin(origin: &str) -> bool {
     let own_ports = [("https://", ":443"), ("http://", ":80")];
     own_ports.iter().any(|(scheme, own_port)| {
         origin.strip_prefix(scheme).is_some_and(|site| {
-            let port = site.rfind(':').filter(|colon| !site[*colon..].contains(']'));
-            let is_port = |port: &str| port.parse::<u16>().is_ok();
-            is_host(&site[..port.unwrap_or(site.len())])
-                && port.is_none_or(|colon| is_port(&site[colon + 1..]))
-                && !site.ends_with(own_port)
+            let Some(host) = without_port(site.as_bytes()) else { return false };
+            let (host, port) = site.split_at(host.len());
+            is_host(host)
+                && (port.is_empty() || port[1..].parse::<u16>().is_ok())
+                && port != *own_port
                 && !site.contains(char::is_uppercase)
         })
     })

@@ -114,7 +114,7 @@ pub fn host_of(address: IpAddr) -> String {
 }
 
 /// A host without its port; `None` where what follows it is no port.
-fn without_port(host: &[u8]) -> Option<&[u8]> {
+pub fn without_port(host: &[u8]) -> Option<&[u8]> {
     let end = if host.first() == Some(&b'[') {
         host.iter().position(|byte| *byte == b']').map(|bracket| bracket + 1)
     } else {

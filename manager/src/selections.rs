@@ -330,17 +330,6 @@ impl Manager {
         }
     }
 
-    /// The stream of a model or selection.
-    ///
-    /// # Errors
-    /// `UnknownModel` or `Storage`.
-    pub fn stream_of(&self, name: &ModelName) -> Result<StreamName, ManagerError> {
-        match self.selection(name)? {
-            Some(selection) => Ok(selection.stream),
-            None => Ok(self.model(name)?.config.stream),
-        }
-    }
-
     /// Refuses to take a model away from the selections among whose arms it is.
     pub(crate) fn check_no_arm(&self, model: &ModelName) -> Result<(), ManagerError> {
         // One that is out of service serves again once what it is made of is mended.

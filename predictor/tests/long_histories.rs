@@ -192,7 +192,7 @@ async fn long_histories_resume_to_the_bits_of_a_replay() {
     scene.said.retain(|said| said.id != 4_000);
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after a retraction and a restart").await;
-    // A rebuilt state leaves a snapshot again, which the log writes when it next writes: nobody waits for it.
+    // A rebuilt state leaves a snapshot again. It is written with the log's next write.
     let (begun, expected) = (Instant::now(), [12_288, 12_288, 12_499, 12_288, 12_499]);
     while NAMES.map(|model| open.spared(model)) != expected {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", NAMES.map(|model| open.spared(model)));

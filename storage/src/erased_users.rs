@@ -34,8 +34,8 @@ impl<O: Hash + Eq + Clone> ErasedUsers<O> {
         self.change(owner, user, |mark| mark.under_way += 1);
     }
 
-    /// An erasure that has begun ends, without having been carried out.
-    pub(crate) fn give_up(&self, owner: &O, user: &UserId) {
+    /// An erasure that has begun is over, carried out or not.
+    pub(crate) fn end(&self, owner: &O, user: &UserId) {
         self.change(owner, user, |mark| mark.under_way = mark.under_way.saturating_sub(1));
     }
 
@@ -77,12 +77,12 @@ mod tests {
         users.begin(&1, &ann);
         assert!(users.holds(&1, &ann, UserEpoch(9)));
         assert!(!users.holds(&2, &ann, UserEpoch(0)) && !users.holds(&1, &bob, UserEpoch(0)));
-        // A second erasure meanwhile is given up, and the first is not over.
+        // A second erasure meanwhile fails, and the first is not over.
         users.begin(&1, &ann);
-        users.give_up(&1, &ann);
+        users.end(&1, &ann);
         assert!(users.holds(&1, &ann, UserEpoch(9)));
         users.add(&1, &ann, UserEpoch(5));
-        users.give_up(&1, &ann);
+        users.end(&1, &ann);
         assert!(users.holds(&1, &ann, UserEpoch(4)) && !users.holds(&1, &ann, UserEpoch(5)));
         users.add(&1, &ann, UserEpoch(3));
         assert!(users.holds(&1, &ann, UserEpoch(4)), "an earlier erasure that is told of later changes nothing");

@@ -43,9 +43,10 @@
 //! # Where to look
 //!
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
-//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`, `erased_users.rs`, `hashing.rs`
-//! and `scrub.rs` are how a user is forgotten; `snapshots.rs`, `items.rs`, `features.rs`, `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and
-//! `verify.rs` are what stands between a damaged disk and a running node.
+//! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`,
+//! `erased_users.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten; `snapshots.rs`, `items.rs`, `features.rs`,
+//! `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and `verify.rs` keep a node from running on a
+//! damaged disk.
 
 mod catalog;
 mod database;

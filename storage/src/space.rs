@@ -19,9 +19,9 @@ const LOOK_EVERY_MS: u64 = 100;
 /// The largest part of the file system that the reserve may claim: one in so many.
 const SHARE_MIN: u64 = 8;
 
-/// The part of what observations leave that changes of the catalog leave in turn: one in so many. They are small and few,
-/// and among them are a rollback and the end of a job.
-const CATALOG_LEAVES: u64 = 2;
+/// Changes of the catalog may use the reserve of observations down to one part in so many: they are small and few, and a
+/// rollback and the end of a job are among them.
+const CATALOG_RESERVE_DIVISOR: u64 = 2;
 
 /// Write buffers that one compaction rewrites: the four that start it, and what arrives meanwhile.
 const COMPACTION_BUFFERS: usize = 6;
@@ -75,13 +75,14 @@ impl SpaceGuard {
         Err(StorageError::StorageFull { free, needed })
     }
 
-    /// Whether there is room for a change of the catalog, which may take a part of what observations leave.
+    /// Whether there is room for a change of the catalog, which may use a part of the reserve.
     ///
     /// # Errors
     /// [`StorageError::StorageFull`].
     pub(crate) fn check_catalog(&self) -> Result<(), StorageError> {
         self.look();
-        let (free, needed) = (self.free.load(Ordering::Relaxed), self.needed.load(Ordering::Relaxed) / CATALOG_LEAVES);
+        let needed = self.needed.load(Ordering::Relaxed) / CATALOG_RESERVE_DIVISOR;
+        let free = self.free.load(Ordering::Relaxed);
         if free < needed { Err(StorageError::StorageFull { free, needed }) } else { Ok(()) }
     }
 

@@ -275,17 +275,11 @@ fn a_reward_that_is_refused_leaves_the_default_reward() {
     let outcomes = || decision(&clicks, &ranking)["outcomes"].clone();
     eventually("the default reward", || (outcomes().as_array().unwrap().len() == 1).then_some(()));
     let before = outcomes();
-    let of_slot = |label: f64| {
-        reward("u", &ranking, shown(&ranking, 0), 0).as_object().map(|reward| {
-            let mut reward = reward.clone();
-            reward.insert("label".to_owned(), json!(label));
-            reward
-        })
-    };
-    assert_eq!(clicks.try_observe(&json!(of_slot(5.0))).unwrap().status, 422);
-    let mut of_taken_id = of_slot(1.0).unwrap();
-    of_taken_id.insert("observation_id".to_owned(), json!("taken"));
-    assert_eq!(clicks.try_observe(&json!(of_taken_id)).unwrap().status, 409);
+    let of_slot = |label| reward("u", &ranking, shown(&ranking, 0), label);
+    assert_eq!(clicks.try_observe(&of_slot(5)).unwrap().status, 422);
+    let mut of_taken_id = of_slot(1);
+    of_taken_id["observation_id"] = json!("taken");
+    assert_eq!(clicks.try_observe(&of_taken_id).unwrap().status, 409);
     assert_eq!(outcomes(), before);
-    assert_eq!(clicks.observe(&json!(of_slot(1.0)))["joined"], "slot");
+    assert_eq!(clicks.observe(&of_slot(1))["joined"], "slot");
 }

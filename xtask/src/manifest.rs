@@ -126,6 +126,7 @@ mod tests {
         let pairs: Vec<_> = attic.dependencies.iter().map(|d| (d.package.as_str(), d.import.as_str())).collect();
         assert_eq!(pairs, [("long-name", "short_er"), ("odd-1", "odd"), ("plain-name", "plain_name")]);
     }
+
     #[test]
     fn shared_dependencies_are_known_by_their_packages() {
         let text = "[workspace]\nmembers = []\n[workspace.dependencies]\nserde = \"1\"\nshort = { version = \"2\", package = \"long\" }\n";

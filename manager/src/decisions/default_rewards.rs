@@ -134,12 +134,12 @@ impl Manager {
             };
             wanted.insert(model, (reward, cursor));
         }
-        // One that is out of service goes on from where it was once it serves again.
-        let mut out_of_service = deciding(&self.storage)?;
-        out_of_service.retain(|id, _| !in_service.contains(id));
+        // Read only if there are such cursors, since this is looked at twice a second.
+        let all = if cursors.is_empty() { BTreeMap::new() } else { deciding(&self.storage)? };
         for key in cursors.into_keys() {
             let id = key.parts().get(1).and_then(|id| id.parse().ok()).map(ModelId);
-            if id.is_none_or(|id| !out_of_service.contains_key(&id)) {
+            // One that is out of service goes on from where it was once it serves again.
+            if !id.is_some_and(|id| all.contains_key(&id) && !in_service.contains(&id)) {
                 changes.delete(key);
                 changed = true;
             }

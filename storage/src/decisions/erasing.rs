@@ -35,7 +35,7 @@ impl ErasingDecisions {
 impl Drop for ErasingDecisions {
     fn drop(&mut self) {
         for model in &self.models {
-            self.shared.erased_users.give_up(model, &self.user);
+            self.shared.erased_users.end(model, &self.user);
         }
     }
 }
