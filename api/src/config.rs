@@ -10,7 +10,7 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
-use crate::origins::without_port;
+use crate::middleware::origins::without_port;
 
 /// Everything that can be configured of a node.
 ///

@@ -1,7 +1,6 @@
 //! The `celeris` binary: the command line, and the one place where the rooms are wired into a node.
 
 mod answer;
-mod arriving;
 mod bench;
 mod cli;
 mod config;
@@ -9,20 +8,17 @@ mod connections;
 mod error;
 mod evaluate;
 mod extract;
-mod hot_routes;
 mod huge_pages;
 mod learning_threads;
 mod logging;
-mod media_types;
+mod middleware;
 mod ndjson;
 mod node;
-mod origins;
 mod patient_stream;
 mod routes;
 mod series;
 mod server;
 mod state;
-mod times;
 mod unread_body;
 
 use std::process::ExitCode;

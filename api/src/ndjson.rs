@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, Problem};
-use crate::media_types::MediaType;
+use crate::middleware::media_types::MediaType;
 use crate::state::Node;
 
 /// A line on its way: its number, and what has become of it so far, or why it was refused.

@@ -9,6 +9,7 @@ pub mod exploration;
 pub mod health;
 pub mod items;
 pub mod jobs;
+pub mod metrics;
 pub mod models;
 pub mod observations;
 pub mod observe;

@@ -3,7 +3,11 @@
 //! A page of another site may send texts and forms anywhere without asking; JSON it may send only after a preflight that the
 //! node refuses. So a body that claims to be anything else is not looked into.
 
-use axum::http::{HeaderMap, HeaderValue, Request, header};
+use axum::body::HttpBody;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::Response;
 
 use crate::error::ApiError;
 
@@ -45,19 +49,14 @@ fn essence(given: Option<&HeaderValue>) -> &[u8] {
     given.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
-/// Refuses a request that changes something and whose body claims to be neither, whether its handler reads bodies or not.
-///
-/// # Errors
-/// 415.
-pub fn check_any<B>(request: &Request<B>) -> Result<(), ApiError> {
+/// Answers 415 to a request that may change something and whose body claims to be neither, or says nothing.
+pub async fn check(request: Request, next: Next) -> Result<Response, ApiError> {
     let headers = request.headers();
-    if request.method().is_safe()
-        || !headers.contains_key(header::CONTENT_TYPE)
-        || MediaType::NdJson.check(headers).is_ok()
-    {
-        return Ok(());
+    let has_body = headers.contains_key(header::CONTENT_TYPE) || !request.body().is_end_stream();
+    if !request.method().is_safe() && has_body && MediaType::NdJson.check(headers).is_err() {
+        MediaType::Json.check(headers)?;
     }
-    MediaType::Json.check(headers)
+    Ok(next.run(request).await)
 }
 
 #[cfg(test)]

@@ -5,19 +5,26 @@
 //! node's own or of a site that the configuration names.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::config::Server;
+use crate::connections::Connection;
 use crate::error::ApiError;
+use crate::middleware::limits::rejected;
 use crate::server::API;
 
 /// Names of the machine itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// For how long a browser may remember what a preflight allowed, in seconds.
-const PREFLIGHT_SECONDS: &str = "600";
+/// For how long a browser may remember what a preflight allowed.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 
 /// The names of a node and the sites whose pages may ask it.
 #[derive(Debug)]
@@ -25,18 +32,9 @@ pub struct Origins {
     /// Without ports, in lower case.
     hosts: Vec<String>,
     /// As browsers write them: `https://app.example:8443`.
-    sites: Vec<String>,
+    sites: Vec<HeaderValue>,
     /// Whether the node listens on every address of the machine, so that the one that a connection came to is its name.
     every_address: bool,
-}
-
-/// Whose page a request comes from.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// The node's own, or none at all.
-    Own,
-    /// That of a site that the configuration allows.
-    Site(HeaderValue),
 }
 
 impl Origins {
@@ -51,14 +49,26 @@ impl Origins {
                 hosts.push(name);
             }
         }
-        Self { hosts, sites: server.origins.clone(), every_address: listening.ip().is_unspecified() }
+        // The configuration has checked that they are plain text.
+        let sites = server.origins.iter().filter_map(|site| HeaderValue::from_str(site).ok()).collect();
+        Self { hosts, sites, every_address: listening.ip().is_unspecified() }
     }
 
-    /// Whose page a request for `path` is from that came to the address `dialled`.
+    /// The layer that lets pages of the configured sites send requests and read the answers; `None` where no site is configured.
+    pub fn cors(&self) -> Option<CorsLayer> {
+        let cors = CorsLayer::new()
+            .allow_origin(AllowOrigin::list(self.sites.iter().cloned()))
+            .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+            .allow_headers([header::CONTENT_TYPE])
+            .max_age(PREFLIGHT_MAX_AGE);
+        (!self.sites.is_empty()).then_some(cors)
+    }
+
+    /// Checks a request for `path` that came to the address `dialled`.
     ///
     /// # Errors
     /// 421 where it is for a host that is not the node, 403 where it is from a page that may not ask.
-    pub fn check(&self, headers: &HeaderMap, path: &str, dialled: &str) -> Result<Asker, ApiError> {
+    fn check(&self, headers: &HeaderMap, path: &str, dialled: &str) -> Result<(), ApiError> {
         let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
         let host = hosts.next().unwrap_or_default();
         if hosts.next().is_some() || !without_port(host).is_some_and(|host| self.is_own(host, dialled)) {
@@ -68,14 +78,11 @@ impl Origins {
                 self.hosts.join(", ")
             )));
         }
-        let Some(origin) = headers.get(header::ORIGIN) else { return check_site(headers, path).map(|()| Asker::Own) };
+        let Some(origin) = headers.get(header::ORIGIN) else { return check_site(headers, path) };
         let bytes = origin.as_bytes();
         let asks = |scheme: &[u8]| bytes.strip_prefix(scheme).is_some_and(|site| site.eq_ignore_ascii_case(host));
-        if asks(b"http://") || asks(b"https://") {
-            return Ok(Asker::Own);
-        }
-        if self.sites.iter().any(|site| site.as_bytes() == bytes) {
-            return Ok(Asker::Site(origin.clone()));
+        if asks(b"http://") || asks(b"https://") || self.sites.iter().any(|site| site == origin) {
+            return Ok(());
         }
         Err(ApiError::forbidden(format!(
             "origin {:?} may not use this node from a browser; add it to server.origins in the configuration",
@@ -87,6 +94,21 @@ impl Origins {
         self.hosts.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))
             || (self.every_address && dialled.as_bytes().eq_ignore_ascii_case(host))
     }
+}
+
+/// Answers 421 to a request for another host, 403 to one of a page that may not ask, and 503 to all on a connection above the
+/// bound.
+pub async fn check(
+    State(origins): State<Arc<Origins>>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if connection.reserve {
+        return Err(rejected("too many connections are open on this node; try again"));
+    }
+    origins.check(request.headers(), request.uri().path(), &connection.host)?;
+    Ok(next.run(request).await)
 }
 
 /// Refuses what a page of another site makes a browser fetch without naming its origin, as for an image. A link to the node's
@@ -124,36 +146,12 @@ pub fn without_port(host: &[u8]) -> Option<&[u8]> {
     (port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit))).then_some(host)
 }
 
-/// The answer to a browser that asks whether a page of an allowed site may send what it is about to; `None` where a request
-/// is no such question.
-pub fn preflight(method: &Method, headers: &HeaderMap, asker: &Asker) -> Option<Response> {
-    let asks = method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    if !asks || *asker == Asker::Own {
-        return None;
-    }
-    let allowed = [
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "content-type"),
-        (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS),
-    ];
-    Some((StatusCode::NO_CONTENT, allowed).into_response())
-}
-
-/// Lets the page of an allowed site read the response.
-pub fn share(asker: Asker, response: &mut Response) {
-    if let Asker::Site(site) = asker {
-        let headers = response.headers_mut();
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, site);
-        headers.append(header::VARY, HeaderValue::from_static("origin"));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
     use super::*;
 
-    fn checked(origins: &Origins, host: &str, origin: Option<&str>) -> Result<Asker, u16> {
+    fn checked(origins: &Origins, host: &str, origin: Option<&str>) -> Result<(), u16> {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
         if let Some(origin) = origin {
@@ -173,9 +171,9 @@ mod tests {
         let origins = Origins::new(&server, "10.0.0.7:7117".parse().unwrap());
         for host in ["localhost", "LOCALHOST:1", "127.0.0.1:7117", "[::1]:7117", "10.0.0.7:7117", "node-1.internal:80"]
         {
-            assert_eq!(checked(&origins, host, None), Ok(Asker::Own), "{host}");
+            assert_eq!(checked(&origins, host, None), Ok(()), "{host}");
         }
-        assert_eq!(checked(&origins, "celeris.example", None), Ok(Asker::Own));
+        assert_eq!(checked(&origins, "celeris.example", None), Ok(()));
         for host in [
             "",
             "localhost:evil.example",
@@ -190,10 +188,9 @@ mod tests {
             assert_eq!(checked(&origins, host, None), Err(421), "{host}");
         }
         let own = Some("http://localhost:7117");
-        assert_eq!(checked(&origins, "localhost:7117", own), Ok(Asker::Own));
-        assert_eq!(checked(&origins, "localhost:7117", Some("https://localhost:7117")), Ok(Asker::Own));
-        let site = HeaderValue::from_static("https://app.example");
-        assert_eq!(checked(&origins, "localhost", Some("https://app.example")), Ok(Asker::Site(site)));
+        assert_eq!(checked(&origins, "localhost:7117", own), Ok(()));
+        assert_eq!(checked(&origins, "localhost:7117", Some("https://localhost:7117")), Ok(()));
+        assert_eq!(checked(&origins, "localhost", Some("https://app.example")), Ok(()));
         for origin in
             ["null", "http://localhost:3000", "http://app.example", "https://app.example.evil", "ftp://localhost"]
         {
@@ -222,7 +219,7 @@ mod tests {
     fn a_node_on_every_address_answers_to_the_one_that_was_dialled() {
         let server = Server { listen: "0.0.0.0:7117".to_owned(), ..Server::default() };
         let origins = Origins::new(&server, "0.0.0.0:7117".parse().unwrap());
-        assert_eq!(checked(&origins, "10.0.0.7:7117", None), Ok(Asker::Own));
+        assert_eq!(checked(&origins, "10.0.0.7:7117", None), Ok(()));
         assert_eq!(checked(&origins, "10.0.0.8:7117", None), Err(421));
     }
 }

@@ -2,11 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
 use foldhash::fast::RandomState;
 use metrics::Histogram;
+
+/// The route of a path that the node does not have.
+const NO_ROUTE: &str = "none";
 
 /// A route's histograms. There are few of them, so a search from the front is the quickest.
 type OfRoute = Vec<(&'static str, StatusCode, Histogram)>;
@@ -17,8 +23,21 @@ thread_local! {
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// What a method is called in metrics. A client may invent methods, and each of them would be a series for ever.
-pub fn label(method: &Method) -> &'static str {
+/// Measures and logs a request. The route is the pattern of its path, not the path.
+pub async fn measure(request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = method_label(request.method());
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let elapsed = started.elapsed();
+    let route = matched.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
+    tracing::debug!(method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
+    record(method, route, response.status(), elapsed);
+    response
+}
+
+/// The label of a method. A client may invent methods, and each of them would be a series for ever.
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",
@@ -31,8 +50,7 @@ pub fn label(method: &Method) -> &'static str {
     }
 }
 
-/// Records one request. Routes are patterns, of which there are few.
-pub fn record(method: &'static str, route: &str, status: StatusCode, elapsed: Duration) {
+fn record(method: &'static str, route: &str, status: StatusCode, elapsed: Duration) {
     HISTOGRAMS.with_borrow_mut(|histograms| {
         if !histograms.contains_key(route) {
             histograms.insert(route.to_owned(), Vec::new());

@@ -1,0 +1,58 @@
+//! The metrics of the node.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use celeris_manager::SealingStatus;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::{ApiError, Problem};
+use crate::node::keep_series;
+use crate::routes::{catalogue, exploration, quality};
+use crate::state::Node;
+
+pub fn router() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(render_metrics))
+}
+
+/// Metrics as Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "node",
+    responses((status = 200, body = String), (status = 503, body = Problem)))]
+async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
+    let busy = |_| ApiError::unavailable("the metrics are being rendered for others; try again");
+    let _permit = node.metrics_permits.try_acquire().map_err(busy)?;
+    let log = node.storage.counters();
+    metrics::counter!("celeris_log_commits_total").absolute(log.commits);
+    metrics::counter!("celeris_log_records_total").absolute(log.records);
+    metrics::counter!("celeris_log_bytes_total").absolute(log.bytes);
+    let written = node.storage.bytes_written();
+    metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
+    metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
+    exploration::render(&node);
+    catalogue::render(&node);
+    for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
+        render_sealing(stream.as_str(), &sealed);
+    }
+    tokio::task::block_in_place(|| {
+        if let Err(unreadable) = quality::render(&node) {
+            tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
+        }
+        // A model that is gone by now is not shown.
+        keep_series(&node);
+    });
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.series.render()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of rows and bytes stay below 2^53")]
+fn render_sealing(stream: &str, sealed: &SealingStatus) {
+    let stream = || [("stream", stream.to_owned())];
+    metrics::gauge!("celeris_sealed_segments", &stream()).set(sealed.segments as f64);
+    metrics::gauge!("celeris_sealed_rows", &stream()).set(sealed.rows as f64);
+    metrics::gauge!("celeris_sealed_bytes", &stream()).set(sealed.bytes as f64);
+    metrics::gauge!("celeris_sealing_lag_records", &stream()).set(sealed.lag_records as f64);
+    metrics::gauge!("celeris_sealing_lag_seconds", &stream()).set(sealed.lag_seconds);
+    metrics::counter!("celeris_sealing_rewrites_total", &stream()).absolute(sealed.rewrites);
+    metrics::counter!("celeris_sealing_merges_total", &stream()).absolute(sealed.merges);
+    metrics::counter!("celeris_sealing_failures_total", &stream()).absolute(sealed.failures);
+}
