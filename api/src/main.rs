@@ -19,6 +19,7 @@ mod node;
 mod origins;
 mod patient_stream;
 mod routes;
+mod schema;
 mod series;
 mod server;
 mod state;
