@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fmt, fs};
 
 use bytesize::ByteSize;
 use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
-use figment::Figment;
-use figment::providers::{Env, Format, Serialized, Toml};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use toml::{Table, Value};
 
 use crate::middleware::origins::without_port;
+
+/// What the names of environment variables begin with, and what stands in them between a section and its key.
+const ENV_PREFIX: &str = "CELERIS_";
+const ENV_SEPARATOR: &str = "__";
 
 /// Everything that can be configured of a node.
 ///
 /// In the environment a key is written `CELERIS_SECTION__KEY`, as in `CELERIS_MEMORY__USERS=2GiB`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where the node listens.
@@ -33,7 +37,7 @@ pub struct Config {
 }
 
 /// Where and how the node listens.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Address and port; port 0 picks a free one.
@@ -109,7 +113,7 @@ fn is_origin(origin: &str) -> bool {
 }
 
 /// The bounds of requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Bytes of a JSON body.
@@ -158,7 +162,7 @@ impl Default for Limits {
 }
 
 /// Budgets of what is held in memory.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// User states and histories.
@@ -189,7 +193,7 @@ impl Default for Memory {
 }
 
 /// Which rankings leave a decision, how much of it is recorded, and for how long it is kept.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Decisions {
     /// Whether any are recorded.
@@ -234,7 +238,7 @@ impl Decisions {
 }
 
 /// When the log is copied to sealed segments.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sealing {
     /// Whether it is at all.
@@ -253,7 +257,7 @@ impl Default for Sealing {
 }
 
 /// What whoever runs the node allows those who may call it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
     /// Trainers besides the built-in `als`, by the name that models and requests use: each a whole command line, the
@@ -267,7 +271,7 @@ pub struct Training {
 }
 
 /// What one training may take, all of its processes together. A model's `trainer.limits` may be lower.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingLimits {
     /// Memory; half of the machine's where it is missing.
@@ -311,29 +315,84 @@ impl Training {
 /// # Errors
 /// A message that names the key and where it was given.
 pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String> {
-    let mut figment = Figment::from(Serialized::defaults(Config::default()));
-    if let Some(file) = file {
-        if !file.is_file() {
-            return Err(format!("{}: no such configuration file", file.display()));
+    let mut keys = file.map(of_file).transpose()?.unwrap_or_default();
+    let variables =
+        env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    for (name, value) in variables {
+        // Only names with a section are configuration; other programs' variables may share the prefix.
+        if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|key| key.contains(ENV_SEPARATOR)) {
+            let variable = of_variable(key, &value);
+            check(&variable).map_err(|error| format!("environment variable {name}: {error}"))?;
+            lay_over(&mut keys, variable);
         }
-        figment = figment.merge(Toml::file_exact(PathBuf::from(file)));
     }
-    // Only names with a section are configuration; other programs' variables may share the prefix.
-    let env = Env::prefixed("CELERIS_").filter(|key| key.as_str().contains("__")).split("__");
-    figment = figment.merge(env);
+    let mut config = check(&keys)?;
     if let Some(listen) = listen {
-        figment = figment.merge(Serialized::default("server.listen", listen));
+        listen.clone_into(&mut config.server.listen);
     }
-    let config: Config = figment.extract().map_err(|error| error.to_string())?;
     config.server.check()?;
     config.decisions.check()?;
     config.training.options()?;
     Ok(config)
 }
 
+fn check(keys: &Table) -> Result<Config, String> {
+    Config::deserialize(keys.clone()).map_err(|error| error.to_string())
+}
+
+/// The keys of a TOML file. Read as a configuration first, for errors that show the line.
+fn of_file(file: &Path) -> Result<Table, String> {
+    let in_file = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| in_file(&error))?;
+    toml::from_str::<Config>(&text).map_err(|error| in_file(&error))?;
+    text.parse().map_err(|error: toml::de::Error| in_file(&error))
+}
+
+/// The key of one variable, named without the prefix. A value that is not TOML is a string.
+fn of_variable(name: &str, value: &str) -> Table {
+    let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
+    let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.to_owned()));
+    let name = name.to_lowercase();
+    let (outer, key) = name.rsplit_once(ENV_SEPARATOR).unwrap_or(("", &name));
+    let innermost = Table::from_iter([(key.to_owned(), value)]);
+    outer.rsplit(ENV_SEPARATOR).fold(innermost, |inner, key| Table::from_iter([(key.to_owned(), Value::Table(inner))]))
+}
+
+/// Sets the keys of `upper` in `lower`, table by table.
+fn lay_over(lower: &mut Table, upper: Table) {
+    for (key, value) in upper {
+        match (lower.get_mut(&key), value) {
+            (Some(Value::Table(lower)), Value::Table(upper)) => lay_over(lower, upper),
+            (_, value) => drop(lower.insert(key, value)),
+        }
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_is_laid_over_the_keys_of_the_file() {
+        let mut keys: Table = "[limits]\nmodels = 7\nbody = '1 MiB'\n[training.limits]\nprocesses = 9".parse().unwrap();
+        for (name, value) in [
+            ("LIMITS__BODY", "2MiB"),
+            ("LIMITS__REQUESTS", "12"),
+            ("SERVER__LISTEN", "[::1]:7117"),
+            ("SERVER__HOSTS", r#"["a.example", "b.example"]"#),
+            ("SEALING__ENABLED", "false"),
+            ("TRAINING__LIMITS__TIME", "1h"),
+        ] {
+            lay_over(&mut keys, of_variable(name, value));
+        }
+        let config = check(&keys).unwrap();
+        assert_eq!((config.limits.body, config.limits.models, config.limits.requests), (ByteSize::mib(2), 7, 12));
+        assert_eq!(config.server.listen, "[::1]:7117");
+        assert_eq!(config.server.hosts, ["a.example", "b.example"]);
+        assert!(!config.sealing.enabled);
+        assert_eq!((config.training.limits.processes, config.training.limits.time), (9, Duration::from_secs(3600)));
+    }
 
     #[test]
     fn hosts_and_origins_that_no_request_can_bring_are_refused() {

@@ -16,6 +16,7 @@ mod ndjson;
 mod node;
 mod patient_stream;
 mod routes;
+mod schema;
 mod series;
 mod server;
 mod state;

@@ -103,26 +103,6 @@ impl Manager {
         self.flip(prepared, going_back, EventKind::RolledBack, by, why)
     }
 
-    /// Takes over a finished version directory, on the same file system, as the model's newest version, and makes it
-    /// serve without judging it.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `Features` where the directory is damaged, `WrongVersion` where it is another model's, `Io` or
-    /// `Storage`.
-    pub fn adopt(&self, model: &ModelName, finished: &Path) -> Result<VersionRecord, ManagerError> {
-        let record = self.model(model)?;
-        let loaded = self.read_candidate(&record.config, finished)?;
-        let (description, serving) = self.admit(&record, finished, loaded, |_, _| None)?;
-        let version = description.version;
-        let _switching = self.switching.lock();
-        let prepared = self.prepare(&record, || Ok(serving))?;
-        let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
-        let why = format!("version {version} was trained");
-        self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
-        self.prune(&record)?;
-        Ok(description)
-    }
-
     /// Reads a version directory that is to become a version of the model, wherever it comes from: a training of this node,
     /// or a batch job elsewhere. Nothing of it is believed that is not checked here or by [`read_version`].
     ///
@@ -143,7 +123,7 @@ impl Manager {
     /// serves and the new one's record to complete; the audit is told what it answers, in the same write.
     ///
     /// # Errors
-    /// As [`Manager::adopt`].
+    /// `UnknownModel`, `WrongVersion` where the directory is another model's, `Io` or `Storage`.
     pub(crate) fn admit(
         &self,
         record: &ModelRecord,

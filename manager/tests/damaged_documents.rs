@@ -52,7 +52,7 @@ fn open(storage: &Storage) -> Result<Arc<Manager>, ManagerError> {
         models_max: 10,
         trainer: "celeris".into(),
         training: TrainingOptions::default(),
-        import_dir: None,
+        import_dir: Some(storage.dir().to_owned()),
     };
     Manager::open(storage.clone(), Arc::new(predictor), options)
 }
@@ -92,7 +92,8 @@ fn fill(storage: &Storage) {
     }
     let finished = storage.dir().join("finished");
     write_finished(&finished);
-    manager.adopt(&name("films"), &finished).unwrap();
+    manager.register(&name("films"), Path::new("finished")).unwrap();
+    manager.activate(&name("films"), VersionId(2)).unwrap();
     manager.pin(&name("films"), VersionId(1)).unwrap();
     let selection = NewSelection {
         name: name("both"),

@@ -7,14 +7,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::serve::ListenerExt;
 use axum::{Json, Router};
+use celeris_model::{DecisionId, ObservationId};
 use futures_util::StreamExt;
 use tokio::net::TcpListener;
 
 use crate::cli::Failure;
 use crate::cli::serve::{announce, runtime};
-use crate::routes::observe::{ObserveBody, ObserveReply};
-use crate::routes::predict::{PredictBody, PredictReply};
-use crate::routes::topk::{TopkBody, TopkReply};
+use crate::schema::observations::{ObserveBody, ObserveReply};
+use crate::schema::predictions::{PredictBody, PredictReply, Score};
+use crate::schema::rankings::{Slot, TopkBody, TopkReply};
+
+const SCORE: f32 = 3.870_592_7;
+const STD_ERROR: f32 = 0.271_828_2;
+const LABEL_STD: f32 = 0.757_872_1;
 
 /// Serves until it is killed.
 ///
@@ -38,15 +43,70 @@ fn router() -> Router {
 }
 
 async fn predict(Json(body): Json<PredictBody>) -> Json<PredictReply> {
-    Json(PredictReply::example(body))
+    let score = |item| Score {
+        item,
+        score: SCORE,
+        std_error: STD_ERROR,
+        label_std: LABEL_STD,
+        probability: None,
+        known: true,
+        confidence: None,
+    };
+    Json(PredictReply {
+        user: body.user,
+        version: 2,
+        user_epoch: 20,
+        cold: false,
+        scores: body.items.unwrap_or_default().into_iter().chain(body.item).map(score).collect(),
+        arm: None,
+        arm_propensity: None,
+        arms: None,
+    })
 }
 
 async fn topk(Json(body): Json<TopkBody>) -> Json<TopkReply> {
-    Json(TopkReply::example(body))
+    let slot = |item| Slot {
+        item,
+        score: SCORE,
+        std_error: STD_ERROR,
+        label_std: LABEL_STD,
+        probability: None,
+        propensity: Some(1.0),
+        known: true,
+        confidence: None,
+    };
+    Json(TopkReply {
+        decision_id: DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("a valid id"),
+        logged: true,
+        user: Some(body.user),
+        version: 2,
+        user_epoch: 20,
+        cold: false,
+        policy: body.policy.unwrap_or_default().into(),
+        seed: body.seed.unwrap_or(1),
+        seed_given: body.seed.is_some(),
+        pool: false,
+        items: body.items.into_iter().take(body.k).map(slot).collect(),
+        arm: None,
+        arm_propensity: None,
+        arms: None,
+    })
 }
 
 async fn observe(Json(body): Json<ObserveBody>) -> Json<ObserveReply> {
-    Json(ObserveReply::example(body))
+    Json(observed(body))
+}
+
+fn observed(body: ObserveBody) -> ObserveReply {
+    let made = || ObservationId::new("~12-3456").expect("a valid id");
+    ObserveReply {
+        user_epoch: 21,
+        sequence: 3456,
+        observation_id: body.observation_id.unwrap_or_else(made),
+        duplicate: false,
+        predicted: Some(SCORE),
+        joined: None,
+    }
 }
 
 /// Answers every line of a chunk as soon as it is there.
@@ -58,7 +118,7 @@ async fn observations(body: HttpBody) -> Response {
         let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         for line in rest[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let body: ObserveBody = serde_json::from_slice(line).map_err(axum::Error::new)?;
-            serde_json::to_writer(&mut answers, &ObserveReply::example(body)).map_err(axum::Error::new)?;
+            serde_json::to_writer(&mut answers, &observed(body)).map_err(axum::Error::new)?;
             answers.push(b'\n');
         }
         rest.drain(..end);

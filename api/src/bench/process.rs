@@ -53,7 +53,7 @@ fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Fail
         models_max: 1,
         trainer: std::env::current_exe().map_err(Failure::other)?,
         training: Default::default(),
-        import_dir: None,
+        import_dir: Some(dir.to_owned()),
     };
     let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
     let name = ModelName::new(MODEL).map_err(Failure::other)?;
@@ -62,7 +62,9 @@ fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Fail
     let finished = dir.join("invented");
     for _ in 0..versions {
         scene::write_version(&finished, name.clone(), theta)?;
-        manager.adopt(&name, &finished)?;
+        let registered = manager.register(&name, Path::new("invented"))?;
+        manager.activate(&name, registered.version)?;
+        std::fs::remove_dir_all(&finished).map_err(Failure::other)?;
     }
     Ok(storage.close()?)
 }

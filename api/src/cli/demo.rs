@@ -15,7 +15,7 @@ use crate::cli::progress::Report;
 use crate::cli::serve::{announce, asked_to_stop, listen, runtime, serve};
 use crate::config;
 use crate::node;
-use crate::routes::models::DIM_DEFAULT;
+use crate::schema::models::DIM_DEFAULT;
 use crate::state::Node;
 
 /// The model that the demo serves.

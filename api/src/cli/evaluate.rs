@@ -16,7 +16,7 @@ use crate::evaluate::ope::{Settings as OpeProtocol, evaluate_ope};
 use crate::evaluate::ranking::evaluate_ranking;
 use crate::evaluate::split::evaluate_split;
 use crate::evaluate::velox::evaluate_velox;
-use crate::routes::models::DIM_DEFAULT;
+use crate::schema::models::DIM_DEFAULT;
 
 /// Evaluates how well a data set is predicted, or what a policy would have earned on a log.
 #[derive(Debug, clap::Args)]

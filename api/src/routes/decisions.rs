@@ -2,20 +2,18 @@
 
 use axum::Json;
 use axum::extract::State;
-use celeris_model::{
-    Decision, DecisionId, ItemId, Joined, ModelName, ObservationId, Record, RecordedCandidates, Sequence, ShownSlot,
-    UserId,
-};
+use celeris_model::{Decision, ItemId, Record, RecordedCandidates, Sequence, ShownSlot};
 use celeris_predictor::joins::{DEFAULT_FEEDBACK, default_reward_id};
-use celeris_predictor::{DecisionReplay, PredictorError, ReplayedSlot, WhyNot, is_same};
+use celeris_predictor::{DecisionReplay, PredictorError, WhyNot, is_same};
 use celeris_storage::observation_id;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{OfDecision, Params};
+use crate::schema::decisions::{Candidates, DecisionReply, DecisionSlot, Outcome, Replay, SelectionOfArm, SlotAgain};
 use crate::state::Node;
 
 /// What to tell of a decision.
@@ -25,126 +23,6 @@ pub struct Asked {
     /// Whether to draw the ranking again, to see why it showed what it did.
     #[serde(default)]
     replay: bool,
-}
-
-/// What is recorded of the candidates.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Candidates {
-    /// How many there were.
-    count: u32,
-    /// All of them in the order in which the policy saw them; null where they were not kept.
-    #[schema(value_type = Option<Vec<String>>)]
-    items: Option<Vec<ItemId>>,
-    /// Where they were not kept: xxh3-128, in hexadecimal, of the xxh3-64 of each id, little-endian, in order.
-    digest: Option<String>,
-}
-
-/// A slot as it was shown.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Slot {
-    #[schema(value_type = String)]
-    item: ItemId,
-    score: f32,
-    std_error: f32,
-    /// The probability of this item in this slot, given the slots above; null where not (yet) computed.
-    propensity: Option<f32>,
-    /// The standard error of an estimated propensity; null where it is exact.
-    propensity_std_error: Option<f32>,
-    /// Whether greedy would have shown it in none of the slots.
-    explored: bool,
-    /// The reward that has joined; null where none has.
-    reward: Option<f32>,
-}
-
-/// An observation that names the decision.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Outcome {
-    #[schema(value_type = String)]
-    observation_id: ObservationId,
-    #[schema(value_type = Option<String>)]
-    item: Option<ItemId>,
-    label: f32,
-    /// In Unix milliseconds.
-    timestamp: i64,
-    /// `slot`, `repeated`, `not_shown`, …: what became of its reference to the decision.
-    #[schema(value_type = Option<String>)]
-    joined: Option<Joined>,
-    /// The slot that it is the reward of, from 0.
-    slot: Option<u32>,
-    /// Whether the node gave it because no other had come in time.
-    default: bool,
-}
-
-/// A slot of the ranking drawn again.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SlotAgain {
-    #[schema(value_type = String)]
-    item: ItemId,
-    score: f32,
-    std_error: f32,
-    /// Its place among all candidates by score, from 0.
-    rank_by_score: u32,
-    explored: bool,
-    propensity: Option<f32>,
-}
-
-/// The ranking drawn again from what the user had said by then, with the recorded policy and seed.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Replay {
-    /// Whether it is the same: the scores of all candidates, and what is shown, to the bit; null where it cannot be drawn
-    /// again.
-    same: Option<bool>,
-    /// Why it cannot be drawn again, or why it may differ.
-    why_not: Option<String>,
-    /// Best first.
-    slots: Vec<SlotAgain>,
-}
-
-/// Which arm a selection served.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SelectionOfArm {
-    /// The model that answered; null where all arms answered together.
-    #[schema(value_type = Option<String>)]
-    arm: Option<ModelName>,
-    /// The context in which it was selected, where the selection has a state for each.
-    #[schema(value_type = Option<String>)]
-    context: Option<ModelName>,
-    /// The probability with which it was.
-    propensity: f32,
-}
-
-/// A decision.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct DecisionReply {
-    #[schema(value_type = String)]
-    decision_id: DecisionId,
-    #[schema(value_type = String)]
-    model: ModelName,
-    version: u64,
-    #[schema(value_type = String)]
-    user: UserId,
-    /// How many of the user's events the scores reflect.
-    user_epoch: u64,
-    /// In Unix milliseconds.
-    timestamp: i64,
-    seed: u64,
-    /// Whether the request chose the seed: the propensities are then no probabilities of what happened, and no estimate
-    /// counts the decision.
-    seed_given: bool,
-    #[schema(value_type = Object)]
-    policy: serde_json::Value,
-    /// The share of such rankings that are drawn uniformly; null where the request named its policy.
-    pool_share: Option<f64>,
-    /// Whether this one was.
-    pool: bool,
-    /// Of a selection model; else null.
-    selection: Option<SelectionOfArm>,
-    candidates: Candidates,
-    slots: Vec<Slot>,
-    /// Observations of the user that name the decision, in their order.
-    outcomes: Vec<Outcome>,
-    /// Null unless asked for.
-    replay: Option<Replay>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -159,12 +37,12 @@ fn candidates(recorded: &RecordedCandidates) -> Candidates {
     Candidates { count: recorded.count(), items: recorded.items().map(<[ItemId]>::to_vec), digest }
 }
 
-fn slot((number, shown): (usize, &ShownSlot), outcomes: &[(Sequence, Record)]) -> Slot {
+fn slot((number, shown): (usize, &ShownSlot), outcomes: &[(Sequence, Record)]) -> DecisionSlot {
     let is_its = |record: &Record| {
         let slot = record.decision.as_ref().and_then(|facts| facts.slot);
         slot.is_some_and(|slot| slot as usize == number)
     };
-    Slot {
+    DecisionSlot {
         item: shown.item.clone(),
         score: shown.score,
         std_error: shown.std_error,
@@ -186,15 +64,8 @@ fn outcome(decision: &Decision, sequence: Sequence, record: &Record) -> Outcome 
         item: record.item.clone(),
         label: record.label,
         timestamp: record.timestamp.0,
-        joined: facts.map(|facts| facts.joined),
+        joined: facts.map(|facts| facts.joined.into()),
         slot,
-    }
-}
-
-impl From<ReplayedSlot> for SlotAgain {
-    fn from(slot: ReplayedSlot) -> Self {
-        let ReplayedSlot { item, score, std_error, rank_by_score, explored, propensity } = slot;
-        Self { item, score, std_error, rank_by_score, explored, propensity }
     }
 }
 
@@ -232,7 +103,7 @@ fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionR
         timestamp: decision.timestamp.0,
         seed: decision.seed,
         seed_given: decision.seed_given,
-        policy: serde_json::from_str(&decision.policy).unwrap_or_default(),
+        policy: serde_json::from_str(&decision.policy).ok(),
         pool_share: decision.pool_share,
         pool: decision.pool,
         selection: selection.map(|facts| SelectionOfArm {

@@ -1,17 +1,15 @@
-//! The audit of a model's life: what happened, who or what did it, and why.
-
-use std::collections::BTreeMap;
+//! The audit of a model's life: what happened, what made it happen, and why.
 
 use axum::Json;
 use axum::extract::State;
-use celeris_manager::{Actor, Event as Recorded, EventKind, NumberedEvent};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{InModel, Params};
+use crate::schema::events::{Event, Events};
 use crate::state::Node;
 
 /// Events that a page holds where the request does not say.
@@ -30,59 +28,8 @@ pub struct Paging {
     limit: Option<usize>,
 }
 
-/// One event of a model's life.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Event {
-    /// Counts the model's events from 1.
-    number: u64,
-    /// When it happened, in Unix milliseconds.
-    at: i64,
-    /// `created`, `triggered`, `training_started`, `training_failed`, `gate_refused`, `gate_passed`, `activated`,
-    /// `rolled_back`, `pinned`, `unpinned`, `pruned`, `registered` or `configured`.
-    #[schema(value_type = String)]
-    kind: EventKind,
-    /// `operator`, `trigger`, `watch` or `job`.
-    #[schema(value_type = String)]
-    by: Actor,
-    /// Why, in words and figures.
-    why: String,
-    /// The version that served before.
-    before: Option<u64>,
-    /// The version that it led to.
-    after: Option<u64>,
-    /// What else belongs to it.
-    #[schema(value_type = Object)]
-    details: BTreeMap<String, serde_json::Value>,
-}
-
-/// A page of events, newest first.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Events {
-    events: Vec<Event>,
-    /// Why events of the page that are there could not be read.
-    unreadable: Vec<String>,
-    /// Pass it as `before` to get the next page; null on the last one.
-    next: Option<u64>,
-    /// Older events that the model has had and that are kept no more.
-    dropped: u64,
-}
-
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list))
-}
-
-fn describe(NumberedEvent { number, event }: NumberedEvent) -> Event {
-    let Recorded { at, model: _, model_id: _, kind, by, why, before, after, details } = event;
-    Event {
-        number,
-        at: at.0,
-        kind,
-        by,
-        why,
-        before: before.map(|version| version.0),
-        after: after.map(|version| version.0),
-        details,
-    }
 }
 
 /// What happened to a model, newest first. The newest 10,000 events of each model are kept.
@@ -98,6 +45,6 @@ async fn list(
         return Err(ApiError::invalid(format!("limit: must be from 1 to {PAGE_EVENTS_MAX}, got {limit}")));
     }
     let page = tokio::task::block_in_place(|| node.manager.events(&model, before, limit))?;
-    let events = page.events.into_iter().map(describe).collect();
+    let events = page.events.into_iter().map(Event::from).collect();
     Ok(Json(Events { events, unreadable: page.unreadable, next: page.next, dropped: page.dropped }))
 }

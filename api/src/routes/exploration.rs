@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use celeris_bandits::PolicySpec;
 use celeris_model::{Joined, ModelName};
 use celeris_predictor::ExplorationCounts;
 use serde::Serialize;
@@ -14,6 +13,7 @@ use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::InModel;
+use crate::schema::policies::Policy;
 use crate::state::Node;
 
 /// What happened in a span of time, or since the node started.
@@ -49,8 +49,7 @@ pub struct ExplorationReply {
     #[schema(value_type = String)]
     model: ModelName,
     /// How it ranks where a request names no policy.
-    #[schema(value_type = Object)]
-    policy: PolicySpec,
+    policy: Policy,
     /// The share of such rankings that are drawn uniformly for the validation pool.
     pool_share: f64,
     /// Since the node started.
@@ -93,7 +92,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<E
     let joined = Joined::ALL.into_iter().map(|joined| (joined.name(), view.totals.joined(joined))).collect();
     Ok(Json(ExplorationReply {
         model,
-        policy: config.policy,
+        policy: config.policy.into(),
         pool_share: config.pool_share.into(),
         totals: describe(None, &view.totals),
         joined,

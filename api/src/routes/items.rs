@@ -7,18 +7,18 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use celeris_model::{FeatureOrigin, ItemId, ModelName};
-use celeris_predictor::{Edited, Effective, ItemChange, ItemEdit, ItemSearch, ListedItem, PredictorError};
+use celeris_model::{ItemId, ModelName};
+use celeris_predictor::{Edited, ItemChange, ItemEdit, ItemSearch, ListedItem, PredictorError};
 use celeris_retrieval::Filter;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, OfItem, Params, parse};
 use crate::ndjson::{self, Line, Reading, RejectedLine};
+use crate::schema::items::{Item, ItemBody, ItemChanged, ItemEdited, ItemLine, ItemSummary, Items, is_something};
 use crate::state::Node;
 
 /// Items of one page of a listing, at most.
@@ -35,109 +35,6 @@ const PARSED_BATCHES: usize = 4;
 
 /// About the bytes of one answer in a stream.
 const ANSWER_BYTES: usize = 64;
-
-/// What to say of an item; what is absent stays as it is.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ItemBody {
-    /// Features of the model's dimension, the last entry 1.
-    features: Option<Vec<f32>>,
-    /// Attributes, replacing those before.
-    #[schema(value_type = Option<Object>)]
-    attributes: Option<Map<String, Value>>,
-}
-
-/// When a change takes effect.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ItemChanged {
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// For features: `now`, or `next_version` where the active version has learnt from others. Attributes: always now.
-    effective: &'static str,
-}
-
-/// A line of a stream: what to say of an item, or that it is to be deleted.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ItemLine {
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// Features of the model's dimension, the last entry 1.
-    features: Option<Vec<f32>>,
-    /// Attributes, replacing those before.
-    #[schema(value_type = Option<Object>)]
-    attributes: Option<Map<String, Value>>,
-    /// Whether the item is to be deleted; then nothing else is said of it.
-    #[serde(default)]
-    delete: bool,
-}
-
-impl ItemLine {
-    fn edit(self) -> Result<(ItemId, ItemEdit), ApiError> {
-        let change = ItemChange { features: self.features, attributes: self.attributes };
-        match (self.delete, is_something(&change)) {
-            (true, Ok(())) => Err(ApiError::invalid("delete: an item cannot be described and deleted by one line")),
-            (true, Err(_)) => Ok((self.item, ItemEdit::Delete)),
-            (false, something) => something.map(|()| (self.item, ItemEdit::Put(change))),
-        }
-    }
-}
-
-/// What became of a line.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ItemEdited {
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// When what was said takes effect, as for one item.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    effective: Option<&'static str>,
-    /// True where the item was deleted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deleted: Option<bool>,
-}
-
-/// An item.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Item {
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// Whether the active version was trained on it.
-    trained: bool,
-    /// Where the features come from: `trained`, `given` by a caller, made of the item's `attributes`, or `stand_in`, the
-    /// version's for an item of which nothing is known.
-    #[schema(value_type = String)]
-    source: FeatureOrigin,
-    /// The features that the active version scores it with.
-    features: Vec<f32>,
-    /// The expected label for a user with zero weights.
-    offset: f32,
-    /// The features that a caller gave.
-    given_features: Option<Vec<f32>>,
-    #[schema(value_type = Option<Object>)]
-    attributes: Option<Map<String, Value>>,
-}
-
-/// One item of a listing.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ItemSummary {
-    #[schema(value_type = String)]
-    item: ItemId,
-    #[schema(value_type = Object)]
-    attributes: Map<String, Value>,
-    trained: bool,
-}
-
-/// A page of items.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Items {
-    items: Vec<ItemSummary>,
-    /// Pass it as `after` for the next page; null on the last.
-    #[schema(value_type = Option<String>)]
-    next: Option<ItemId>,
-    /// With `q` or `filter`: how many items there are on all pages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<usize>,
-}
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -184,20 +81,6 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list, edit_stream)).routes(routes!(put, get, delete))
 }
 
-fn is_something(change: &ItemChange) -> Result<(), ApiError> {
-    if change.features.is_none() && change.attributes.is_none() {
-        return Err(ApiError::invalid("missing field `features` or `attributes`"));
-    }
-    Ok(())
-}
-
-fn words(effective: Effective) -> &'static str {
-    match effective {
-        Effective::Now => "now",
-        Effective::NextVersion => "next_version",
-    }
-}
-
 /// The items that were described, in the order of their ids; with `q` or `filter`, those of the whole catalogue, trained
 /// or described, that match.
 #[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
@@ -235,7 +118,7 @@ async fn put(
 ) -> Result<Json<ItemChanged>, ApiError> {
     let change = ItemChange { features: body.features, attributes: body.attributes };
     is_something(&change)?;
-    let effective = words(node.predictor.put_item(&model, &item, change)?);
+    let effective = node.predictor.put_item(&model, &item, change)?.into();
     Ok(Json(ItemChanged { item, effective }))
 }
 
@@ -295,7 +178,7 @@ fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>
 
 fn answer((edited, (item, _)): (Result<Edited, PredictorError>, (ItemId, ItemEdit))) -> Result<ItemEdited, ApiError> {
     Ok(match edited? {
-        Edited::Put(effective) => ItemEdited { item, effective: Some(words(effective)), deleted: None },
+        Edited::Put(effective) => ItemEdited { item, effective: Some(effective.into()), deleted: None },
         Edited::Deleted => ItemEdited { item, effective: None, deleted: Some(true) },
     })
 }
@@ -311,7 +194,7 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
     Ok(Json(Item {
         item,
         trained: view.trained,
-        source: view.source,
+        source: view.source.into(),
         features: view.features,
         offset: view.offset,
         given_features: view.given_features,

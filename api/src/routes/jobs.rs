@@ -1,78 +1,19 @@
 //! Retraining, and how far it is.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{Engine, GateReport, JobId, JobState, TrainFrom, TrainRequest};
-use celeris_model::ModelName;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use celeris_manager::{TrainFrom, TrainRequest};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, InPath};
+use crate::schema::jobs::{Accepted, Job, RetrainBody};
 use crate::state::Node;
 
 /// Bytes of the reason for a training.
 const WHY_BYTES_MAX: usize = 1_000;
-
-/// How to retrain.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RetrainBody {
-    /// The trainer, by its name: `als`, which is built in, or one that the node's configuration names; that of the model's
-    /// settings by default.
-    #[schema(value_type = Option<String>)]
-    engine: Option<Engine>,
-    /// Why, for the job's record; at most 1,000 bytes.
-    why: Option<String>,
-    /// Trains from nothing, choosing all settings anew; otherwise training goes on from the active version where it can,
-    /// and where nobody was erased whom that one's factors were learnt from.
-    #[serde(default)]
-    cold: bool,
-}
-
-/// The job that was accepted.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Accepted {
-    #[schema(value_type = String)]
-    job: JobId,
-}
-
-/// A retrain job.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Job {
-    #[schema(value_type = String)]
-    job: JobId,
-    #[schema(value_type = String)]
-    model: ModelName,
-    /// `queued`, `running`, `succeeded`, `rejected` or `failed`.
-    #[schema(value_type = String)]
-    state: JobState,
-    /// Who trains, by name.
-    #[schema(value_type = String)]
-    engine: Engine,
-    /// Why it was started.
-    why: String,
-    /// What it is doing.
-    phase: String,
-    /// How far that is, from 0 to 1.
-    progress: f32,
-    metrics: BTreeMap<String, f64>,
-    /// The version it made.
-    version: Option<u64>,
-    /// How its candidate was judged; null before.
-    #[schema(value_type = Option<Object>)]
-    gate: Option<GateReport>,
-    /// Why it failed.
-    error: Option<String>,
-    /// In Unix milliseconds.
-    created: i64,
-    finished: Option<i64>,
-}
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get))
@@ -105,20 +46,5 @@ async fn retrain(
 #[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(("job" = String, Path)),
     responses((status = 200, body = Job), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
-    let job = node.manager.job(&job)?;
-    Ok(Json(Job {
-        job: job.job,
-        model: job.model,
-        state: job.state,
-        engine: job.engine,
-        why: job.why,
-        phase: job.phase,
-        progress: job.progress,
-        metrics: job.metrics,
-        version: job.version.map(|version| version.0),
-        gate: job.gate,
-        error: job.error,
-        created: job.created.0,
-        finished: job.finished.map(|finished| finished.0),
-    }))
+    Ok(Json(node.manager.job(&job)?.into()))
 }

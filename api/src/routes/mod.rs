@@ -1,6 +1,5 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
-pub mod asker;
 pub mod catalogue;
 pub mod decisions;
 pub mod evaluate_policy;

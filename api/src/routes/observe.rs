@@ -4,21 +4,19 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use celeris_model::{DecisionId, ItemId, Joined, Observation, ObservationId, Timestamp, UserId};
-use celeris_predictor::{Observed, PendingObservation};
+use celeris_model::Observation;
+use celeris_predictor::PendingObservation;
 use celeris_storage::Then;
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
-use crate::extract::{Body, InModel, parse, timestamp};
+use crate::extract::{Body, InModel, parse};
 use crate::learning_threads::{Dealt, OfStream};
 use crate::ndjson::{self, Line, Reading, RejectedLine};
-use crate::routes::asker::check_feedback;
+use crate::schema::observations::{ObserveBody, ObserveReply};
 use crate::state::Node;
 
 /// Lines of a stream that go through it together: some hundred microseconds of work.
@@ -29,90 +27,6 @@ const PARSED_BATCHES: usize = 4;
 
 /// About the bytes of one answer in a stream.
 const ANSWER_BYTES: usize = 144;
-
-/// One observation.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ObserveBody {
-    #[schema(value_type = String)]
-    user: UserId,
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// The rating, reward or other outcome; finite.
-    label: f32,
-    /// How many times over it counts; 1 by default.
-    weight: Option<f32>,
-    /// RFC 3339 or Unix milliseconds; the time of arrival by default.
-    #[serde(default, deserialize_with = "timestamp")]
-    #[schema(value_type = Option<Object>)]
-    timestamp: Option<Timestamp>,
-    /// Unique in the stream: a repeat with the same body is answered like the first, and learnt from once.
-    #[schema(value_type = Option<String>)]
-    observation_id: Option<ObservationId>,
-    /// The ranking that this is the outcome of.
-    #[schema(value_type = Option<String>)]
-    decision_id: Option<DecisionId>,
-    /// What kind of feedback it is, as you call it.
-    feedback: Option<String>,
-}
-
-impl ObserveBody {
-    fn observation(self) -> Result<Observation, ApiError> {
-        check_feedback(self.feedback.as_deref())?;
-        Ok(Observation {
-            user: self.user,
-            item: self.item,
-            label: self.label,
-            weight: self.weight.unwrap_or(1.0),
-            timestamp: self.timestamp,
-            observation_id: self.observation_id,
-            feedback: self.feedback,
-            decision: self.decision_id,
-        })
-    }
-}
-
-/// What became of an observation.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ObserveReply {
-    /// The count of the user's events with this one; as `min_epoch`, it reads the user's own writes.
-    user_epoch: u64,
-    /// Its place in its partition of the log.
-    sequence: u64,
-    #[schema(value_type = String)]
-    observation_id: ObservationId,
-    /// Whether it was there already.
-    duplicate: bool,
-    /// What the model expected before it learnt.
-    predicted: Option<f32>,
-    /// Where it names a decision, what became of that: `slot` (it is the reward of the slot that shows its item),
-    /// `repeated` (that slot has one already), `not_shown`, `other_user`, `expired` or `unknown`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    joined: Option<Joined>,
-}
-
-impl ObserveReply {
-    /// An answer of the right shape, without any work: what the benches hold a node against.
-    pub fn example(body: ObserveBody) -> Self {
-        let made = || ObservationId::new("~12-3456").expect("a valid id");
-        Self {
-            user_epoch: 21,
-            sequence: 3456,
-            observation_id: body.observation_id.unwrap_or_else(made),
-            duplicate: false,
-            predicted: Some(3.870_592_7),
-            joined: None,
-        }
-    }
-}
-
-impl From<Observed> for ObserveReply {
-    fn from(observed: Observed) -> Self {
-        let Observed { user_epoch, sequence, observation_id, duplicate, predicted, joined } = observed;
-        Self { user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, predicted, joined }
-    }
-}
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(observe)).routes(routes!(observe_stream))

@@ -1,121 +1,16 @@
 //! Point predictions.
 
 use axum::extract::State;
-use celeris_model::{ItemId, Loss, ModelName, UserEpoch, UserId};
-use celeris_predictor::{PredictRequest, Predictions, Scored};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use celeris_predictor::{PredictRequest, Predictions};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
-use crate::routes::selections::{Answered, ArmWeight};
+use crate::schema::predictions::{PredictBody, PredictReply, Score};
+use crate::schema::selections::Answered;
 use crate::state::Node;
-
-/// Which items to score for which user: `item` or `items`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PredictBody {
-    #[schema(value_type = String)]
-    user: UserId,
-    /// One item.
-    #[schema(value_type = Option<String>)]
-    item: Option<ItemId>,
-    /// Several items.
-    #[schema(value_type = Option<Vec<String>>)]
-    items: Option<Vec<ItemId>>,
-    /// The answer must reflect at least that many of the user's events.
-    #[schema(value_type = Option<u64>)]
-    min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each context: the context.
-    #[schema(value_type = Option<String>)]
-    context: Option<ModelName>,
-}
-
-/// One score.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Score {
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// The expected label; of a model with logistic loss, its log-odds.
-    score: f32,
-    /// How unsure the score is.
-    std_error: f32,
-    /// How far a label may fall from what is expected.
-    label_std: f32,
-    /// Of a model with logistic loss: the probability of the label 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    probability: Option<f32>,
-    /// Whether anything is known of the item; else it is scored as an average one.
-    known: bool,
-    /// Of a selection that combines: the share of its arms that agree with the score.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    confidence: Option<f32>,
-}
-
-impl Score {
-    /// Any score of `item`.
-    fn example(item: ItemId) -> Self {
-        let (score, std_error, label_std) = (3.870_592_7, 0.271_828_2, 0.757_872_1);
-        Self { item, score, std_error, label_std, probability: None, known: true, confidence: None }
-    }
-
-    fn new(scored: Scored, loss: Loss) -> Self {
-        let Scored { item, estimate, known } = scored;
-        Self {
-            item,
-            score: estimate.score,
-            std_error: estimate.std_error,
-            label_std: estimate.label_std,
-            probability: loss.probability(&estimate),
-            known,
-            confidence: None,
-        }
-    }
-}
-
-/// The scores, in the order asked for.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct PredictReply {
-    #[schema(value_type = String)]
-    user: UserId,
-    /// The version that scored; where several arms of a selection did, that of the one that weighs most.
-    version: u64,
-    user_epoch: u64,
-    /// Whether nothing is known of the user, so that the prior answers.
-    cold: bool,
-    scores: Vec<Score>,
-    /// Of a selection that chooses: the model that answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    arm: Option<ModelName>,
-    /// The probability with which it was drawn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arm_propensity: Option<f32>,
-    /// Of a selection that combines: the models that answered together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arms: Option<Vec<ArmWeight>>,
-}
-
-impl PredictReply {
-    /// An answer of the right shape, without any work: what the benches hold a node against.
-    pub fn example(body: PredictBody) -> Self {
-        let items = body.items.unwrap_or_default().into_iter().chain(body.item);
-        let scores = items.map(Score::example).collect();
-        Self {
-            user: body.user,
-            version: 2,
-            user_epoch: 20,
-            cold: false,
-            scores,
-            arm: None,
-            arm_propensity: None,
-            arms: None,
-        }
-    }
-}
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(predict))

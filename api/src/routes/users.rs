@@ -31,7 +31,7 @@ pub struct Shown {
 
 /// One event of a user.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Event {
+pub struct UserEvent {
     #[schema(value_type = Option<String>)]
     item: Option<ItemId>,
     label: f32,
@@ -65,7 +65,7 @@ pub struct User {
     /// A hash of weights and uncertainty, in hexadecimal: equal hashes are states that are equal to the bit.
     state_hash: String,
     /// The latest events, newest first.
-    history: Vec<Event>,
+    history: Vec<UserEvent>,
 }
 
 /// What an erasure has removed, and what remains until when.
@@ -137,9 +137,9 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(get, erase))
 }
 
-fn event(model: ModelId, sequence: Sequence, record: Record) -> Event {
+fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
     let predicted = record.predictions.iter().find(|prediction| prediction.model == model);
-    Event {
+    UserEvent {
         observation_id: observation_id(sequence, &record),
         predicted: predicted.map(|prediction| prediction.predicted),
         item: record.item,

@@ -1,74 +1,21 @@
 //! Versions of a model: their history, and which one serves.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{
-    Comparison, ErasedSpan, GateReport, ItemsOnlyIn, Metric, ModelRecord, Moved, VersionDiff, VersionRecord,
-    erased_users,
-};
-use celeris_model::{ItemId, ModelName, StreamName};
-use serde::{Deserialize, Serialize};
+use celeris_manager::{ErasedSpan, ModelRecord, Moved, VersionDiff, VersionRecord, erased_users};
+use celeris_model::{ModelName, StreamName};
+use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, OfTwoVersions, OfVersion};
+use crate::schema::versions::{Activated, Diff, Rankings, Version, Versions};
 use crate::state::Node;
-
-/// A version.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Version {
-    version: u64,
-    /// Whether it serves.
-    active: bool,
-    /// The version it was trained after.
-    parent: Option<u64>,
-    /// The version whose factors its training went on from; null where it was trained from nothing.
-    warm_from: Option<u64>,
-    algorithm: String,
-    /// In Unix milliseconds.
-    created: i64,
-    dim: usize,
-    /// Items in its table.
-    items: u64,
-    /// The smallest and largest label it was trained on.
-    label_range: Option<(f32, f32)>,
-    /// What the trainer measured.
-    metrics: BTreeMap<String, f64>,
-    /// Whether it is kept however old it is.
-    pinned: bool,
-    /// Whether a rollback leads to it.
-    rollback_target: bool,
-    /// How the gate judged it; null where it was not asked.
-    #[schema(value_type = Option<Object>)]
-    gate: Option<GateReport>,
-    /// Up to where it was trained on the log of its stream, by partition; null where it was not.
-    #[schema(value_type = Option<Vec<u64>>)]
-    watermark: Option<celeris_storage::Watermark>,
-    /// Users who have been erased since it was trained on what they had said.
-    erased_users: usize,
-    /// What to mind before it is made to serve; null where there is nothing.
-    warning: Option<String>,
-}
-
-/// All versions, newest first.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Versions {
-    versions: Vec<Version>,
-}
-
-/// Which version serves now.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Activated {
-    active_version: u64,
-    /// What to mind about it; null where there is nothing.
-    warning: Option<String>,
-}
 
 /// A version to register.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -110,7 +57,7 @@ fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan])
         active: record.version == model.active,
         pinned: record.pinned,
         rollback_target: model.served.last() == Some(&record.version),
-        gate: record.gate,
+        gate: record.gate.map(Into::into),
         watermark: record.watermark,
         parent: record.parent.map(|parent| parent.0),
         warm_from: record.warm.map(|warm| warm.from.0),
@@ -179,53 +126,6 @@ async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<
     activated(&node, &record)
 }
 
-/// Items that one version has and the other has not.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct DifferentItems {
-    count: usize,
-    /// The first hundred of them, by id.
-    #[schema(value_type = Vec<String>)]
-    first: Vec<ItemId>,
-}
-
-impl From<ItemsOnlyIn> for DifferentItems {
-    fn from(ItemsOnlyIn { count, first }: ItemsOnlyIn) -> Self {
-        Self { count, first }
-    }
-}
-
-/// How far rankings move, as means over users.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Rankings {
-    /// Users drawn from those of the newest observations.
-    users: usize,
-    /// Items drawn from both tables.
-    items: usize,
-    /// The share of the ten best that both have.
-    overlap_at_10: f64,
-    /// 1 where both rank alike, -1 where one is the reverse of the other.
-    kendall_tau: f64,
-}
-
-/// How version `to` differs from version `from`.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Diff {
-    from: Version,
-    to: Version,
-    /// Items of `to` only.
-    items_added: DifferentItems,
-    /// Items of `from` only.
-    items_removed: DifferentItems,
-    /// What losses are: `rmse`, `log_loss`, or `rank`.
-    #[schema(value_type = String)]
-    measure: Metric,
-    /// `to` as the candidate and `from` as the incumbent, on the newest observations; null where there are none.
-    #[schema(value_type = Option<Object>)]
-    loss: Option<Comparison>,
-    /// Null where there is nobody or nothing to rank.
-    rankings: Option<Rankings>,
-}
-
 fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<Version, ApiError> {
     let record = node.manager.model(model)?;
     Ok(describe(version, &record, &erasures(node, &record.config.stream)?))
@@ -268,8 +168,8 @@ async fn diff(State(node): State<Node>, versions: OfTwoVersions) -> Result<Json<
         to: described(&node, &model, to)?,
         items_added: added.into(),
         items_removed: removed.into(),
-        measure,
-        loss,
+        measure: measure.into(),
+        loss: loss.map(Into::into),
         rankings,
     }))
 }

@@ -1,8 +1,6 @@
 //! Policies as requests and configuration write them.
 
 use celeris_bandits::{EpsilonGreedy, LinUcb, PolicySpec, PoolShare};
-use figment::Figment;
-use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -18,8 +16,8 @@ fn json(text: &str) -> Result<PolicySpec, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-fn toml(text: &str) -> Result<Section, String> {
-    Figment::from(Toml::string(text)).extract().map_err(|error| error.to_string())
+fn configured(text: &str) -> Result<Section, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
 }
 
 fn epsilon_greedy(epsilon: f64) -> PolicySpec {
@@ -43,13 +41,13 @@ fn names_and_objects_are_read_and_objects_are_written() {
 
 #[test]
 fn configuration_reads_the_same_policies() {
-    assert_eq!(toml("policy = 'lin_ucb'").unwrap().policy, PolicySpec::LinUcb(LinUcb::new(1.0).unwrap()));
-    assert_eq!(toml("policy = { name = 'epsilon_greedy', epsilon = 0 }").unwrap().policy, epsilon_greedy(0.0));
-    assert_eq!(toml("[policy]\nname = 'epsilon_greedy'\nepsilon = 0.25").unwrap().policy, epsilon_greedy(0.25));
-    let section = toml("pool_share = 0.02").unwrap();
+    assert_eq!(configured("policy = 'lin_ucb'").unwrap().policy, PolicySpec::LinUcb(LinUcb::new(1.0).unwrap()));
+    assert_eq!(configured("policy = { name = 'epsilon_greedy', epsilon = 0 }").unwrap().policy, epsilon_greedy(0.0));
+    assert_eq!(configured("[policy]\nname = 'epsilon_greedy'\nepsilon = 0.25").unwrap().policy, epsilon_greedy(0.25));
+    let section = configured("pool_share = 0.02").unwrap();
     assert_eq!(section.policy, epsilon_greedy(0.05));
     assert_eq!(f64::from(section.pool_share), 0.02);
-    assert_eq!(f64::from(toml("").unwrap().pool_share), 0.01);
+    assert_eq!(f64::from(configured("").unwrap().pool_share), 0.01);
 }
 
 #[test]
@@ -94,7 +92,7 @@ fn mistakes_are_refused_by_name() {
         ("policy = 'soft'", r#"unknown policy "soft""#),
         ("pool_share = 2", "pool_share must be from 0 to 1, got 2"),
     ] {
-        let error = toml(text).unwrap_err();
+        let error = configured(text).unwrap_err();
         assert!(error.contains(says), "{text} says {error}");
     }
 }

@@ -1,10 +1,11 @@
-//! Who a request asks for: a user, somebody without a name who brings their past along, or several users at once.
+//! The audience of a ranking: a user, an anonymous user whose past comes with the request, or several users at once.
 
 use celeris_model::{ItemId, Timestamp, UserId};
 use celeris_predictor::{Aggregate, Asker, PastItem};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::time::Time;
 use crate::error::ApiError;
 use crate::extract::timestamp;
 
@@ -18,9 +19,9 @@ pub struct PastBody {
     label: f32,
     /// How many times over it counts; 1 by default.
     weight: Option<f32>,
-    /// RFC 3339 or Unix milliseconds; now by default.
+    /// Now by default.
     #[serde(default, deserialize_with = "timestamp")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Time>)]
     timestamp: Option<Timestamp>,
     /// What kind of feedback it is, as you call it.
     feedback: Option<String>,
@@ -69,19 +70,19 @@ impl From<AggregateBody> for Aggregate {
     }
 }
 
-/// The fields of a request that say who asks.
-pub struct AskerFields {
+/// The fields of a request that name its audience.
+pub struct AudienceFields {
     pub user: Option<UserId>,
     pub history: Option<Vec<PastBody>>,
     pub users: Option<Vec<UserId>>,
     pub aggregate: Option<AggregateBody>,
 }
 
-impl TryFrom<AskerFields> for Asker {
+impl TryFrom<AudienceFields> for Asker {
     type Error = ApiError;
 
-    fn try_from(fields: AskerFields) -> Result<Self, ApiError> {
-        let AskerFields { user, history, users, aggregate } = fields;
+    fn try_from(fields: AudienceFields) -> Result<Self, ApiError> {
+        let AudienceFields { user, history, users, aggregate } = fields;
         if aggregate.is_some() && users.is_none() {
             return Err(ApiError::invalid("aggregate: belongs to several `users`; leave it out"));
         }

@@ -1,0 +1,101 @@
+//! Settings pass from the wire to the domain and back whole, and their defaults are the domain's.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use celeris_bandits::selection;
+use celeris_manager as manager;
+use celeris_model as model;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::selections::{Objective, Scope};
+use super::settings::{DefaultReward, Gate, Loss, Metric, Trainer, TrainerLimits, Watch};
+use super::triggers::{DriftTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger};
+
+/// Reads `written`, which has no value at its default, and passes it through the domain. The schema of the wire type must
+/// have a property for each field of it.
+#[track_caller]
+fn assert_kept<Wire, Domain>(written: &Value)
+where
+    Wire: Serialize + DeserializeOwned + From<Domain> + utoipa::PartialSchema,
+    Domain: From<Wire> + Debug,
+{
+    let wire: Wire = serde_json::from_value(written.clone()).unwrap();
+    let domain = Domain::from(wire);
+    assert_eq!(serde_json::to_value(Wire::from(domain)).unwrap(), *written);
+    if let (Some(fields), schema) = (written.as_object(), serde_json::to_value(Wire::schema()).unwrap()) {
+        let names = |object: &Map<String, Value>| object.keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(names(schema["properties"].as_object().unwrap()), names(fields));
+    }
+}
+
+/// `{}` or `given` is read as the domain reads it.
+#[track_caller]
+fn assert_same_defaults<Wire, Domain>(given: &Value)
+where
+    Wire: DeserializeOwned,
+    Domain: DeserializeOwned + From<Wire> + Debug + PartialEq,
+{
+    let wire: Wire = serde_json::from_value(given.clone()).unwrap();
+    assert_eq!(Domain::from(wire), serde_json::from_value::<Domain>(given.clone()).unwrap());
+}
+
+#[test]
+fn settings_pass_to_the_domain_and_back_whole() {
+    let limits =
+        json!({"memory": 268_435_456, "seconds": 60, "heartbeat_seconds": 30, "processes": 9, "disk": 2_097_152});
+    let threshold = json!({"margin": 0.25, "window": 500, "on": "pool"});
+    let drift = json!({"tolerance": 0.5, "threshold": 50.0, "warm_up": 40});
+    let schedule = json!({"every": 3600.0});
+    let volume = json!({"observations": 1234});
+    assert_kept::<Gate, manager::GateConfig>(
+        &json!({"margin": 0.5, "tail_share": 0.25, "pool_min": 7, "force": true, "shadow_seconds": 30}),
+    );
+    assert_kept::<Watch, manager::WatchConfig>(&json!({"observations": 20, "seconds": 60, "margin": 0.5}));
+    assert_kept::<TrainerLimits, manager::LowerLimits>(&limits);
+    assert_kept::<Trainer, manager::TrainerSettings>(
+        &json!({"engine": "spark", "iterations": 12, "regularization": 0.5, "alpha": 40.0, "limits": limits}),
+    );
+    assert_kept::<DefaultReward, manager::DefaultReward>(&json!({"label": -1.0, "after_seconds": 90.0, "slots": 3}));
+    assert_kept::<ThresholdTrigger, manager::Threshold>(&threshold);
+    assert_kept::<DriftTrigger, manager::DriftSettings>(&drift);
+    assert_kept::<ScheduleTrigger, manager::Schedule>(&schedule);
+    assert_kept::<VolumeTrigger, manager::Volume>(&volume);
+    assert_kept::<Triggers, manager::Triggers>(&json!({
+        "threshold": threshold, "drift": drift, "schedule": schedule, "volume": volume, "cool_down": 90.0,
+    }));
+}
+
+#[test]
+fn names_on_the_wire_are_those_of_the_domain() {
+    for name in ["squared", "logistic", "implicit"] {
+        assert_kept::<Loss, model::Loss>(&json!(name));
+    }
+    for name in ["rmse", "log_loss", "rank"] {
+        assert_kept::<Metric, manager::Metric>(&json!(name));
+    }
+    for name in ["user", "global", "context"] {
+        assert_kept::<Scope, manager::ScopeKind>(&json!(name));
+    }
+    for name in ["reward", "error"] {
+        assert_kept::<Objective, selection::Objective>(&json!(name));
+    }
+    for name in ["observations", "pool"] {
+        assert_kept::<Signal, manager::Signal>(&json!(name));
+    }
+}
+
+#[test]
+fn settings_that_are_not_given_have_the_defaults_of_the_domain() {
+    let none = json!({});
+    assert_same_defaults::<Gate, manager::GateConfig>(&none);
+    assert_same_defaults::<Watch, manager::WatchConfig>(&none);
+    assert_same_defaults::<Trainer, manager::TrainerSettings>(&none);
+    assert_same_defaults::<TrainerLimits, manager::LowerLimits>(&none);
+    assert_same_defaults::<Triggers, manager::Triggers>(&none);
+    assert_same_defaults::<ThresholdTrigger, manager::Threshold>(&none);
+    assert_same_defaults::<DriftTrigger, manager::DriftSettings>(&none);
+    assert_same_defaults::<DefaultReward, manager::DefaultReward>(&json!({"label": 0, "after_seconds": 1}));
+}

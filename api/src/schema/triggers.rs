@@ -1,0 +1,162 @@
+//! Triggers: when a model is retrained without a request.
+
+use celeris_manager as manager;
+use celeris_manager::quality::DriftSettings;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::nullable;
+
+/// When a model is retrained by itself; all triggers are off by default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Triggers {
+    /// On a loss above that of the version's first observations.
+    pub threshold: Option<ThresholdTrigger>,
+    /// On a rise of the loss that the drift test finds.
+    pub drift: Option<DriftTrigger>,
+    /// After a time.
+    pub schedule: Option<ScheduleTrigger>,
+    /// After so many observations.
+    pub volume: Option<VolumeTrigger>,
+    /// Seconds for which all triggers rest once a training has ended; 60 at least after one that failed.
+    #[schema(minimum = 0, maximum = 31_622_400)]
+    pub cool_down: f64,
+}
+
+/// Retrain where the mean loss over a window exceeds that of the version's first observations.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThresholdTrigger {
+    /// By which share of the metric (RMSE, or mean log loss).
+    #[schema(minimum = 0.001, maximum = 10)]
+    pub margin: f64,
+    /// Observations of the window, and of the version's first ones that it is compared with; at most 1000 on the pool.
+    #[schema(minimum = 50, maximum = 10_000)]
+    pub window: usize,
+    /// Which observations.
+    pub on: Signal,
+}
+
+mirror_enum! {
+    /// Which losses a threshold is about.
+    Signal = manager::Signal {
+        /// Those of all observations.
+        Observations,
+        /// Those of the validation pool, whose items the model did not choose.
+        Pool,
+    }
+}
+
+/// The Page–Hinkley test on the loss of the version that serves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DriftTrigger {
+    /// A rise up to this is none, in standard deviations of the loss.
+    #[schema(minimum = 0, maximum = 10)]
+    pub tolerance: f64,
+    /// How far the cumulative sum of the loss may rise above its minimum, in standard deviations.
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub threshold: f64,
+    /// Observations from which mean and deviation are learnt before the test begins.
+    #[schema(minimum = 30, maximum = 1_000_000)]
+    pub warm_up: u64,
+}
+
+/// Retrain once this time has passed since the last training began and there is something new to learn from.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleTrigger {
+    /// In seconds.
+    #[schema(minimum = 1, maximum = 31_622_400, example = 86_400)]
+    pub every: f64,
+}
+
+/// Retrain once the log holds so many records that the newest trained version has not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeTrigger {
+    #[schema(minimum = 1, maximum = 1_000_000_000_000_u64, example = 100_000)]
+    pub observations: u64,
+}
+
+same_fields!(ThresholdTrigger = manager::Threshold { margin, window, on });
+same_fields!(DriftTrigger = DriftSettings { tolerance, threshold, warm_up });
+same_fields!(ScheduleTrigger = manager::Schedule { every });
+same_fields!(VolumeTrigger = manager::Volume { observations });
+
+impl From<manager::Triggers> for Triggers {
+    fn from(triggers: manager::Triggers) -> Self {
+        let manager::Triggers { threshold, drift, schedule, volume, cool_down } = triggers;
+        Self {
+            threshold: threshold.map(Into::into),
+            drift: drift.map(Into::into),
+            schedule: schedule.map(Into::into),
+            volume: volume.map(Into::into),
+            cool_down,
+        }
+    }
+}
+
+impl From<Triggers> for manager::Triggers {
+    fn from(triggers: Triggers) -> Self {
+        let Triggers { threshold, drift, schedule, volume, cool_down } = triggers;
+        Self {
+            threshold: threshold.map(Into::into),
+            drift: drift.map(Into::into),
+            schedule: schedule.map(Into::into),
+            volume: volume.map(Into::into),
+            cool_down,
+        }
+    }
+}
+
+impl Default for Triggers {
+    fn default() -> Self {
+        manager::Triggers::default().into()
+    }
+}
+
+impl Default for ThresholdTrigger {
+    fn default() -> Self {
+        manager::Threshold::default().into()
+    }
+}
+
+impl Default for DriftTrigger {
+    fn default() -> Self {
+        DriftSettings::default().into()
+    }
+}
+
+/// Triggers to set, to turn off by null, or, where they are missing, to leave.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TriggersChange {
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<ThresholdTrigger>)]
+    threshold: Option<Option<ThresholdTrigger>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<DriftTrigger>)]
+    drift: Option<Option<DriftTrigger>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<ScheduleTrigger>)]
+    schedule: Option<Option<ScheduleTrigger>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<VolumeTrigger>)]
+    volume: Option<Option<VolumeTrigger>>,
+    /// Seconds for which all triggers rest after a training.
+    #[schema(minimum = 0, maximum = 31_622_400)]
+    cool_down: Option<f64>,
+}
+
+impl TriggersChange {
+    pub fn apply(self, triggers: &mut manager::Triggers) {
+        let Self { threshold, drift, schedule, volume, cool_down } = self;
+        triggers.threshold = threshold.map_or(triggers.threshold, |set| set.map(Into::into));
+        triggers.drift = drift.map_or(triggers.drift, |set| set.map(Into::into));
+        triggers.schedule = schedule.map_or(triggers.schedule, |set| set.map(Into::into));
+        triggers.volume = volume.map_or(triggers.volume, |set| set.map(Into::into));
+        triggers.cool_down = cool_down.unwrap_or(triggers.cool_down);
+    }
+}
