@@ -1,19 +1,47 @@
 //! A node, wired: storage, predictor and manager over one data directory.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use celeris_manager::{Manager, ManagerError, ManagerOptions, Sealer, SealingOptions};
 use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
-use celeris_storage::{Storage, StorageOptions};
+use celeris_storage::{Storage, StorageError, StorageOptions};
 use tokio::sync::Semaphore;
 
-use crate::cli::Failure;
 use crate::config::Config;
 use crate::learning_threads::LearningThreads;
 use crate::series::{Live, Series};
 use crate::state::{Node, Rooms};
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The models cannot be brought to serve.
+    #[error(transparent)]
+    Manager(#[from] ManagerError),
+    /// A setting is not valid.
+    #[error("{0}")]
+    Setting(String),
+    /// The data directory has no path of its own.
+    #[error("{}: {source}", path.display())]
+    DataDir {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The metrics of the process cannot be installed.
+    #[error("metrics: {0}")]
+    Metrics(String),
+    /// The system refuses threads, or the path of the running program.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
 
 /// Renderings of metrics under way at once: enough for two scrapers, and few for what each costs.
 const METRICS_AT_ONCE: usize = 2;
@@ -46,9 +74,9 @@ pub fn keep_series(node: &Node) {
 /// Opens the data directory and brings every model to the point where it serves.
 ///
 /// # Errors
-/// [`Failure::BadInput`] where the directory is in use, damaged or of another format.
-pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
-    let series = Series::install().map_err(Failure::other)?;
+/// [`StartError`]: the directory is in use, damaged or of another format, or a setting is not valid.
+pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
+    let series = Series::install().map_err(StartError::Metrics)?;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
     let decisions = &config.decisions;
@@ -60,7 +88,8 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         ..StorageOptions::default()
     };
     // The trainer runs elsewhere and must find the same files.
-    let data_dir = std::path::absolute(data_dir).map_err(Failure::bad_input)?;
+    let data_dir =
+        std::path::absolute(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_owned(), source })?;
     let storage = Storage::open(data_dir, &storage_options)?;
     let predictor_options = PredictorOptions {
         user_bytes_max: bytes(memory.users),
@@ -78,19 +107,19 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
     };
     let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
     let predictor = Arc::new(predictor);
-    let trainer = std::env::current_exe().map_err(Failure::other)?;
+    let trainer = std::env::current_exe()?;
     let manager_options = ManagerOptions {
         models_max: config.limits.models,
         trainer,
-        training: config.training.options().map_err(Failure::BadInput)?,
+        training: config.training.options().map_err(StartError::Setting)?,
         import_dir: config.training.import_dir.clone(),
     };
-    let manager = Manager::open(storage.clone(), predictor.clone(), manager_options).map_err(Failure::from)?;
+    let manager = Manager::open(storage.clone(), predictor.clone(), manager_options)?;
     tokio::spawn(manager.clone().listen(losses));
     tokio::spawn(manager.clone().keep_decisions());
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
-    let learning_threads = LearningThreads::start().map_err(Failure::other)?;
+    let learning_threads = LearningThreads::start()?;
     let node = Node::new(Rooms {
         storage,
         predictor,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use celeris_model::{ItemId, Timestamp, UserId};
+use serde_json::{Map, Value, json};
 
 /// Ratings, and what is known of the items.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +39,17 @@ pub struct ItemInfo {
     pub title: String,
     /// Its genres, most telling first where the source ranks them; possibly none.
     pub genres: Vec<String>,
+}
+
+impl ItemInfo {
+    /// Title and genres as attributes of the item.
+    #[must_use]
+    pub fn attributes(&self) -> Map<String, Value> {
+        let mut attributes = Map::new();
+        attributes.insert("title".to_owned(), json!(self.title));
+        attributes.insert("genres".to_owned(), json!(self.genres));
+        attributes
+    }
 }
 
 impl Dataset {

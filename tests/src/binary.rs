@@ -1,4 +1,4 @@
-//! The `celeris` binary, and commands of it that end by themselves.
+//! The binaries `celeris` and `celeris-bench`, and commands of them that end by themselves.
 
 use std::env;
 use std::ffi::OsStr;
@@ -22,15 +22,19 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Where the binary is: in the folder above the test's own.
+/// Where the binary `celeris` is: in the folder above the test's own.
 ///
 /// # Panics
-/// Where nobody has built it.
+/// Where it is not built.
 #[must_use]
 pub fn path() -> PathBuf {
+    named("celeris")
+}
+
+fn named(name: &str) -> PathBuf {
     let test = env::current_exe().expect("the operating system knows the running program");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("cargo puts tests two folders deep");
-    let binary = folder.join("celeris");
+    let binary = folder.join(name);
     assert!(binary.is_file(), "{} is missing: build the workspace before its tests", binary.display());
     binary
 }
@@ -53,7 +57,11 @@ pub fn install(from: &Path, to: &Path) {
 /// A command of the binary, whose environment says nothing to it.
 #[must_use]
 pub fn command() -> Command {
-    let mut command = Command::new(path());
+    isolated(path())
+}
+
+fn isolated(binary: PathBuf) -> Command {
+    let mut command = Command::new(binary);
     isolate(&mut command);
     command
 }
@@ -68,13 +76,27 @@ pub(crate) fn isolate(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
 }
 
-/// Runs the binary with these arguments to its end.
+/// Runs `celeris` with these arguments to its end.
 ///
 /// # Panics
 /// Where it does not end by the deadline; it is killed then.
 #[track_caller]
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
-    let mut child = command().args(arguments).spawn().expect("the binary can be started");
+    run_to_end(command().args(arguments))
+}
+
+/// Runs `celeris-bench` with these arguments to its end.
+///
+/// # Panics
+/// Where it does not end by the deadline; it is killed then.
+#[track_caller]
+pub fn run_bench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
+    run_to_end(isolated(named("celeris-bench")).args(arguments))
+}
+
+#[track_caller]
+fn run_to_end(command: &mut Command) -> Finished {
+    let mut child = command.spawn().expect("the binary can be started");
     let stdout = read_all(child.stdout.take().expect("stdout is piped"));
     let stderr = read_all(child.stderr.take().expect("stderr is piped"));
     let mut running = Running(child);

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Runs a bench in its quick form and answers its rows by name.
 #[track_caller]
 fn rows(bench: &str) -> Vec<(String, Value)> {
-    let finished = binary::run(["bench", bench, "--quick", "--json"]);
+    let finished = binary::run_bench([bench, "--quick", "--json"]);
     assert_eq!(finished.code, Some(0), "{finished:?}");
     let report: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(report["bench"], bench);
@@ -129,7 +129,7 @@ fn selections_survive_a_failing_model_and_know_users_apart() {
 #[test]
 fn figures_are_drawn_where_documents_are_asked_for() {
     let docs = tempfile::tempdir().unwrap();
-    let finished = binary::run(["bench", "update", "--quick", "--docs", docs.path().to_str().unwrap()]);
+    let finished = binary::run_bench(["update", "--quick", "--docs", docs.path().to_str().unwrap()]);
     assert_eq!(finished.code, Some(0), "{finished:?}");
     let figure = std::fs::read_to_string(docs.path().join("benchmarks/update-latency.svg")).unwrap();
     assert!(figure.starts_with("<svg") && figure.contains("normal equations"), "{figure}");

@@ -10,8 +10,24 @@ struct Room {
     may_use: &'static [&'static str],
 }
 
+/// What the binaries wire.
+const ALL_BUT_BENCHES: [&str; 12] = [
+    "celeris-model",
+    "celeris-storage",
+    "celeris-features",
+    "celeris-bandits",
+    "celeris-datasets",
+    "celeris-predictor",
+    "celeris-retrain",
+    "celeris-retrieval",
+    "celeris-manager",
+    "celeris-api",
+    "celeris-evaluate",
+    "celeris-cli",
+];
+
 /// Every crate of the workspace, from the vocabulary up. A new crate gets its line here first.
-const ROOMS: [Room; 13] = [
+const ROOMS: [Room; 16] = [
     Room { name: "celeris-model", may_use: &[] },
     Room { name: "celeris-storage", may_use: &["celeris-model"] },
     Room { name: "celeris-features", may_use: &["celeris-model"] },
@@ -43,14 +59,27 @@ const ROOMS: [Room; 13] = [
             "celeris-storage",
             "celeris-features",
             "celeris-bandits",
-            "celeris-datasets",
             "celeris-predictor",
-            "celeris-retrain",
             "celeris-retrieval",
             "celeris-manager",
             "celeris-cluster",
         ],
     },
+    Room {
+        name: "celeris-evaluate",
+        may_use: &[
+            "celeris-model",
+            "celeris-storage",
+            "celeris-features",
+            "celeris-bandits",
+            "celeris-datasets",
+            "celeris-retrain",
+            "celeris-retrieval",
+            "celeris-api",
+        ],
+    },
+    Room { name: "celeris-cli", may_use: &ALL_BUT_BENCHES },
+    Room { name: "celeris-bench", may_use: &ALL_BUT_BENCHES },
     Room { name: "celeris-tests", may_use: &["celeris-model", "celeris-datasets", "celeris-api"] },
     Room { name: "xtask", may_use: &[] },
 ];
@@ -70,8 +99,8 @@ const CONFINED: [Confined; 2] = [
     },
     Confined {
         packages: &["axum", "axum-extra", "hyper", "tower-http", "utoipa", "utoipa-axum"],
-        to: &["celeris-api", "celeris-tests"],
-        why: "only celeris-api, and the tests that drive it, know HTTP serving",
+        to: &["celeris-api", "celeris-bench", "celeris-tests"],
+        why: "only celeris-api, and the benches and tests that drive it, know HTTP serving",
     },
 ];
 

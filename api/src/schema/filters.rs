@@ -10,7 +10,6 @@ use utoipa::ToSchema;
     {"eq": {"field": "genres", "value": "Drama"}},
     {"range": {"field": "year", "gte": 1940, "lt": 1960}}
 ]}))]
-#[expect(dead_code, reason = "it only describes what `celeris_retrieval::Filter` reads")]
 pub enum Filter {
     /// Every one of these holds.
     #[schema(no_recursion)]
@@ -60,7 +59,6 @@ pub enum Filter {
 /// What an attribute is compared with.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes what is read")]
 pub enum FilterValue {
     /// At most 256 bytes.
     Text(String),
@@ -71,7 +69,6 @@ pub enum FilterValue {
 /// The end of a range.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes what is read")]
 pub enum FilterBound {
     /// A number, or a time in Unix milliseconds.
     Number(f64),

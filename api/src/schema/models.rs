@@ -37,7 +37,6 @@ pub struct OfKind {
 /// A model or a selection to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it describes both kinds of bodies; which one it is, `kind` says before it is read")]
 pub enum NewModelOrSelection {
     Model(Box<NewModel>),
     Selection(Box<NewSelectionBody>),

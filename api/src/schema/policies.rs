@@ -93,7 +93,6 @@ pub struct Arranged {
 /// The name of a policy.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[expect(dead_code, reason = "it only describes what `PolicySpec` reads")]
 pub enum PolicyName {
     Greedy,
     EpsilonGreedy,
@@ -109,7 +108,6 @@ pub enum PolicyName {
 /// A policy's name, with the parameters at their defaults, or an object of name and parameters.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes what `PolicySpec` reads")]
 pub enum PolicyOrName {
     Name(PolicyName),
     Object(Policy),
@@ -118,7 +116,6 @@ pub enum PolicyOrName {
 /// The policy that shows every candidate alike.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[expect(dead_code, reason = "it only describes what is read")]
 pub enum Uniform {
     Uniform,
 }
@@ -126,7 +123,6 @@ pub enum Uniform {
 /// A policy, or `uniform`, which shows every candidate alike.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes what is read")]
 pub enum PolicyOrUniform {
     Uniform(Uniform),
     Policy(PolicyOrName),

@@ -1,8 +1,9 @@
 //! What a policy would have earned on a model's own decisions.
 
+use std::fmt;
 use std::time::Instant;
 
-use celeris_bandits::ope::OpeSettings;
+use celeris_bandits::ope::{Evaluation, Interval, OpeSettings};
 use celeris_bandits::{EpsilonGreedy, PolicySpec};
 use celeris_manager::{JudgeRequest, Judgement, Skipped as SkippedDecisions};
 use celeris_model::observation::LABEL_ABS_MAX;
@@ -14,7 +15,6 @@ use utoipa::ToSchema;
 use super::policies::{Policy, PolicyOrUniform};
 use super::time::Time;
 use crate::error::ApiError;
-use crate::evaluate::ope::report::{Estimators, Span};
 use crate::extract::timestamp;
 
 /// Decisions that are judged where the request does not say how many.
@@ -180,5 +180,91 @@ pub fn describe(request: JudgeRequest, found: &Judgement) -> EvaluateReply {
         mean_weight: evaluation.map(|evaluation| evaluation.mean_weight),
         largest_weight: evaluation.map(|evaluation| evaluation.largest_weight),
         estimators: evaluation.map(Estimators::from),
+    }
+}
+
+/// A value with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
+pub struct Span {
+    /// Reward a round.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+impl From<Interval> for Span {
+    fn from(interval: Interval) -> Self {
+        Self { value: interval.value, low: interval.low, high: interval.high }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        write!(out, "{:.5}  [{:.5}, {:.5}]", self.value, self.low, self.high)
+    }
+}
+
+/// What one estimator says.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct EstimateReport {
+    /// The policy's value, reward a round; null where the estimate is refused.
+    pub value: Option<f64>,
+    /// The lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// The upper end.
+    pub high: Option<f64>,
+    /// How many equally weighted rounds tell as much (Kish).
+    pub effective_sample_size: f64,
+    /// Why the estimate is refused, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// What each estimator says.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Estimators {
+    replay: EstimateReport,
+    ips: EstimateReport,
+    snips: EstimateReport,
+    dm: EstimateReport,
+    dr: EstimateReport,
+    sndr: EstimateReport,
+    switch_dr: EstimateReport,
+}
+
+impl Estimators {
+    /// Each with its name, in a fixed order.
+    pub fn named(&self) -> [(&'static str, &EstimateReport); 7] {
+        let Self { replay, ips, snips, dm, dr, sndr, switch_dr } = self;
+        [
+            ("replay", replay),
+            ("ips", ips),
+            ("snips", snips),
+            ("dm", dm),
+            ("dr", dr),
+            ("sndr", sndr),
+            ("switch_dr", switch_dr),
+        ]
+    }
+}
+
+impl From<&Evaluation> for Estimators {
+    fn from(evaluation: &Evaluation) -> Self {
+        let report = |index: usize| {
+            let estimate = &evaluation.estimates[index];
+            let span = estimate.outcome.as_ref().ok();
+            EstimateReport {
+                value: span.map(|span| span.value),
+                low: span.map(|span| span.low),
+                high: span.map(|span| span.high),
+                effective_sample_size: estimate.effective_sample_size,
+                refused: estimate.outcome.as_ref().err().map(ToString::to_string),
+            }
+        };
+        // The order of `Estimator::ALL`.
+        let [replay, ips, snips, dm, dr, sndr, switch_dr] = std::array::from_fn(report);
+        Self { replay, ips, snips, dm, dr, sndr, switch_dr }
     }
 }

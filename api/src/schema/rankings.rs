@@ -208,7 +208,6 @@ pub struct SeenBody(pub Option<SeenRule>);
 /// All of the past (`true`), nothing of it (`false`), or some observations.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes what `SeenBody` reads")]
 pub enum SeenForm {
     All(bool),
     Some(SeenRuleBody),

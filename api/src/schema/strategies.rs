@@ -50,7 +50,6 @@ impl From<StrategySpec> for Strategy {
 /// The name of a strategy.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[expect(dead_code, reason = "it only describes what `StrategySpec` reads")]
 pub enum StrategyName {
     Exp3,
     Exp4,
@@ -61,7 +60,6 @@ pub enum StrategyName {
 /// A strategy's name, with the parameters at their defaults, or an object of name and parameters.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes what `StrategySpec` reads")]
 pub enum StrategyOrName {
     Name(StrategyName),
     Object(Strategy),

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[schema(examples("2026-11-22T09:30:00Z", json!(1_795_339_800_000_i64)))]
-#[expect(dead_code, reason = "it only describes what `extract::timestamp` reads")]
 pub enum Time {
     /// RFC 3339.
     #[schema(value_type = String, format = DateTime)]

@@ -1,0 +1,22 @@
+//! The HTTP API of a node, as a library: [`node::open`] wires storage, predictor and manager over a data directory, and
+//! [`server::serve`] answers requests on a socket that the caller owns.
+//!
+//! `routes/` has one file for each resource, `schema/` what requests and replies are made of, `middleware/` the layers that
+//! every request goes through. `connections.rs` is below HTTP. The command line is not here: see `celeris-cli`.
+
+mod answer;
+pub mod config;
+mod connections;
+mod error;
+mod extract;
+mod learning_threads;
+mod middleware;
+mod ndjson;
+pub mod node;
+mod patient_stream;
+pub mod routes;
+pub mod schema;
+mod series;
+pub mod server;
+pub mod state;
+mod unread_body;

@@ -1,0 +1,231 @@
+//! The caches of `celeris-bench topk`: what a look-up costs against a score, and what a budget of bytes is worth.
+
+use celeris_bandits::PolicySpec;
+use celeris_model::ItemId;
+use celeris_predictor::{PredictRequest, PredictionCaching, PredictorOptions};
+use rand_distr::{Distribution, Zipf};
+use tokio::runtime::Runtime;
+
+use crate::Settings;
+use crate::plot::{Figure, Series};
+use crate::report::Report;
+use crate::stopwatch::Durations;
+use crate::topk::{asked, request};
+use celeris_cli::Failure;
+use celeris_cli::estimate::scene;
+use celeris_cli::estimate::warm::{Ids, Warm};
+
+/// Dimensions at which a look-up is weighed against a score.
+const DIMS: [usize; 5] = [10, 20, 50, 100, 200];
+
+/// Items of a catalogue that fits everywhere, so that only look-up and score differ.
+const CATALOGUE: usize = 10_000;
+
+/// Item counts of the redrawn figure.
+const COUNTS: [usize; 5] = [100, 300, 1_000, 3_000, 10_000];
+
+/// Items a request asks for where look-ups are weighed.
+const ASKED: usize = 100;
+
+/// The dimension where hit ratios are measured.
+const DIM: usize = 50;
+
+/// Budgets, in percent of what everything would take.
+const BUDGETS: [f64; 4] = [5.0, 10.0, 25.0, 50.0];
+
+/// Users and items whose bytes are averaged.
+const SAMPLE: usize = 100;
+
+/// Observations of a user.
+const HISTORY: usize = 20;
+
+/// The exponent of popularity: about that of film ratings.
+const ZIPF_EXPONENT: f64 = 1.0;
+
+/// Users of whom one item each is predicted: together more states than lie next to a core.
+const SINGLE_USERS: usize = 1_000;
+
+pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
+    look_ups(settings, runtime, report)?;
+    single_look_ups(settings, runtime, report)?;
+    budgets(settings, runtime, report)
+}
+
+fn options(prediction_caching: PredictionCaching) -> PredictorOptions {
+    PredictorOptions { prediction_caching, prediction_bytes_max: 1 << 30, ..PredictorOptions::default() }
+}
+
+/// The median duration of asking for the same ranking again, in microseconds.
+fn again(runtime: &Runtime, warm: &Warm, count: usize, settings: &Settings) -> Result<f64, Failure> {
+    let policy = PolicySpec::named("lin_ucb").map_err(Failure::other)?;
+    let mut rng = scene::rng(5);
+    let mut durations = Durations::default();
+    let times = settings.pick((200_000 / count).clamp(20, 400), 2);
+    for _ in 0..settings.pick(3, 1) {
+        let request = request(warm, &mut rng, 1, count, Some(&policy))?;
+        runtime.block_on(warm.predictor.topk(&request)).map_err(Failure::other)?;
+        for _ in 0..times {
+            let ranking = durations.time(|| runtime.block_on(warm.predictor.topk(&request)));
+            std::hint::black_box(ranking.map_err(Failure::other)?);
+        }
+    }
+    Ok(durations.quantile_micros(0.5))
+}
+
+/// `lookup/d=…`: an item of a ranking out of the prediction cache, against the same item computed. Draws Figure 2.4.
+fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
+    let catalogue = settings.pick(CATALOGUE, 200);
+    let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalogue).collect();
+    let mut series = Vec::new();
+    for dim in DIMS {
+        let computing = Warm::open(catalogue, dim, &options(PredictionCaching::Never))?;
+        let cached = Warm::open(catalogue, dim, &options(PredictionCaching::Always))?;
+        for warm in [&computing, &cached] {
+            runtime.block_on(warm.teach(1, HISTORY, Ids::None))?;
+        }
+        let (hit, computed) = (
+            again(runtime, &cached, ASKED, settings)? / ASKED as f64,
+            again(runtime, &computing, ASKED, settings)? / ASKED as f64,
+        );
+        report.compare(format!("lookup/d={dim}"), "ns/item", hit * 1e3, computed * 1e3);
+        let points = |warm: &Warm| -> Result<Vec<(f64, f64)>, Failure> {
+            counts.iter().map(|count| Ok((*count as f64, again(runtime, warm, *count, settings)? / 1e3))).collect()
+        };
+        series.push(Series { name: format!("d = {dim}"), points: points(&computing)? });
+        if dim == DIMS[DIMS.len() - 1] {
+            // A look-up does not depend on the dimension; one line stands for all.
+            series.push(Series { name: "cached".to_owned(), points: points(&cached)? });
+        }
+    }
+    let Some(path) = settings.figure("topk-latency.svg") else { return Ok(()) };
+    let title = "topK latency against items asked for (Velox, Figure 2.4)";
+    Figure { title, x: "items", y: "milliseconds a ranking with uncertainty (median)", series }.draw(&path)
+}
+
+/// `lookup/n=1`: predictions of one item each for many users, out of the prediction cache against computed.
+fn single_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
+    let users = settings.pick(SINGLE_USERS, 10);
+    let again = |prediction_caching| -> Result<f64, Failure> {
+        let warm = Warm::open(settings.pick(CATALOGUE, 200), DIM, &options(prediction_caching))?;
+        runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
+        let mut durations = Durations::default();
+        for round in 0..settings.pick(20, 2) {
+            for user in 0..users {
+                let item = warm.items[user % warm.items.len()].clone();
+                let predicted = durations.time(|| runtime.block_on(predict(&warm, user, vec![item])));
+                predicted?;
+            }
+            if round == 0 {
+                // The first round fills the cache.
+                durations = Durations::default();
+            }
+        }
+        Ok(durations.quantile_micros(0.5))
+    };
+    let (hit, computed) = (again(PredictionCaching::Always)?, again(PredictionCaching::Never)?);
+    report.compare(format!("lookup/n=1/d={DIM}"), "ns", hit * 1e3, computed * 1e3);
+    Ok(())
+}
+
+/// What a cache has been asked so far.
+struct Asked {
+    hits: f64,
+    misses: f64,
+}
+
+impl Asked {
+    fn until_now(warm: &Warm, cache: &str) -> Self {
+        let count = |name| warm.cache_metric(name, cache);
+        Self { hits: count("celeris_cache_hits_total"), misses: count("celeris_cache_misses_total") }
+    }
+
+    /// The share of hits among what was asked after `before`.
+    fn hit_ratio_since(&self, before: &Self) -> f64 {
+        let (hits, misses) = (self.hits - before.hits, self.misses - before.misses);
+        hits / (hits + misses)
+    }
+}
+
+/// The share of requests that go to the `held` most popular of `count`.
+fn best_static(count: usize, held: f64) -> f64 {
+    let weight = |rank: usize| (rank as f64).powf(-ZIPF_EXPONENT);
+    let all: f64 = (1..=count).map(weight).sum();
+    (1..=count).take_while(|rank| *rank as f64 <= held).map(weight).sum::<f64>() / all
+}
+
+/// `zipf/budget=…`: hit ratios by the share of all bytes that the budget allows, against the cache that knows the most
+/// popular ones beforehand and holds these.
+fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
+    let users = settings.pick(4_000, 100);
+    let sample = Warm::open(CATALOGUE, DIM, &options(PredictionCaching::Always))?;
+    runtime.block_on(sample.teach(SAMPLE, HISTORY, Ids::None))?;
+    let user_bytes = sample.held_bytes("users") / SAMPLE as f64;
+    runtime.block_on(predict(&sample, 0, asked(&mut scene::rng(6), &sample.items, SAMPLE)?))?;
+    let prediction_bytes = sample.held_bytes("predictions") / SAMPLE as f64;
+    drop(sample);
+    for percent in BUDGETS {
+        let held = users as f64 * percent / 100.0;
+        let options =
+            PredictorOptions { user_bytes_max: bytes(held * user_bytes), ..options(PredictionCaching::Never) };
+        let warm = Warm::open(CATALOGUE, DIM, &options)?;
+        runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
+        let ours = hit_ratio(settings, runtime, &warm, Popular::Users(users))?;
+        report.compare(format!("zipf/budget={percent}%/users"), "hit ratio", ours, best_static(users, held));
+    }
+    for percent in BUDGETS {
+        let held = CATALOGUE as f64 * percent / 100.0;
+        let options = PredictorOptions {
+            prediction_bytes_max: bytes(held * prediction_bytes),
+            ..options(PredictionCaching::Always)
+        };
+        let warm = Warm::open(CATALOGUE, DIM, &options)?;
+        let ours = hit_ratio(settings, runtime, &warm, Popular::Items)?;
+        report.compare(format!("zipf/budget={percent}%/predictions"), "hit ratio", ours, best_static(CATALOGUE, held));
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of bytes in memory")]
+fn bytes(bytes: f64) -> usize {
+    bytes as usize
+}
+
+/// Who or what is asked for by popularity.
+#[derive(Clone, Copy)]
+enum Popular {
+    /// So many users; their states are what is cached.
+    Users(usize),
+    /// The items of the catalogue, for one user; predictions are what is cached.
+    Items,
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank of the distribution is small")]
+fn hit_ratio(settings: &Settings, runtime: &Runtime, warm: &Warm, popular: Popular) -> Result<f64, Failure> {
+    let (count, cache) = match popular {
+        Popular::Users(users) => (users, "users"),
+        Popular::Items => (warm.items.len(), "predictions"),
+    };
+    let zipf = Zipf::new(count as f64, ZIPF_EXPONENT).map_err(Failure::other)?;
+    let mut rng = scene::rng(7);
+    let requests = settings.pick(40_000, 200);
+    let mut before = Asked::until_now(warm, cache);
+    for request in 0..requests {
+        if request == requests / 2 {
+            // The first half fills the cache.
+            before = Asked::until_now(warm, cache);
+        }
+        let rank = zipf.sample(&mut rng) as usize - 1;
+        let (user, item) = match popular {
+            Popular::Users(_) => (rank, 0),
+            Popular::Items => (0, rank),
+        };
+        runtime.block_on(predict(warm, user, vec![warm.items[item].clone()]))?;
+    }
+    Ok(Asked::until_now(warm, cache).hit_ratio_since(&before))
+}
+
+async fn predict(warm: &Warm, user: usize, items: Vec<ItemId>) -> Result<(), Failure> {
+    let user = scene::user(user).map_err(Failure::other)?;
+    let request = PredictRequest { model: warm.model.clone(), user, items, min_epoch: None };
+    warm.predictor.predict(&request).await.map(drop).map_err(Failure::other)
+}

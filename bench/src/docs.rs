@@ -1,0 +1,342 @@
+//! `docs/benchmarks.md`: every target with its figure, and every case.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::Bench;
+use crate::report::{Report, Row, figures};
+use celeris_cli::Failure;
+
+/// Which figure of a row a target is about.
+#[derive(Clone, Copy)]
+enum Figure {
+    Ours,
+    Ratio,
+}
+
+/// How a figure is bounded.
+#[derive(Clone, Copy)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+    Between(f64, f64),
+}
+
+impl Bound {
+    fn holds(self, figure: f64) -> bool {
+        match self {
+            Self::AtMost(max) => figure <= max,
+            Self::AtLeast(min) => figure >= min,
+            Self::Between(min, max) => (min..=max).contains(&figure),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(max) => format!("≤ {max}"),
+            Self::AtLeast(min) => format!("≥ {min}"),
+            Self::Between(min, max) => format!("{min} to {max}"),
+        }
+    }
+}
+
+/// What a case is held to.
+struct Target {
+    bench: &'static str,
+    case: &'static str,
+    figure: Figure,
+    bound: Bound,
+    what: &'static str,
+}
+
+const fn ours(bench: &'static str, case: &'static str, bound: Bound, what: &'static str) -> Target {
+    Target { bench, case, figure: Figure::Ours, bound, what }
+}
+
+const fn ratio(bench: &'static str, case: &'static str, bound: Bound, what: &'static str) -> Target {
+    Target { bench, case, figure: Figure::Ratio, bound, what }
+}
+
+use Bound::{AtLeast, AtMost, Between};
+
+/// Everything that is promised.
+const TARGETS: [Target; 82] = [
+    ratio("update", "resolve/d=50", AtMost(0.01), "of re-solving 50 observations by Cholesky"),
+    ratio("update", "pass/d=50", AtMost(3.5), "of a read-and-write pass over the matrix"),
+    ratio("update", "pass/d=128", AtMost(2.8), "of a read-and-write pass over the matrix"),
+    ratio("update", "pass/d=512", AtMost(2.2), "of a read-and-write pass over the matrix"),
+    ours("topk", "greedy/n=1000/d=50", AtMost(60.0), "µs, median"),
+    ours("topk", "uncertainty/n=1000/d=50", AtMost(200.0), "µs, median"),
+    ours("topk", "greedy/n=1000/d=50/catalogue=1000000", AtMost(200.0), "µs, median"),
+    ours("topk", "uncertainty/n=1000/d=50/catalogue=1000000", AtMost(350.0), "µs, median"),
+    ratio("topk", "linear/greedy", AtMost(1.5), "of the cost an item at a tenth of the items"),
+    ratio("topk", "linear/uncertainty", AtMost(1.5), "of the cost an item at a tenth of the items"),
+    ratio("topk", "default/n=1000/d=50", AtMost(1.5), "of a ranking with the uncertainty of every item"),
+    ratio("topk", "logging/n=100/d=50", AtMost(1.1), "of a ranking that leaves no decision"),
+    ratio("topk", "logging/n=1000/d=50", AtMost(1.1), "of a ranking that leaves no decision"),
+    ratio("topk", "decisions/bytes", AtMost(1.0), "of what decisions may take, at 10,000 a second"),
+    ratio("observe", "http/c=64", AtLeast(0.35), "of the bare handler's rate"),
+    ours("observe", "ndjson", AtLeast(100_000.0), "lines a second"),
+    ours("observe", "bytes/id=none", AtMost(200.0), "bytes of write-ahead log and flush"),
+    ours("observe", "bytes/id=32", AtMost(300.0), "bytes of write-ahead log and flush"),
+    ratio("serve", "predict", AtLeast(0.75), "of the bare handler's rate"),
+    ratio("serve", "predict/p99", AtMost(2.0), "of the bare handler's p99"),
+    ratio("serve", "topk/n=100", AtLeast(0.4), "of the bare handler's rate"),
+    ratio("switch", "switch/second/worst", AtMost(2.0), "of the p99 between switches, in the worst second of any"),
+    ratio("switch", "training/second/worst", AtMost(3.0), "of the p99 between switches, in the worst second"),
+    ratio("size", "estimate/memory", Between(0.8, 1.2), "of the memory measured"),
+    ratio("size", "estimate/disk", Between(0.8, 1.2), "of the disk measured"),
+    ratio("memory", "resident/users=1000000", AtMost(1.25), "of the budget of 2 GiB, at any moment"),
+    ours("memory", "restart", AtMost(10.0), "s to ready with 20 million observations"),
+    ours("memory", "first_touch/p99", AtMost(2.0), "ms for a user who is not in memory, by HTTP"),
+    ratio("train", "als/ml-latest-small", AtMost(0.125), "of Spark's time, end to end"),
+    ratio("train", "als/ml-latest-small/rmse", AtMost(1.01), "of Spark's test RMSE"),
+    ratio("train", "als/synthetic-5m", AtMost(0.125), "of Spark's time, end to end"),
+    ratio("train", "als/synthetic-5m/rmse", AtMost(1.01), "of Spark's test RMSE"),
+    ratio("train", "implicit/ml-latest-small/iteration", AtMost(1.3), "of an iteration of implicit"),
+    ratio("train", "implicit/synthetic-5m/iteration", AtMost(1.3), "of an iteration of implicit"),
+    ratio("train", "refresh/ml-latest-small", AtMost(0.25), "of a training from nothing, end to end"),
+    ratio("train", "refresh/synthetic-5m", AtMost(0.25), "of a training from nothing, end to end"),
+    ratio("train", "refresh/synthetic-5m/rmse", AtMost(1.002), "of its test RMSE"),
+    ratio("bandits", "regret/lin_ucb", AtMost(1.05), "of MABWiser's regret, one model for each arm"),
+    ratio("bandits", "regret/thompson", AtMost(1.05), "of MABWiser's regret, one model for each arm"),
+    ratio("bandits", "regret/epsilon_greedy", AtMost(1.0), "of Vowpal Wabbit's regret, one model for all arms"),
+    ratio("bandits", "regret/softmax", AtMost(1.0), "of Vowpal Wabbit's regret, each at its best of three lambdas"),
+    ratio("bandits", "regret/squarecb", AtMost(1.0), "of Vowpal Wabbit's regret, one model for all arms"),
+    ratio("bandits", "regret/regcb", AtMost(1.0), "of Vowpal Wabbit's regret, one model for all arms"),
+    ratio("bandits", "regret/shared/lin_ucb", AtMost(1.0), "of the least regret of Vowpal Wabbit's policies"),
+    ratio("bandits", "regret/shared/thompson", AtMost(1.0), "of the least regret of Vowpal Wabbit's policies"),
+    ratio("bandits", "sublinear/disjoint/lin_ucb", AtMost(0.7), "of the first half's regret in the second"),
+    ratio("bandits", "sublinear/disjoint/thompson", AtMost(0.7), "of the first half's regret in the second"),
+    ratio("bandits", "sublinear/lin_ucb", AtMost(0.7), "of the first half's regret in the second"),
+    ratio("bandits", "sublinear/regcb", AtMost(0.7), "of the first half's regret in the second"),
+    ratio("bandits", "sublinear/squarecb", AtMost(0.7), "of the first half's regret in the second"),
+    ratio("bandits", "sublinear/thompson", AtMost(0.7), "of the first half's regret in the second"),
+    ratio("bandits", "lock_in/epsilon_greedy", AtMost(0.5), "of greedy's regret in a feedback loop"),
+    ratio("selection", "failure/exp3", AtMost(1.0), "of the best single model's mean error, one model failing"),
+    ratio("selection", "failure/exp4", AtMost(1.0), "of the best single model's mean error, one model failing"),
+    ratio("selection", "failure/tsallis_inf", AtMost(1.0), "of the best single model's mean error, one model failing"),
+    ratio("selection", "failure/exp3/readopted", AtLeast(2.0), "of an equal share for the model that recovered"),
+    ratio("selection", "failure/exp4/readopted", AtLeast(2.0), "of an equal share for the model that recovered"),
+    ratio("selection", "failure/tsallis_inf/readopted", AtLeast(2.0), "of an equal share for the model that recovered"),
+    ratio("selection", "dialects/exp4", AtMost(0.9), "of one state's mean error, where users differ"),
+    ratio("selection", "dialects/tsallis_inf", AtMost(0.9), "of one state's mean error, where users differ"),
+    ours("ope", "difference/largest", AtMost(1e-6), "from an estimate of obp"),
+    ratio("ope", "seconds/random/men/tilted", AtMost(1.0), "of obp's time for all estimates and intervals"),
+    ratio("recommend", "exact/n=1000000/d=50", AtMost(1.2), "of faiss's IndexFlatIP, one thread"),
+    ratio("recommend", "exact/n=1000000/d=50/norms=equal", AtMost(1.2), "of faiss's IndexFlatIP, one thread"),
+    ratio("recommend", "first_pass/n=1000000/d=50", AtMost(0.4), "of faiss's IndexFlatIP, with the same results"),
+    ratio(
+        "recommend",
+        "first_pass/n=1000000/d=50/norms=equal",
+        AtMost(0.4),
+        "of faiss's IndexFlatIP, with the same results",
+    ),
+    ratio("recommend", "approximate/n=1000000/d=50", AtMost(1.3), "of faiss's HNSW at the same recall"),
+    ours("recommend", "approximate/n=1000000/d=50", AtMost(1.0), "ms, median"),
+    ours("recommend", "approximate/recall/n=1000000/d=50", AtLeast(0.99), "of the true ten best"),
+    ours(
+        "recommend",
+        "planner/by_graph/n=1000000/d=50/norms=equal",
+        AtMost(0.0),
+        "of the searches, where norms are equal",
+    ),
+    ours("recommend", "http/n=1000000/d=50", AtMost(2.0), "ms, median"),
+    ratio("recommend", "http/exclude_seen=5000/n=1000000/d=50", AtMost(1.2), "of the same request without"),
+    ratio("recommend", "filter/keeps=50%/n=1000000/d=50", AtMost(1.0), "of the exact search of everything"),
+    ratio("recommend", "filter/keeps=5%/n=1000000/d=50", AtMost(1.0), "of the exact search of everything"),
+    ratio("recommend", "filter/keeps=0.5%/n=1000000/d=50", AtMost(1.0), "of the exact search of everything"),
+    ratio("recommend", "filter/keeps=10/n=1000000/d=50", AtMost(1.0), "of the exact search of everything"),
+    ratio("recommend", "filter/keeps=50%/n=1000000/d=50/norms=equal", AtMost(1.0), "of the exact search of everything"),
+    ratio("recommend", "filter/keeps=5%/n=1000000/d=50/norms=equal", AtMost(1.0), "of the exact search of everything"),
+    ratio(
+        "recommend",
+        "filter/keeps=0.5%/n=1000000/d=50/norms=equal",
+        AtMost(1.0),
+        "of the exact search of everything",
+    ),
+    ratio("recommend", "filter/keeps=10/n=1000000/d=50/norms=equal", AtMost(1.0), "of the exact search of everything"),
+    ratio("recommend", "exclude=10000/n=1000000/d=50", AtMost(1.2), "of the same search without"),
+    ratio("recommend", "exclude=10000/n=1000000/d=50/norms=equal", AtMost(1.2), "of the same search without"),
+];
+
+const ABOUT: &str = "\
+# Benchmarks
+
+This page and its figures are written by `celeris bench all --docs docs`, or one bench at a time by
+`celeris bench NAME --docs docs`, which replaces that bench's figures. Every ratio is `ours / baseline`, both sides measured
+in turn in the same run; for figures of your machine, run it there. `--json` prints a report for programs, as the files
+in [benchmarks/](benchmarks/) hold it; `--quick` only tries a bench out.
+
+";
+
+const HOW: &str = "\
+## How it is measured
+
+- **update**: a user with 50 observations absorbs the next, by `UserModel::absorb`, at counts where no solve is due.
+  `resolve` forms `Lambda + X^T X` of 50 observations with nalgebra, factorises it by Cholesky and solves, in `f32` or
+  `f64`, whichever is faster. `pass` reads and writes every entry of the same matrix with one addition in between,
+  compiled for the kernel's instruction set. A step takes off the matrix what the step before has left, and leaves its own
+  share to the next; a reader who comes in between adds one product of two vectors. Each figure is the smallest of many
+  samples, the three taken in turn.
+- **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
+  ids of 12 characters that are made just before they are asked for, the decision record included; medians and p99 of
+  both sides in turns of twenty rankings. The prediction cache is off. The baseline finds the same rows through a
+  `HashMap<String, usize>` and sums up each score, with uncertainty by one `x^T A^-1 x` an item. The original prototype
+  of this service needed 118 ms for 1,000 items. `linear` compares the cost an item at 10,000 and 1,000 items. `default`
+  is a ranking that names no policy, validation pool included; its baseline computes the uncertainty of every item, by
+  `lin_ucb`. `logging` is the same in a node that records decisions and in one that does not, in turns; of 1,000
+  candidates a hundredth is recorded in full. `decisions` offers 10,000 decisions of 100 candidates a second to the
+  store for six seconds: bytes written, from the second second on, against the default bound, and how many were accepted
+  of those offered. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
+  cache, once computed; `lookup/n=1` predicts one item each for 1,000 users, whose states do not all lie next to a core.
+  Where the ratio is below 1 the cache pays. A node measures a look-up, a score and the bringing of a state when a
+  version is activated, and looks up the predictions of those requests for which that is cheaper: in large dimensions
+  all, in small ones those of few items. `zipf` asks by a Zipf law of exponent 1 and gives a cache a share of the bytes
+  that everything would take; the baseline is the hit ratio of a cache that knows the most popular ones beforehand.
+  `cold` is the first prediction for a user of whom nothing is in memory, of five the median: their history resumed from
+  the snapshot, against all of it read and solved.
+- **serve** and **observe**: a node and a bare axum handler, each a process of this binary. The bare handler parses the
+  same bodies into the same types and serialises replies of the same types, and does nothing else. The load comes from
+  [hyper](https://hyper.rs)'s client over keep-alive connections on one thread, each of which waits for its answer
+  before it asks again; latencies are kept by hdrhistogram. Node and bare handler take turns in rounds of a tenth of a
+  second, so that both see the same machine; rate and p99 are over all rounds, of which `http/c=64` has 200, for two busy
+  servers' ratio to settle. On few cores the load generator and the server share them, on both sides alike. `ndjson` is
+  a stream over 10,000 warm users that have 32 observations each and, in two streams, get 32 more, with given ids of 32
+  characters; the solve that is due at 64 is in the figure.
+- **switch**: a node with 5,000 warm users of 20 observations each at `d = 50`, under 1,200 requests a second at fixed
+  times, a third each of predict, topk of 100 items and observe; latencies count from the time at which a request was to
+  be sent. Ten switches between two versions and five rollbacks, two seconds apart, then a training on the log. A switch's
+  seconds are those from its request until a second after its answer; `second` is the p99 of all requests of one second,
+  its median and its worst. The baseline is the p99 of the seconds in which nothing else happens, and `steady/second` tells
+  how much single ones of those differ from it: what the machine does by itself.
+- **bytes**: RocksDB's count of bytes written to the write-ahead log, and the sorted files that the node leaves when it
+  stops, by observation.
+- **size**: 20,000 users with 20 observations each at `d = 50`, ids given: what `celeris estimate-size` says against the
+  node's resident memory after the load and its data directory after the stop.
+- **memory**: a million users with 20 observations each at `d = 50`, streamed to a node with budgets of 2 GiB (user states
+  1664 MiB, blocks 224, features and predictions 32 each, writes 64 and 32), then 200,000 predictions for users by a Zipf
+  law; the largest resident memory of all moments, read 20 times a second. Then a stop, the time from the start of the
+  process to readiness, and 20,000 predictions over one connection for users whom the new process has not seen.
+- **train**: a random 90 % of `ml-latest-small` and of five million invented ratings (50,000 users, 10,000 items) to train
+  on, the rest to predict; two threads on every side. `als` is a process from its start to its end, reading and writing
+  Parquet included: `celeris train` and `spark-submit --master local[2]` of MLlib's ALS on the same job, 20 factors, 10
+  iterations, MLlib's `regParam` 0.1 on centred labels. Ours has as many weights a user, three of them for what is known of
+  items beforehand, and estimates its ridge; its time includes the tuning of the prior and the noise on a held-out tenth.
+  Its RMSE is that of what is served, MLlib's that of its factors. `implicit` is one iteration of the library
+  [implicit](https://github.com/benfred/implicit) and one of our sweeps on the same pairs and the same objective, 64
+  numbers a row, three steps of conjugate gradients a row on both sides, at the median of 12; `rank` is the expected
+  percentile rank of what was kept, 0 at best. `refresh` goes on from a version that lacks the last hundredth of the
+  observations; its baseline is a training of everything from nothing. The fastest of three runs counts, of Spark the only
+  one.
+- **bandits**: regret, in the mean of 20 seeds, over 10,000 rounds of 100 arms at `d = 20`, of which one is shown; neither
+  validation pool nor floor. All sides draw the same weights, features and noise from the same short generator. `regret`
+  of `lin_ucb` and `thompson`: all arms see the same features, each has a `UserModel` of its own, against
+  [MABWiser](https://github.com/fidelity/mabwiser)'s LinUCB and LinTS with the same `alpha` 1 and `l2` 1. The other cases
+  learn one `UserModel` from features of each arm, against [Vowpal Wabbit](https://vowpalwabbit.org)'s
+  `--cb_explore_adf` with the policy of the same name and parameters (`mellowness` in its own unit), its learner at its
+  defaults; `shared` against the best of all its policies. `softmax` multiplies estimated scores by `lambda`, and the
+  estimates of Vowpal Wabbit's learner spread wider than a posterior mean, so that the same `lambda` makes it greedier:
+  the case without a `lambda` holds the best of ours against the best of theirs. A peer plays as many of the seeds as it
+  can begin in five minutes, or in `CELERIS_PEER_SECONDS`, and the ratio is over those; `all_seeds` is ours over all. `sublinear` compares the regret of the second half of the rounds with that of the
+  first: 1 is linear growth, 0.41 that of a square root. `lock_in` is a feedback loop: twenty genres that say nothing of
+  each other, all of them liked somewhat, where greedy never leaves the first one that it happened to show; `stuck` is the
+  share of runs that end in the belief that another genre than the best is the best.
+- **selection**: Clipper's figures 8, 10 and 7 with simulated models, in the mean of ten runs. `failure`: 20,000 queries,
+  labels uniform from one to five stars, five models whose errors are normal with deviations of 1.3, 1.2, 1.1, 1.0 and 0.4
+  stars; that of the last is 4.0 from the 5,000th query to the 10,000th. Feedback is immediate, what was learnt loses half
+  of its weight in 1,000 queries, and errors are absolute. `readopted` is the weight of the model that failed over the last
+  1,000 queries. `dialects`: 50 users of four kinds, each with a model of its own that errs by 0.4 and by 1.2 for others; a
+  state for each user against one for all. `agreement`: the error where at least four of five models agree with the
+  combined answer, against that of all answers. `choose` is a choice by a state as full as it gets, with and without
+  records since the last.
+
+- **ope**: every estimator on the 10,000 impressions of each log of the Open Bandit sample and on as many invented
+  ones, for a uniform policy, one that prefers later items, and one that always shows what the log shows most; both
+  sides get the same log, policy and expectations of our reward model, and SWITCH-DR the threshold 2. The baseline is
+  [obp](https://github.com/st-tech/zr-obp) 0.5.7. `seconds` is for all values with intervals from 1,000 resamples,
+  without the reward model; of ours the fastest of three runs counts. `difference` is the largest between two values.
+- **recommend**: the ten best of a million items of any direction at `d = 50`, by `Table::search` in process, with weights
+  drawn from the prior; the features' lengths have a gamma distribution of shape 2, or (`norms=equal`) are all the same.
+  The baseline is [faiss](https://github.com/facebookresearch/faiss) 1.15.1 in a process that takes turns of twenty queries
+  with ours, on the same rows and queries; one thread on both sides, medians. `exact` computes every score, as
+  `IndexFlatIP` does, and `first_pass` bounds them by 8-bit codes first; both have to find the same, hit by hit, or the bench
+  fails, as in all cases below but `approximate`. `approximate` is our graph over the rows that a search can need, as it was
+  measured at its birth, against `IndexHNSWFlat` of 16 neighbours and 64 candidates while building, each with the least
+  number of candidates that finds 99 % of the ten best; `build` is with two threads. `planner` is the search as a node makes
+  it, against the faster of what was measured; `by_graph` is 1 where it asks the graph. `filter` keeps a random share of the
+  items, against the scan of all; `exclude` takes 10,000 random rows out, against the same search without. `http` is a greedy
+  recommendation of a node with a million items of spread lengths, over one connection, for users of 50 observations; of
+  users with 5,000 with what they have seen left out, and with it. See
+  [retrieval.md](retrieval.md).
+";
+
+/// Keeps a report as JSON below `folder`, and writes `benchmarks.md` there from all that are kept.
+///
+/// # Errors
+/// Where a file cannot be written, or a report that is kept cannot be read.
+pub fn keep(folder: &Path, report: &Report) -> Result<(), Failure> {
+    let reports = folder.join("benchmarks");
+    let file = |bench: &str| reports.join(format!("{bench}.json"));
+    let failed = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::bad_input(format!("{}: {error} (remove it to go on without)", path.display()))
+    };
+    let path = file(&report.bench);
+    let mut text = serde_json::to_string_pretty(report).map_err(Failure::other)?;
+    text.push('\n');
+    fs::create_dir_all(&reports).and_then(|()| fs::write(&path, text)).map_err(|error| failed(&path, &error))?;
+    let mut kept = Vec::new();
+    for bench in Bench::ALL {
+        let path = file(bench.name());
+        match fs::read_to_string(&path) {
+            Ok(text) => kept.push(serde_json::from_str(&text).map_err(|error| failed(&path, &error))?),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&path, &error)),
+        }
+    }
+    let path = folder.join("benchmarks.md");
+    fs::write(&path, page(&kept)).map_err(|error| failed(&path, &error))
+}
+
+fn page(reports: &[Report]) -> String {
+    let mut text = ABOUT.to_owned();
+    text.push_str("## Targets\n\n| bench | case | figure | target | | met |\n|---|---|---:|---:|---|---|\n");
+    for target in &TARGETS {
+        text.push_str(&target_line(target, reports));
+    }
+    text.push_str("\n![Update latency against dimension](benchmarks/update-latency.svg)\n\n");
+    text.push_str("![topK latency against items asked for](benchmarks/topk-latency.svg)\n\n");
+    text.push_str("![Regret with one model for each arm](benchmarks/regret-disjoint.svg)\n\n");
+    text.push_str("![Regret with one model for all arms](benchmarks/regret-shared.svg)\n\n");
+    text.push_str("![Mean error while a model fails and recovers](benchmarks/selection-failure.svg)\n\n");
+    text.push_str("![Weight of the model that fails and recovers](benchmarks/selection-weights.svg)\n\n");
+    text.push_str(HOW);
+    text.push_str("## All cases\n");
+    for report in reports {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n### {}\n\nMeasured on {}: {}.\n\n| case | unit | ours | baseline | ratio |\n|---|---|---:|---:|---:|\n",
+            report.bench, report.date, report.machine
+        );
+        for Row { case, unit, ours, baseline, ratio } in &report.rows {
+            let [ours, baseline, ratio] = [ours, baseline, ratio].map(|value| value.map_or("–".to_owned(), figures));
+            let _ = writeln!(text, "| `{case}` | {unit} | {ours} | {baseline} | {ratio} |");
+        }
+    }
+    text
+}
+
+fn target_line(target: &Target, reports: &[Report]) -> String {
+    let Target { bench, case, figure, bound, what } = target;
+    let row = reports.iter().find(|report| report.bench == *bench).and_then(|report| report.row(case));
+    let value = row.and_then(|row| match figure {
+        Figure::Ours => row.ours,
+        Figure::Ratio => row.ratio,
+    });
+    let met = value.map_or("not measured", |value| if bound.holds(value) { "yes" } else { "**no**" });
+    let value = value.map_or_else(|| "–".to_owned(), figures);
+    format!("| {bench} | `{case}` | {value} | {} | {what} | {met} |\n", bound.text())
+}

@@ -1,0 +1,187 @@
+//! A node and a bare handler as processes of their own.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use celeris_bandits::PolicySpec;
+use celeris_features::Theta;
+use celeris_manager::{Manager, ManagerOptions, ModelConfig};
+use celeris_model::{ItemId, ModelName};
+use celeris_predictor::{Predictor, PredictorOptions};
+use celeris_storage::{Storage, StorageOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+use celeris_cli::Failure;
+use celeris_cli::estimate::warm::metric;
+use celeris_cli::estimate::{machine, scene};
+
+/// The model that benched nodes serve.
+pub const MODEL: &str = "bench";
+
+/// Writes a data directory with one model whose active version has `catalogue` items; answers their ids.
+///
+/// # Errors
+/// Where the directory cannot be written.
+pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
+    prepare_versions(dir, catalogue, dim, 1)
+}
+
+/// As [`prepare`], with so many versions of the same items: numbers from 2 on, of which the last is active.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
+    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+    write_versions(dir, &theta, versions)?;
+    Ok(theta.items().to_vec())
+}
+
+/// As [`prepare`], with this table.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_table(dir: &Path, theta: &Theta) -> Result<(), Failure> {
+    write_versions(dir, theta, 1)
+}
+
+fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Failure> {
+    let storage = Storage::open(dir, &StorageOptions::default())?;
+    let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
+    let options = ManagerOptions {
+        models_max: 1,
+        trainer: celeris_binary()?,
+        training: Default::default(),
+        import_dir: Some(dir.to_owned()),
+    };
+    let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
+    let name = ModelName::new(MODEL).map_err(Failure::other)?;
+    let policy = PolicySpec::named("greedy").map_err(Failure::other)?;
+    manager.create(ModelConfig { policy, ..ModelConfig::new(name.clone(), theta.dim()) })?;
+    let finished = dir.join("invented");
+    for _ in 0..versions {
+        scene::write_version(&finished, name.clone(), theta)?;
+        let registered = manager.register(&name, Path::new("invented"))?;
+        manager.activate(&name, registered.version)?;
+        std::fs::remove_dir_all(&finished).map_err(Failure::other)?;
+    }
+    Ok(storage.close()?)
+}
+
+/// A server as a process. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// A node on `data_dir`, once it is ready.
+    ///
+    /// # Errors
+    /// Where it ends before it is ready.
+    pub fn node(data_dir: &Path) -> Result<Self, Failure> {
+        Self::node_with(data_dir, &[])
+    }
+
+    /// A node on `data_dir` that is configured by these variables, once it is ready.
+    ///
+    /// # Errors
+    /// As [`Server::node`].
+    pub fn node_with(data_dir: &Path, configuration: &[(&str, &str)]) -> Result<Self, Failure> {
+        let mut command = command(celeris_binary()?);
+        command.envs(configuration.iter().copied());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+        Self::start(command)
+    }
+
+    /// The handler that does no work.
+    ///
+    /// # Errors
+    /// Where it ends before it is ready.
+    pub fn bare() -> Result<Self, Failure> {
+        let mut command = command(std::env::current_exe().map_err(Failure::other)?);
+        command.arg("bare-handler");
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Result<Self, Failure> {
+        command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Failure::other)?;
+        let stdout = child.stdout.take().expect("standard output is piped");
+        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let ready = BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("ready http://").map(|address| address.trim().parse::<SocketAddr>()));
+        let Some(Ok(address)) = ready else { return Err(Failure::other("a benched server ended before it was ready")) };
+        server.address = address;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Bytes of memory that it has resident.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        machine::kibibytes(&format!("/proc/{}/status", self.child.id()), "VmRSS")
+    }
+
+    /// One of its metrics; `None` where it has none of this name.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub fn metric(&self, name: &str) -> Result<Option<f64>, Failure> {
+        let url = format!("http://{}/metrics", self.address);
+        let text = ureq::get(&url).call().and_then(|mut reply| reply.body_mut().read_to_string());
+        Ok(metric(&text.map_err(Failure::other)?, name))
+    }
+
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Errors
+    /// Where it does not end in order.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a child has a number"), Signal::TERM).map_err(Failure::other)?;
+        let status = self.child.wait().map_err(Failure::other)?;
+        if status.success() { Ok(()) } else { Err(Failure::other(format!("a benched server ended with {status}"))) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The binary `celeris`, which is built into the same folder as this one.
+///
+/// # Errors
+/// Where it is not there.
+pub fn celeris_binary() -> Result<PathBuf, Failure> {
+    let binary = std::env::current_exe().map_err(Failure::other)?.with_file_name("celeris");
+    if binary.exists() {
+        return Ok(binary);
+    }
+    Err(Failure::bad_input(format!(
+        "there is no {}; build it with: cargo build --release --workspace",
+        binary.display()
+    )))
+}
+
+/// A command without the configuration of a node of the caller's own.
+fn command(binary: PathBuf) -> Command {
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CELERIS_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}

@@ -1,0 +1,230 @@
+//! `celeris-bench topk`: rankings of given items in process, through the predictor, over a real store.
+
+use std::collections::HashMap;
+
+use celeris_bandits::PolicySpec;
+use celeris_features::Theta;
+use celeris_model::{ItemId, UserModel};
+use celeris_predictor::{PredictionCaching, PredictorOptions, TopkRequest};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use tokio::runtime::Runtime;
+
+use crate::report::Report;
+use crate::stopwatch::Durations;
+use crate::{Settings, caches, cold, logging};
+use celeris_cli::Failure;
+use celeris_cli::estimate::scene;
+use celeris_cli::estimate::warm::{Ids, Warm};
+use celeris_cli::serve::runtime;
+
+/// The dimension of the cases that have targets.
+const DIM: usize = 50;
+
+/// Observations of each user asked for.
+const HISTORY: usize = 50;
+
+/// Users asked for in turn: warm, but not all in the nearest cache.
+const USERS: usize = 64;
+
+/// Slots of a ranking.
+pub const SLOTS: usize = 10;
+
+/// The two sizes of catalogue that have targets.
+const CATALOGUES: [usize; 2] = [10_000, 1_000_000];
+
+/// `count` different items, as ids of their own like those a request brings.
+pub fn asked(rng: &mut ChaCha8Rng, items: &[ItemId], count: usize) -> Result<Vec<ItemId>, Failure> {
+    let chosen = rand::seq::index::sample(rng, items.len(), count.min(items.len()));
+    chosen.iter().map(|index| ItemId::new(items[index].as_str())).collect::<Result<_, _>>().map_err(Failure::other)
+}
+
+/// A ranking of `count` items for one of the first `users` users, by the model's default where no policy is given.
+pub fn request(
+    warm: &Warm,
+    rng: &mut ChaCha8Rng,
+    users: usize,
+    count: usize,
+    policy: Option<&PolicySpec>,
+) -> Result<TopkRequest, Failure> {
+    Ok(TopkRequest {
+        model: warm.model.clone(),
+        user: scene::user(rng.random_range(0..users)).map_err(Failure::other)?,
+        items: asked(rng, &warm.items, count)?,
+        k: SLOTS,
+        policy: policy.cloned(),
+        seed: Some(rng.random()),
+        min_epoch: None,
+        selection: None,
+    })
+}
+
+/// The two kinds of ranking that have targets.
+#[derive(Clone, Copy)]
+enum Kind {
+    Greedy,
+    Uncertainty,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy",
+            Self::Uncertainty => "uncertainty",
+        }
+    }
+
+    fn policy(self) -> Result<PolicySpec, Failure> {
+        let name = match self {
+            Self::Greedy => "greedy",
+            Self::Uncertainty => "lin_ucb",
+        };
+        PolicySpec::named(name).map_err(Failure::other)
+    }
+}
+
+/// What anybody would write first: a row for each item by a hash map of texts, and a sum for each row.
+struct Plain<'a> {
+    rows: HashMap<String, usize>,
+    theta: &'a Theta,
+    weights: Vec<f32>,
+    gram_inverse: Vec<f32>,
+}
+
+impl<'a> Plain<'a> {
+    #[expect(clippy::cast_possible_truncation, reason = "rounding to the nearest f32 is what is asked for")]
+    fn new(theta: &'a Theta, state: &UserModel) -> Self {
+        let rows = theta.items().iter().enumerate().map(|(row, item)| (item.as_str().to_owned(), row)).collect();
+        let single = |values: Vec<f64>| values.into_iter().map(|value| value as f32).collect();
+        Self { rows, theta, weights: single(state.weights()), gram_inverse: single(state.gram_inverse()) }
+    }
+
+    fn rank(&self, items: &[ItemId], kind: Kind) -> Vec<(f32, usize)> {
+        let scores = items.iter().enumerate().filter_map(|(position, item)| {
+            let row = self.theta.row(*self.rows.get(item.as_str())?);
+            let score = row.offset + dot(&self.weights, row.features);
+            let variance = match kind {
+                Kind::Greedy => 0.0,
+                Kind::Uncertainty => self.variance(row.features),
+            };
+            Some((score + variance.sqrt(), position))
+        });
+        let mut scores: Vec<(f32, usize)> = scores.collect();
+        scores.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        scores.truncate(SLOTS);
+        scores
+    }
+
+    /// `x^T A^-1 x`, one item at a time.
+    fn variance(&self, x: &[f32]) -> f32 {
+        self.gram_inverse.chunks_exact(x.len()).zip(x).map(|(row, x_i)| x_i * dot(row, x)).sum()
+    }
+}
+
+fn dot(left: &[f32], right: &[f32]) -> f32 {
+    left.iter().zip(right).map(|(a, b)| a * b).sum()
+}
+
+/// Durations of a case, ours and the baseline's.
+struct Timed {
+    ours: Durations,
+    baseline: Durations,
+}
+
+fn measure(runtime: &Runtime, warm: &Warm, plain: &Plain, case: (Kind, usize, usize)) -> Result<Timed, Failure> {
+    let (kind, count, times) = case;
+    let policy = kind.policy()?;
+    let mut rng = scene::rng(4);
+    let mut timed = Timed { ours: Durations::default(), baseline: Durations::default() };
+    for _ in 0..times.div_ceil(TURN) {
+        for _ in 0..TURN {
+            // Made just now, as a request is that has just been parsed.
+            let request = request(warm, &mut rng, USERS, count, Some(&policy))?;
+            let ranking = timed.ours.time(|| runtime.block_on(warm.predictor.topk(&request)));
+            let ranking = ranking.map_err(Failure::other)?;
+            debug_assert_eq!(ranking.items.len(), SLOTS.min(count));
+            std::hint::black_box(ranking);
+        }
+        for _ in 0..TURN {
+            let request = request(warm, &mut rng, USERS, count, Some(&policy))?;
+            let ranked = timed.baseline.time(|| plain.rank(&request.items, kind));
+            std::hint::black_box(ranked);
+        }
+    }
+    Ok(timed)
+}
+
+/// Rankings by the default policy, pool included, against those that compute the uncertainty of every item.
+fn default_policy(settings: &Settings, runtime: &Runtime, warm: &Warm, report: &mut Report) -> Result<(), Failure> {
+    const COUNT: usize = 1_000;
+    let uncertainty = Kind::Uncertainty.policy()?;
+    let mut rng = scene::rng(5);
+    let mut sides = [(None, Durations::default()), (Some(&uncertainty), Durations::default())];
+    for _ in 0..settings.pick(100, 1) {
+        for (policy, durations) in &mut sides {
+            for _ in 0..TURN {
+                let request = request(warm, &mut rng, USERS, COUNT, *policy)?;
+                let ranking = durations.time(|| runtime.block_on(warm.predictor.topk(&request)));
+                std::hint::black_box(ranking.map_err(Failure::other)?);
+            }
+        }
+    }
+    let [ours, baseline] = sides.map(|(_, mut durations)| durations.quantile_micros(0.5));
+    report.compare(format!("default/n={COUNT}/d={DIM}"), "us", ours, baseline);
+    Ok(())
+}
+
+/// Rankings of one side in a row, before the other side's turn.
+const TURN: usize = 20;
+
+pub fn run(settings: &Settings) -> Result<Report, Failure> {
+    let mut report = Report::new("topk");
+    let runtime = runtime()?;
+    for catalogue in CATALOGUES {
+        rank(settings, &runtime, &mut report, catalogue)?;
+    }
+    logging::run(settings, &runtime, &mut report)?;
+    caches::run(settings, &runtime, &mut report)?;
+    cold::run(settings, &runtime, &mut report)?;
+    Ok(report)
+}
+
+fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalogue: usize) -> Result<(), Failure> {
+    eprintln!("  a catalogue of {catalogue} items …");
+    // Nothing is cached but features: every score is computed.
+    let options = PredictorOptions { prediction_caching: PredictionCaching::Never, ..PredictorOptions::default() };
+    let warm = Warm::open(settings.pick(catalogue, 2_000), DIM, &options)?;
+    runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
+    let version = warm.version()?;
+    let state = UserModel::from_prior(&version.learning).map_err(Failure::other)?;
+    let plain = Plain::new(&version.theta, &state);
+    let large = catalogue == CATALOGUES[1];
+    let counts: &[usize] = if large { &[1_000] } else { &[10, 100, 1_000, 10_000] };
+    let suffix = if large { format!("/catalogue={}", CATALOGUES[1]) } else { String::new() };
+    if !large {
+        default_policy(settings, runtime, &warm, report)?;
+    }
+    for kind in [Kind::Greedy, Kind::Uncertainty] {
+        let mut cost_an_item = Vec::new();
+        for &count in counts {
+            let times = settings.pick((2_000_000 / count).clamp(200, 2_000), 2);
+            let mut timed = measure(runtime, &warm, &plain, (kind, count, times))?;
+            let case = format!("{}/n={count}/d={DIM}{suffix}", kind.name());
+            let (ours, baseline) = (timed.ours.quantile_micros(0.5), timed.baseline.quantile_micros(0.5));
+            report.compare(&case, "us", ours, baseline);
+            report.compare(
+                format!("{case}/p99"),
+                "us",
+                timed.ours.quantile_micros(0.99),
+                timed.baseline.quantile_micros(0.99),
+            );
+            cost_an_item.push((count, ours / count as f64));
+        }
+        let cost = |wanted: usize| cost_an_item.iter().find(|(count, _)| *count == wanted).map(|(_, cost)| cost * 1e3);
+        if let (Some(many), Some(few)) = (cost(10_000), cost(1_000)) {
+            // The same cost an item, however many are asked for, is what linear means.
+            report.compare(format!("linear/{}", kind.name()), "ns/item", many, few);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The data sets that trainers are compared on.
+
+use std::path::PathBuf;
+
+use celeris_cli::Failure;
+use celeris_cli::estimate::scene;
+use celeris_datasets::synthetic::SyntheticSettings;
+use celeris_datasets::{Dataset, Rating};
+use celeris_evaluate::peers::data::Data;
+use rand::seq::SliceRandom;
+
+use crate::Settings;
+
+/// One rating in so many is kept to be predicted.
+const TEST_ONE_IN: usize = 10;
+
+fn split(name: &'static str, mut ratings: Vec<Rating>) -> Data {
+    ratings.shuffle(&mut scene::rng(40));
+    let test = ratings.split_off(ratings.len() - ratings.len() / TEST_ONE_IN);
+    Data { name, train: ratings, test }
+}
+
+/// The data sets of this run: MovieLens where it is found, and five million synthetic ratings.
+pub fn all(settings: &Settings) -> Result<Vec<Data>, Failure> {
+    let mut all = Vec::new();
+    match movielens() {
+        Some(folder) => all.push(split("ml-latest-small", Dataset::load(&folder)?.ratings)),
+        None => eprintln!(
+            "  no ml-latest-small: its cases are left out; `celeris datasets fetch ml-latest-small` puts it here, or \
+             CELERIS_DATA names the folder that holds it"
+        ),
+    }
+    let settings = SyntheticSettings {
+        users: settings.pick(50_000, 300),
+        items: settings.pick(10_000, 200),
+        ratings: settings.pick(5_000_000, 12_000),
+        seed: scene::SEED,
+        ..SyntheticSettings::default()
+    };
+    all.push(split("synthetic-5m", settings.generate()?.dataset.ratings));
+    Ok(all)
+}
+
+/// Where `ml-latest-small` is, if it is anywhere that is looked at.
+fn movielens() -> Option<PathBuf> {
+    let named = std::env::var_os("CELERIS_DATA").map(PathBuf::from);
+    let places = named.into_iter().chain(["../shared/data", "."].map(PathBuf::from));
+    places.map(|place| place.join("ml-latest-small")).find(|folder| folder.join("ratings.csv").exists())
+}

@@ -1,0 +1,180 @@
+//! `celeris-bench train`: the built-in trainers against Spark and `implicit`, and a refresh against a training from nothing.
+
+mod data;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use celeris_features::version_dir::ITEM_FEATURES_FILE;
+use celeris_model::Loss;
+use celeris_retrain::{Algorithm, Job, Phase, Step, USER_WEIGHTS_FILE};
+
+use celeris_cli::Failure;
+use celeris_evaluate::peers::data::{Data, write_job};
+use celeris_evaluate::peers::judge::{Vectors, own_rmse, percentile_rank, served_rmse, served_weights};
+use celeris_evaluate::peers::run as run_process;
+use celeris_evaluate::peers::trainers::{Asked, Peers};
+
+use crate::Settings;
+use crate::process::celeris_binary;
+use crate::report::Report;
+
+/// Graded labels: factors a row, iterations, and MLlib's `regParam`. Ours estimates its ridge and is asked for none but the
+/// share 1 of the partners' variances, which is what its model says.
+const GRADED: Asked = Asked { factors: 20, iterations: 10, regularization: 0.1, seed: 1 };
+
+/// Implicit feedback: both sides minimise the objective of Hu et al. (2008) with this `lambda`.
+const IMPLICIT: Asked = Asked { factors: 64, iterations: 12, regularization: 4.0, seed: 1 };
+
+/// One rating in so many has come since the version that a refresh goes on from.
+const FRESH_ONE_IN: usize = 100;
+
+/// The job file, in the folder of its case.
+const JOB_FILE: &str = "job.json";
+
+/// Runs of ours and of trainings from nothing, of which the fastest counts: what disturbs a machine only takes time.
+const RUNS: usize = 3;
+
+pub fn run(settings: &Settings) -> Result<Report, Failure> {
+    let mut report = Report::new("train");
+    // Starting a JVM takes longer than a smoke run may.
+    let peers = if settings.quick { None } else { Peers::find() };
+    let folder = tempfile::tempdir().map_err(Failure::other)?;
+    for data in data::all(settings)? {
+        let bench = Bench { peers: peers.as_ref(), folder: folder.path().join(data.name), data, settings };
+        bench.graded(&mut report)?;
+        bench.refresh(&mut report)?;
+        bench.implicit(&mut report)?;
+        std::fs::remove_dir_all(&bench.folder).map_err(Failure::other)?;
+    }
+    Ok(report)
+}
+
+/// The cases of one data set.
+struct Bench<'a> {
+    peers: Option<&'a Peers>,
+    folder: PathBuf,
+    data: Data,
+    settings: &'a Settings,
+}
+
+impl Bench<'_> {
+    fn case(&self, kind: &str, what: &str) -> String {
+        format!("{kind}/{}{what}", self.data.name)
+    }
+
+    /// Ours and MLlib's on the same file, from the start of the process to its end.
+    fn graded(&self, report: &mut Report) -> Result<(), Failure> {
+        let folder = self.folder.join("graded");
+        let mut job = write_job(&folder, &self.data, self.data.train.len(), GRADED.factors + 1)?;
+        job.algorithm = Algorithm::Als { sweeps_max: GRADED.iterations, regularization: Some(1.0) };
+        let seconds = self.fastest(&job, &folder)?;
+        let rmse = served_rmse(&job.output, &self.data, self.data.train.len())?;
+        let (mut spark_seconds, mut spark_rmse) = (None, None);
+        if let Some(peers) = self.peers {
+            spark_seconds = Some(peers.spark(&job, GRADED, &folder)?);
+            let table = |file, id, vector| Vectors::read(&folder.join("spark").join(file), id, vector, GRADED.factors);
+            let items = table(ITEM_FEATURES_FILE, "item", "features")?;
+            spark_rmse = Some(own_rmse(&items, &table(USER_WEIGHTS_FILE, "user", "weights")?, &self.data));
+        }
+        report.measured(self.case("als", ""), "s", seconds, spark_seconds);
+        report.measured(self.case("als", "/rmse"), "stars", rmse, spark_rmse);
+        Ok(())
+    }
+
+    /// A refresh after a hundredth of new observations, and a training of everything from nothing.
+    fn refresh(&self, report: &mut Report) -> Result<(), Failure> {
+        let (before, after) = (self.folder.join("before"), self.folder.join("after"));
+        let count = self.data.train.len();
+        let parent = write_job(&before, &self.data, count - count / FRESH_ONE_IN, GRADED.factors + 1)?;
+        train(&parent, &before)?;
+        let cold = write_job(&after, &self.data, count, GRADED.factors + 1)?;
+        let warm = Job { warm_start: Some(parent.output.clone()), output: after.join("warm"), ..cold.clone() };
+        let (mut cold_seconds, mut warm_seconds) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..self.settings.pick(RUNS, 1) {
+            // In turn, so that what disturbs the machine disturbs both.
+            cold_seconds = cold_seconds.min(train(&cold, &after)?);
+            warm_seconds = warm_seconds.min(train(&warm, &after)?);
+        }
+        report.measured(self.case("refresh", ""), "s", warm_seconds, Some(cold_seconds));
+        let rmse = |job: &Job| served_rmse(&job.output, &self.data, count);
+        report.measured(self.case("refresh", "/rmse"), "stars", rmse(&warm)?, Some(rmse(&cold)?));
+        Ok(())
+    }
+
+    /// One iteration over implicit feedback, at the median of a run's, and how what was kept ranks.
+    fn implicit(&self, report: &mut Report) -> Result<(), Failure> {
+        let folder = self.folder.join("implicit");
+        let mut job = write_job(&folder, &self.data, self.data.train.len(), IMPLICIT.factors)?;
+        job.loss = Loss::Implicit;
+        job.algorithm =
+            Algorithm::Als { sweeps_max: IMPLICIT.iterations, regularization: Some(IMPLICIT.regularization) };
+        let sweeps = sweep_seconds(&job, &folder)?;
+        let table = |file: &Path, id, vector| Vectors::read(file, id, vector, IMPLICIT.factors);
+        let items = table(&job.output.join(ITEM_FEATURES_FILE), "item", "features")?;
+        let rank = percentile_rank(&items, &served_weights(&job.output, &self.data)?, &self.data);
+        let (mut peer_seconds, mut peer_rank) = (None, None);
+        if let Some(peers) = self.peers {
+            peer_seconds = Some(median(peers.implicit(&folder.join(JOB_FILE), IMPLICIT, &folder)?));
+            let items = table(&folder.join(ITEM_FEATURES_FILE), "item", "features")?;
+            let users = table(&folder.join(USER_WEIGHTS_FILE), "user", "weights")?;
+            peer_rank = Some(percentile_rank(&items, &users, &self.data));
+        }
+        report.measured(self.case("implicit", "/iteration"), "s", median(sweeps), peer_seconds);
+        report.measured(self.case("implicit", "/rank"), "share", rank, peer_rank);
+        Ok(())
+    }
+
+    /// The fastest of some trainings by the train job's own process.
+    fn fastest(&self, job: &Job, folder: &Path) -> Result<f64, Failure> {
+        let mut fastest = f64::INFINITY;
+        for _ in 0..self.settings.pick(RUNS, 1) {
+            fastest = fastest.min(train(job, folder)?);
+        }
+        Ok(fastest)
+    }
+}
+
+/// Writes the job file and makes room for its version.
+fn write(job: &Job, folder: &Path) -> Result<PathBuf, Failure> {
+    if job.output.exists() {
+        std::fs::remove_dir_all(&job.output).map_err(Failure::other)?;
+    }
+    let file = folder.join(JOB_FILE);
+    std::fs::write(&file, serde_json::to_vec(job).map_err(Failure::other)?).map_err(Failure::other)?;
+    Ok(file)
+}
+
+/// Runs the train job as the node does, and answers the seconds from the start of the process to its end.
+fn train(job: &Job, folder: &Path) -> Result<f64, Failure> {
+    let file = write(job, folder)?;
+    let mut command = Command::new(celeris_binary()?);
+    command.args(["train", "--job"]).arg(&file);
+    let started = Instant::now();
+    run_process(&mut command)?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// The seconds of every sweep of a train job but the first, whose beginning the trainer does not say.
+fn sweep_seconds(job: &Job, folder: &Path) -> Result<Vec<f64>, Failure> {
+    let file = write(job, folder)?;
+    let mut command = Command::new(celeris_binary()?);
+    command.args(["train", "--job"]).arg(&file).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(Failure::other)?;
+    let stdout = child.stdout.take().expect("standard output is piped");
+    let steps = BufReader::new(stdout).lines().map_while(Result::ok);
+    let trained = |line: &String| serde_json::from_str::<Step>(line).is_ok_and(|step| step.phase == Phase::Training);
+    let ends: Vec<Instant> = steps.filter(trained).map(|_| Instant::now()).collect();
+    let status = child.wait().map_err(Failure::other)?;
+    if !status.success() {
+        return Err(Failure::other(format!("a train job ended with {status}")));
+    }
+    Ok(ends.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

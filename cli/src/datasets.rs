@@ -1,0 +1,61 @@
+//! `celeris datasets`: downloads public data sets.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use celeris_datasets::fetch::{FetchOptions, NAMES, Origin, fetch};
+use clap::Subcommand;
+
+use crate::Failure;
+use crate::progress::Report;
+
+/// Downloads public data sets.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Downloads a data set, verifies its checksum, unpacks it, and shows its licence.
+    Fetch {
+        /// Which one, such as `ml-latest-small`.
+        name: String,
+        /// The folder to put it in.
+        #[arg(long, default_value = ".")]
+        to: PathBuf,
+        /// Where it is published, for mirrors.
+        #[arg(long)]
+        base_url: Option<String>,
+    },
+    /// Lists the data sets that can be downloaded.
+    List,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match args.action {
+        Action::List => writeln!(out, "{}", NAMES.join("\n")).map_err(Failure::other),
+        Action::Fetch { name, to, base_url } => {
+            let mut options = FetchOptions::default();
+            if let Some(base_url) = base_url {
+                options.base_url = base_url;
+            }
+            let report = Report::new();
+            let fetched = fetch(&name, &to, &options, &mut |done, total| {
+                report.at("downloading", total.map_or(0.0, |total| done as f32 / total.max(1) as f32));
+            })?;
+            report.done();
+            if let Some(license) = &fetched.license {
+                eprintln!("{license}");
+            } else if let Some(readme) = &fetched.readme {
+                eprintln!("its terms of use are in {}", readme.display());
+            }
+            if let Origin::Downloaded { sha256, .. } = &fetched.origin {
+                eprintln!("verified; sha256 of the archive: {sha256}");
+            }
+            writeln!(out, "{}", fetched.folder.display()).map_err(Failure::other)
+        }
+    }
+}

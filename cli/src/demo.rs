@@ -1,0 +1,183 @@
+//! `celeris demo`: from a ratings file to a page that learns, in one command.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
+use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest};
+use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
+use celeris_predictor::PredictorError;
+use celeris_storage::Then;
+use serde_json::{Map, Value};
+
+use crate::Failure;
+use crate::progress::Report;
+use crate::serve::{announce, asked_to_stop, listen, runtime, serve};
+use celeris_api::config;
+use celeris_api::node;
+use celeris_api::schema::models::DIM_DEFAULT;
+use celeris_api::state::Node;
+use celeris_evaluate::temporary_folder::TemporaryFolder;
+
+/// The model that the demo serves.
+const MODEL: &str = "demo";
+
+/// Observations under way at once while the data set is taken in.
+const IN_FLIGHT: usize = 4096;
+
+/// How often the training's progress is looked at.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Runs the demo.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A MovieLens folder or ratings file; invented films and tastes where missing.
+    #[arg(long)]
+    dataset: Option<PathBuf>,
+    /// Address and port; port 0 picks a free one.
+    #[arg(long)]
+    listen: Option<String>,
+    /// Where to keep the data; a temporary folder, removed at the end, where missing.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// The length of features and weights, the constant included.
+    #[arg(long, default_value_t = DIM_DEFAULT)]
+    dim: usize,
+    /// Stops as soon as the node could serve.
+    #[arg(long)]
+    exit_when_ready: bool,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
+    let temporary = TemporaryFolder::new().map_err(Failure::other)?;
+    let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
+    runtime()?.block_on(async move {
+        let listener = listen(&config).await?;
+        let node = tokio::task::block_in_place(|| node::open(&data_dir, &config))?;
+        let model = ModelName::new(MODEL).map_err(Failure::other)?;
+        if !is_prepared(&node, &model)? {
+            let asked_to_stop = asked_to_stop()?;
+            tokio::select! {
+                prepared = prepare(&node, &model, &args) => prepared?,
+                () = asked_to_stop => return Err(Failure::other("stopped before the demo was ready")),
+            }
+        }
+        let address = listener.local_addr().map_err(Failure::other)?;
+        eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");
+        let recommend = format!("http://{address}/v1/models/{model}/recommend");
+        eprintln!(
+            r#"recommend to user 7: curl {recommend} -H 'content-type: application/json' -d '{{"user": "7", "k": 10}}'"#
+        );
+        if args.exit_when_ready {
+            announce(address)?;
+            return tokio::task::block_in_place(|| node.storage.close()).map_err(Failure::from);
+        }
+        serve(listener, node, &config).await
+    })
+}
+
+/// Whether an earlier run came as far as a trained version. One that broke off is taken up again: observations go by
+/// their row, so that none is learnt from twice.
+fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
+    match node.manager.model(model) {
+        Ok(record) => Ok(record.active > VersionId(1)),
+        Err(ManagerError::UnknownModel { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes the data set in and trains a first version of it.
+async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Failure> {
+    let started = Instant::now();
+    let report = Report::new();
+    report.at("loading", 0.0);
+    let dataset = tokio::task::block_in_place(|| match &args.dataset {
+        Some(path) => Dataset::load(path),
+        None => SyntheticSettings::default().generate().map(|synthetic| synthetic.dataset),
+    })?;
+    report.at("loading", 1.0);
+    let config = ModelConfig::new(model.clone(), args.dim);
+    match tokio::task::block_in_place(|| node.manager.create(config)) {
+        Ok(_) | Err(ManagerError::ModelExists { .. }) => {}
+        Err(error @ ManagerError::Dim { .. }) => return Err(Failure::bad_input(error)),
+        Err(error) => return Err(error.into()),
+    }
+    describe(node, model, &dataset.items)?;
+    take_in(node, model, (&dataset, args), &report).await?;
+    train(node, model, &report).await?;
+    report.done();
+    let (ratings, seconds) = (dataset.ratings.len(), started.elapsed().as_secs_f64());
+    eprintln!("{}: {ratings} ratings learnt from in {seconds:.1} s", dataset.name);
+    Ok(())
+}
+
+fn describe(node: &Node, model: &ModelName, items: &[ItemInfo]) -> Result<(), Failure> {
+    let described: Vec<(&ItemId, Map<String, Value>)> =
+        items.iter().map(|item| (&item.id, item.attributes())).collect();
+    let described = described.iter().map(|(item, attributes)| (*item, attributes));
+    node.predictor.put_attributes(model, described).map_err(Failure::other)
+}
+
+/// Why the rating of this number was not taken: bad input where its numbers are.
+fn refused(error: &PredictorError, args: &Args, number: usize) -> Failure {
+    let file = args.dataset.as_deref().unwrap_or(Path::new("the synthetic data set")).display();
+    match error {
+        PredictorError::Model(error) => Failure::bad_input(format!("{file}: rating {}: {error}", number + 1)),
+        error => Failure::other(error),
+    }
+}
+
+async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), report: &Report) -> Result<(), Failure> {
+    let (dataset, args) = taken;
+    let mut in_flight = std::collections::VecDeque::with_capacity(IN_FLIGHT);
+    for (done, rating) in dataset.ratings.iter().enumerate() {
+        let observation = Observation {
+            user: rating.user.clone(),
+            item: rating.item.clone(),
+            label: rating.label,
+            weight: 1.0,
+            timestamp: Some(rating.timestamp),
+            observation_id: Some(ObservationId::new(format!("{}-{done}", dataset.name)).map_err(Failure::bad_input)?),
+            feedback: Some("rating".to_owned()),
+            decision: None,
+        };
+        if in_flight.len() == IN_FLIGHT
+            && let Some(oldest) = in_flight.pop_front()
+        {
+            node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
+        }
+        let begun = node.predictor.begin_observe(model, &observation, Then::AppendsMore);
+        in_flight.push_back(begun.map_err(|error| refused(&error, args, done))?);
+        if done % IN_FLIGHT == 0 {
+            report.at("observing", done as f32 / dataset.ratings.len() as f32);
+        }
+    }
+    for pending in in_flight {
+        node.predictor.finish_observe(pending).await.map_err(Failure::other)?;
+    }
+    report.at("observing", 1.0);
+    Ok(())
+}
+
+async fn train(node: &Node, model: &ModelName, report: &Report) -> Result<(), Failure> {
+    let id = node.manager.retrain(model, TrainRequest::default(), "the demo's first training")?.job;
+    loop {
+        let job = node.manager.job(id.as_str())?;
+        if job.state.is_final() {
+            return match job.state {
+                JobState::Succeeded => Ok(()),
+                JobState::Rejected => {
+                    let why = job.gate.map_or_else(String::new, |gate| gate.why);
+                    Err(Failure::other(format!(
+                        "the trained version predicts no better than an untrained one and does not serve ({why}); choose a \
+                         data set with more ratings"
+                    )))
+                }
+                _ => Err(Failure::other(job.error.unwrap_or_else(|| "the training failed".to_owned()))),
+            };
+        }
+        report.at(&job.phase, job.progress);
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,302 @@
+//! `estimate-size`: the memory and disk of a node, from a small sample of what is planned.
+//!
+//! No size is computed by a formula of its own here. A sample of the planned users goes through predictor and store,
+//! and is asked what the caches account for and what lies on the disk; that is scaled up.
+
+pub mod machine;
+pub mod scene;
+pub mod warm;
+
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use celeris_manager::{Sealer, SealingOptions};
+use celeris_model::ModelName;
+use celeris_model::canonical::CHECKPOINT_EVERY;
+use celeris_predictor::PredictorOptions;
+use celeris_retrieval::{Matrix, Table};
+use celeris_storage::{Storage, StorageOptions};
+use serde::Serialize;
+
+use self::warm::{Ids, Warm};
+use crate::Failure;
+use crate::serve::runtime;
+use celeris_api::config::Config;
+use celeris_evaluate::temporary_folder::TemporaryFolder;
+
+/// Observations of the sample, about.
+const SAMPLE_OBSERVATIONS: u64 = 20_000;
+
+/// Most items of the sample.
+const SAMPLE_ITEMS_MAX: u64 = 50_000;
+
+/// How long the sample waits to be sealed.
+const SEALING_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Far beyond what sealing a sample takes.
+const SEALING_MAX: Duration = Duration::from_secs(60);
+
+/// What is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Users.
+    pub users: u64,
+    /// Length of features and weights.
+    pub dim: usize,
+    /// Observations of each user.
+    pub history: u64,
+    /// Items in each model's table.
+    pub items: u64,
+    /// Models that learn from the one stream.
+    pub models: u64,
+}
+
+/// What it will take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Memory.
+    pub memory: Memory,
+    /// Disk.
+    pub disk: Disk,
+}
+
+/// Memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Memory {
+    /// One user with their whole history: state under every model, events, and the cache's entry.
+    pub user: f64,
+    /// All users, were all of them warm.
+    pub all_users: f64,
+    /// The feature tables.
+    pub features: f64,
+    /// Writes that the store has not sorted into files yet.
+    pub write_buffers: f64,
+    /// Blocks, indexes and filters of the store that were read.
+    pub blocks: f64,
+    /// The process without data.
+    pub process: f64,
+    /// All of it, with all users warm.
+    pub total: f64,
+    /// The budget of user states as configured.
+    pub user_budget: f64,
+    /// Users that stay warm within it.
+    pub warm_users: f64,
+    /// All of it, with no more users warm than the budget allows, and the other caches full.
+    pub total_within_budget: f64,
+}
+
+/// Disk, in bytes. The write-ahead log comes on top while the node runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Disk {
+    /// One observation with its index entries, its id made by the server.
+    pub observation: f64,
+    /// One observation with its index entries and a client's id of 32 characters.
+    pub observation_with_id: f64,
+    /// All observations without ids.
+    pub observations: f64,
+    /// All observations with ids.
+    pub observations_with_id: f64,
+    /// The sealed segments: all observations once more, as Parquet; 0 where sealing is off.
+    pub segments: f64,
+    /// One version of every model.
+    pub versions: f64,
+    /// The most that the write-ahead log takes while the node runs.
+    pub log_max: f64,
+    /// Observations with ids, segments and versions.
+    pub total: f64,
+}
+
+/// What the sample said.
+struct Sample {
+    user_bytes: f64,
+    observation_bytes: f64,
+    /// Bytes of an observation in a sealed segment.
+    sealed_bytes: f64,
+    /// Bytes of a record as the store takes it in.
+    record_bytes: f64,
+    process_bytes: f64,
+}
+
+/// Predicts what `plan` takes under `config`.
+///
+/// # Errors
+/// `BadInput` for a plan that no node can have; else where the sample cannot be run in the temporary folder.
+pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
+    check(plan)?;
+    let plain = sample(plan, Ids::None)?;
+    let with_id = sample(plan, Ids::Given)?;
+    let (features, version_bytes) = table(plan)?;
+    let observations = (plan.users * plan.history) as f64;
+    let options = StorageOptions::default();
+    let write_buffers = (observations * with_id.record_bytes).min(options.write_buffer_bytes as f64);
+    let all_users = plan.users as f64 * plain.user_bytes;
+    let user_budget = config.memory.users.as_u64() as f64;
+    // What is read of the store, filters and indexes first, stays in memory as far as its budget goes.
+    let blocks = (observations * with_id.observation_bytes).min(config.memory.blocks.as_u64() as f64);
+    let fixed = features + write_buffers + blocks + plain.process_bytes;
+    let memory = &config.memory;
+    let other_caches = [memory.features, memory.predictions, memory.selections, memory.seen];
+    let caches: f64 = other_caches.iter().map(|budget| budget.as_u64() as f64).sum();
+    let memory = Memory {
+        user: plain.user_bytes,
+        all_users,
+        features,
+        write_buffers,
+        blocks,
+        process: plain.process_bytes,
+        total: all_users + fixed,
+        user_budget,
+        warm_users: (user_budget / plain.user_bytes).min(plan.users as f64).floor(),
+        total_within_budget: all_users.min(user_budget) + fixed + caches,
+    };
+    let versions = plan.models as f64 * version_bytes;
+    let segments = if config.sealing.enabled { observations * with_id.sealed_bytes } else { 0.0 };
+    let disk = Disk {
+        observation: plain.observation_bytes,
+        observation_with_id: with_id.observation_bytes,
+        observations: observations * plain.observation_bytes,
+        observations_with_id: observations * with_id.observation_bytes,
+        segments,
+        versions,
+        log_max: options.wal_bytes_max as f64,
+        total: observations * with_id.observation_bytes + segments + versions,
+    };
+    Ok(Estimate { memory, disk })
+}
+
+fn check(plan: &Plan) -> Result<(), Failure> {
+    let positive = [("users", plan.users), ("history", plan.history), ("items", plan.items), ("models", plan.models)];
+    for (name, value) in positive {
+        if value == 0 {
+            return Err(Failure::bad_input(format!("--{name}: must be at least 1")));
+        }
+    }
+    let (min, max) = (celeris_manager::records::DIM_MIN, celeris_manager::records::DIM_MAX);
+    if !(min..=max).contains(&plan.dim) {
+        return Err(Failure::bad_input(format!("--dim: must be {min} to {max}")));
+    }
+    Ok(())
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Runs a sample of users and asks what they take.
+fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
+    let history = sample_history(plan.history);
+    let users = (SAMPLE_OBSERVATIONS / history).clamp(1, plan.users.min(1_000));
+    let items = count(plan.items.min(1_000));
+    let runtime = runtime()?;
+    let options = PredictorOptions { user_bytes_max: usize::MAX, ..PredictorOptions::default() };
+    let warm = Warm::open(items, plan.dim, &options)?;
+    for number in 1..plan.models {
+        warm.add_model(&format!("other-{number}"), items, plan.dim)?;
+    }
+    let process_bytes = resident();
+    runtime.block_on(warm.teach(count(users), count(history), ids))?;
+    let user_bytes = warm.held_bytes("users") / users as f64;
+    let counters = warm.storage().counters();
+    let record_bytes = counters.bytes as f64 / counters.records.max(1) as f64;
+    let sealed_bytes = seal(warm.storage())?;
+    warm.storage().close()?;
+    let observation_bytes = sorted_file_bytes(warm.storage().dir())? / (users * history) as f64;
+    Ok(Sample { user_bytes, observation_bytes, sealed_bytes, record_bytes, process_bytes })
+}
+
+/// A history that takes as much memory as the planned one: of a long one, the sums of the last checkpoint and what came
+/// after it.
+fn sample_history(planned: u64) -> u64 {
+    if planned < 2 * CHECKPOINT_EVERY { planned } else { CHECKPOINT_EVERY + planned % CHECKPOINT_EVERY }
+}
+
+/// Seals the sample, and answers what an observation takes in its segments.
+fn seal(storage: &Storage) -> Result<f64, Failure> {
+    let sealer = Sealer::start(storage.clone(), SealingOptions { interval: SEALING_INTERVAL, records: u64::MAX })?;
+    let started = Instant::now();
+    let sealed = loop {
+        let status = sealer.status().into_iter().map(|(_, status)| status).find(|status| status.lag_records == 0);
+        if let Some(status) = status {
+            break status;
+        }
+        if started.elapsed() > SEALING_MAX {
+            return Err(Failure::other("the sample was not sealed in time; is the temporary folder nearly full?"));
+        }
+        std::thread::sleep(SEALING_INTERVAL);
+    };
+    sealer.stop();
+    Ok(sealed.bytes as f64 / sealed.rows.max(1) as f64)
+}
+
+/// What the process has resident.
+fn resident() -> f64 {
+    machine::kibibytes("/proc/self/status", "VmRSS").unwrap_or(0) as f64
+}
+
+/// Bytes of all models' feature tables in memory, with what makes a search of them fast, and of one version on the disk.
+fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
+    let sampled = plan.items.min(SAMPLE_ITEMS_MAX);
+    let scale = plan.items as f64 / sampled as f64;
+    let theta = scene::theta(count(sampled), plan.dim).map_err(Failure::other)?;
+    let dir = TemporaryFolder::new().map_err(Failure::other)?;
+    let model = ModelName::new("sample").map_err(Failure::other)?;
+    scene::write_version(dir.path(), model, &theta)?;
+    let disk = file_bytes(dir.path())? * scale;
+    let rows = (0..).take(theta.items().len()).collect();
+    let searched = Table::build(Matrix::new(plan.dim, theta.features(), theta.offsets()), rows);
+    Ok((plan.models as f64 * scale * (theta.bytes() + searched.bytes()) as f64, disk))
+}
+
+/// Bytes in the sorted files of a data directory's main database.
+///
+/// # Errors
+/// Where the folder cannot be read.
+pub fn sorted_file_bytes(dir: &Path) -> Result<f64, Failure> {
+    let mut bytes = 0.0;
+    for entry in std::fs::read_dir(dir.join("db")).map_err(Failure::other)? {
+        let entry = entry.map_err(Failure::other)?;
+        if entry.path().extension().is_some_and(|extension| extension == "sst") {
+            bytes += entry.metadata().map_err(Failure::other)?.len() as f64;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Bytes of all files below a folder.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn file_bytes(folder: &Path) -> Result<f64, Failure> {
+    let mut bytes = 0.0;
+    for entry in std::fs::read_dir(folder).map_err(Failure::other)? {
+        let entry = entry.map_err(Failure::other)?;
+        let metadata = entry.metadata().map_err(Failure::other)?;
+        bytes += if metadata.is_dir() { file_bytes(&entry.path())? } else { metadata.len() as f64 };
+    }
+    Ok(bytes)
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are positive and few")]
+        let size = |bytes: f64| bytesize::ByteSize(bytes as u64).to_string();
+        let Self { memory, disk } = self;
+        writeln!(formatter, "memory, all users warm    {:>12}", size(memory.total))?;
+        writeln!(formatter, "  user states             {:>12}   {} a user", size(memory.all_users), size(memory.user))?;
+        writeln!(formatter, "  feature tables          {:>12}", size(memory.features))?;
+        writeln!(formatter, "  write buffers           {:>12}", size(memory.write_buffers))?;
+        writeln!(formatter, "  blocks of the store     {:>12}", size(memory.blocks))?;
+        writeln!(formatter, "  process                 {:>12}", size(memory.process))?;
+        writeln!(formatter, "memory within the budgets {:>12}", size(memory.total_within_budget))?;
+        let budget = size(memory.user_budget);
+        writeln!(formatter, "  users that stay warm    {:>12}   in a budget of {budget}", memory.warm_users)?;
+        writeln!(formatter, "disk                      {:>12}", size(disk.total))?;
+        let (plain, with_id) = (size(disk.observations), size(disk.observations_with_id));
+        writeln!(formatter, "  observations, no ids    {plain:>12}   {:.0} bytes each", disk.observation)?;
+        writeln!(formatter, "  observations with ids   {with_id:>12}   {:.0} bytes each", disk.observation_with_id)?;
+        writeln!(formatter, "  sealed segments         {:>12}", size(disk.segments))?;
+        writeln!(formatter, "  one version a model     {:>12}", size(disk.versions))?;
+        writeln!(formatter, "  write-ahead log, up to  {:>12}   on top, while the node runs", size(disk.log_max))
+    }
+}

@@ -1,0 +1,96 @@
+//! Invented data of any size: a version's table with random ids, a prior, users with histories.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::time::SystemTime;
+
+use celeris_features::{ColdItem, Theta, VersionContents};
+use celeris_model::{ItemId, ModelError, ModelName, Prior, UserId};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+use crate::Failure;
+
+/// Everything random is drawn from seeds that derive from this one, so that runs compare.
+pub const SEED: u64 = 20_150_104;
+
+/// Characters of a random item id: as long as a UUID without its dashes would be too kind to no one.
+const ITEM_ID_CHARS: usize = 12;
+
+/// The labels' standard deviation around their expectation.
+const NOISE_VARIANCE: f64 = 0.5;
+
+/// A generator for one purpose.
+pub fn rng(purpose: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(SEED ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// A random text of `length` lower-case letters and digits.
+pub fn text(rng: &mut ChaCha8Rng, length: usize) -> String {
+    const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    (0..length).map(|_| char::from(LETTERS[rng.random_range(0..LETTERS.len())])).collect()
+}
+
+/// `count` features of unit spread, the last of each row the constant 1.
+pub fn features(rng: &mut ChaCha8Rng, count: usize, dim: usize) -> Vec<f32> {
+    let mut features: Vec<f32> = (0..count * dim).map(|_| StandardNormal.sample(rng)).collect();
+    for row in features.chunks_exact_mut(dim) {
+        row[dim - 1] = 1.0;
+    }
+    features
+}
+
+/// A table of `count` items with random ids.
+///
+/// # Errors
+/// None that invented data can cause.
+pub fn theta(count: usize, dim: usize) -> Result<Theta, ModelError> {
+    let mut rng = rng(1);
+    let mut seen = HashSet::with_capacity(count);
+    while seen.len() < count {
+        seen.insert(text(&mut rng, ITEM_ID_CHARS));
+    }
+    let mut ids: Vec<String> = seen.into_iter().collect();
+    // The set's order differs from run to run.
+    ids.sort_unstable();
+    let items = ids.into_iter().map(ItemId::new).collect::<Result<_, _>>()?;
+    let offsets = (0..count).map(|_| rng.random_range(2.0..4.0)).collect();
+    let features = features(&mut rng, count, dim);
+    Theta::new(items, offsets, features, ColdItem::blank(dim))
+}
+
+/// The prior of all benches: well conditioned, as trained ones are.
+///
+/// # Errors
+/// None that a valid dimension can cause.
+pub fn prior(dim: usize) -> Result<Prior, ModelError> {
+    Prior::isotropic(dim, dim as f64, NOISE_VARIANCE)
+}
+
+/// Writes an invented version with this table.
+///
+/// # Errors
+/// Where the folder cannot be written.
+pub fn write_version(dir: &Path, model: ModelName, theta: &Theta) -> Result<(), Failure> {
+    let contents = VersionContents {
+        model,
+        theta,
+        prior: &prior(theta.dim()).map_err(Failure::other)?,
+        label_range: None,
+        algorithm: "invented".to_owned(),
+        parent: None,
+        watermark: serde_json::Value::Null,
+        created: SystemTime::now().into(),
+        metrics: BTreeMap::new(),
+    };
+    celeris_features::write_version(dir, &contents).map(drop).map_err(Failure::other)
+}
+
+/// The user of this number.
+///
+/// # Errors
+/// None: the id is plain text.
+pub fn user(number: usize) -> Result<UserId, ModelError> {
+    UserId::new(format!("user-{number}"))
+}

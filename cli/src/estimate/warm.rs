@@ -1,0 +1,167 @@
+//! A predictor in process, over a real store in a temporary folder, with users who have told it something.
+
+use std::sync::Arc;
+
+use celeris_model::{ItemId, ModelError, ModelId, ModelName, Observation, ObservationId, StreamName, VersionId};
+use celeris_predictor::{LossEvent, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
+use celeris_storage::{Storage, StorageOptions, Then};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use rand::RngExt;
+use tokio::sync::mpsc;
+
+use crate::Failure;
+use crate::estimate::scene;
+use celeris_evaluate::temporary_folder::TemporaryFolder;
+
+/// Whether observations carry an `observation_id` of 32 characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// The server makes them.
+    None,
+    /// The client gives them.
+    Given,
+}
+
+/// An id of 32 characters.
+///
+/// # Errors
+/// None: it is plain text.
+pub fn observation_id(number: u128) -> Result<ObservationId, ModelError> {
+    ObservationId::new(format!("{number:032x}"))
+}
+
+/// A predictor over a temporary store, with warm users.
+pub struct Warm {
+    /// The model under which everything is.
+    pub model: ModelName,
+    /// The predictor.
+    pub predictor: Predictor,
+    /// Its version's items.
+    pub items: Vec<ItemId>,
+    storage: Storage,
+    metrics: PrometheusHandle,
+    _losses: mpsc::Receiver<LossEvent>,
+    _dir: TemporaryFolder,
+}
+
+impl Warm {
+    /// A predictor of a version with `catalogue` items, without observations.
+    ///
+    /// # Errors
+    /// Where no store can be opened in the temporary folder.
+    pub fn open(catalogue: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
+        let dir = TemporaryFolder::new().map_err(Failure::other)?;
+        let storage = Storage::open(dir.path(), &StorageOptions::default())?;
+        // A recorder of its own: counters cost what they cost on a node, and two predictors do not count together.
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = recorder.handle();
+        let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
+        let version = version("bench", VersionId(1), catalogue, dim)?;
+        let (model, items) = (version.model.clone(), version.theta.items().to_vec());
+        predictor
+            .activate(&StreamName::of_model(&model), RankingDefaults::default(), version)
+            .map_err(Failure::other)?;
+        Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
+    }
+
+    /// A predictor over the same store that remembers nothing, and serves this version of the same table.
+    ///
+    /// # Errors
+    /// None that invented data can cause.
+    pub fn restarted(&self, id: VersionId) -> Result<Predictor, Failure> {
+        let (predictor, _losses) = Predictor::new(self.storage.clone(), &PredictorOptions::default());
+        let version = version("bench", id, self.items.len(), self.version()?.dim())?;
+        let stream = StreamName::of_model(&self.model);
+        predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)?;
+        Ok(predictor)
+    }
+
+    /// Serves another model that learns from the same stream.
+    ///
+    /// # Errors
+    /// Where the name is none.
+    pub fn add_model(&self, name: &str, catalogue: usize, dim: usize) -> Result<(), Failure> {
+        let version = version(name, VersionId(1), catalogue, dim)?;
+        let stream = StreamName::of_model(&self.model);
+        self.predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
+    }
+
+    /// Gives each of the first `users` users `history` observations.
+    ///
+    /// # Errors
+    /// Where the log fails.
+    pub async fn teach(&self, users: usize, history: usize, ids: Ids) -> Result<(), Failure> {
+        let mut rng = scene::rng(3);
+        for number in 0..users {
+            let user = scene::user(number).map_err(Failure::other)?;
+            let mut last = None;
+            for _ in 0..history {
+                let observation = Observation {
+                    user: user.clone(),
+                    item: self.items[rng.random_range(0..self.items.len())].clone(),
+                    label: rng.random_range(1..=5_u8).into(),
+                    weight: 1.0,
+                    timestamp: None,
+                    observation_id: match ids {
+                        Ids::None => None,
+                        Ids::Given => Some(observation_id(rng.random()).map_err(Failure::other)?),
+                    },
+                    feedback: None,
+                    decision: None,
+                };
+                let begun = self.predictor.begin_observe(&self.model, &observation, Then::Waits);
+                last = Some(begun.map_err(Failure::other)?);
+            }
+            // A user's events are durable in order, so the last one speaks for all.
+            if let Some(last) = last {
+                self.predictor.finish_observe(last).await.map_err(Failure::other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A counter or gauge of the predictor's cache of this name.
+    #[must_use]
+    pub fn cache_metric(&self, name: &str, cache: &str) -> f64 {
+        metric(&self.metrics.render(), &format!("{name}{{cache=\"{cache}\"}}")).unwrap_or(0.0)
+    }
+
+    /// Bytes that the cache of this name accounts for.
+    #[must_use]
+    pub fn held_bytes(&self, cache: &str) -> f64 {
+        self.cache_metric("celeris_cache_bytes", cache)
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The version that serves.
+    ///
+    /// # Errors
+    /// None: the model serves.
+    pub fn version(&self) -> Result<Arc<ServingVersion>, Failure> {
+        self.predictor.active(&self.model).map_err(Failure::other)
+    }
+}
+
+fn version(name: &str, id: VersionId, catalogue: usize, dim: usize) -> Result<ServingVersion, Failure> {
+    let model = ModelName::new(name).map_err(Failure::other)?;
+    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+    let prior = scene::prior(dim).map_err(Failure::other)?;
+    ServingVersion::new((model, ModelId(1)), id, theta, prior.into()).map_err(Failure::other)
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        // The folder goes with it, so what could not be written is lost to nobody.
+        let _ = self.storage.close();
+    }
+}
+
+/// A value in Prometheus text; `None` where it is not there.
+pub fn metric(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}

@@ -1,0 +1,39 @@
+//! `celeris export`: what a stopped node's store holds, as Parquet.
+
+use std::path::PathBuf;
+
+use celeris_manager::export_store;
+use celeris_storage::{Storage, StorageOptions};
+
+use crate::Failure;
+use crate::progress::Report;
+
+/// Writes observations, decisions and versions of a data directory as Parquet.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The data directory of a node that is stopped.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// The folder to write into; made if it is not there, and empty otherwise.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    // Opening would make an empty store of any folder.
+    if !args.data_dir.join("FORMAT").is_file() {
+        let folder = args.data_dir.display();
+        return Err(Failure::bad_input(format!("{folder} is no data directory: there is no FORMAT file in it")));
+    }
+    let storage = Storage::open(&args.data_dir, &StorageOptions::default())?;
+    let report = Report::new();
+    let exported = export_store(&storage, &args.out, &|phase, share| report.at(phase, share))?;
+    storage.close()?;
+    report.done();
+    let observations: u64 = exported.observations.values().sum();
+    let decisions: u64 = exported.decisions.values().sum();
+    let versions: u64 = exported.versions.values().sum();
+    let out = args.out.display();
+    eprintln!("{out}: {observations} observations, {decisions} decisions, {versions} versions");
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! The command line `celeris`: one file for each command, over the library of the API.
+//!
+//! `estimate` makes users and items of any number in process, for `estimate-size` and for the benches, which are a binary of
+//! their own: see `celeris-bench`.
+
+mod confined;
+mod datasets;
+mod demo;
+pub mod estimate;
+mod estimate_size;
+mod evaluate;
+mod export;
+mod huge_pages;
+mod import;
+mod logging;
+mod progress;
+pub mod serve;
+mod train;
+
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use celeris_api::node::StartError;
+use celeris_datasets::DatasetError;
+use celeris_manager::ManagerError;
+use celeris_manager::training::confined::{BECOME, SUPERVISE};
+use celeris_retrain::RetrainError;
+use celeris_storage::StorageError;
+use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+use rustix::fs::Mode;
+use rustix::process::umask;
+
+/// States of many users are replaced by many threads, which leaves glibc's arenas full of holes.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Online-learning personalization: predictions that learn from every observation.
+#[derive(Debug, Parser)]
+#[command(name = "celeris", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Writes log lines as JSON.
+    #[arg(long, global = true)]
+    log_json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Loads a data set, trains, serves, and prints the page to open.
+    Demo(demo::Args),
+    /// Runs a node.
+    Serve(serve::Args),
+    /// Trains a version as a process of its own; called by the node.
+    Train(train::Args),
+    /// Runs a trainer confined; called by the node.
+    #[command(hide = true, name = SUPERVISE)]
+    Supervise(confined::SuperviseArgs),
+    /// Becomes a trainer; called by its supervisor.
+    #[command(hide = true, name = BECOME)]
+    Become(confined::BecomeArgs),
+    /// Streams a data set into a running node as observations.
+    Import(import::Args),
+    /// Writes what a stopped node's store holds as Parquet.
+    Export(export::Args),
+    /// Evaluates offline how well a data set is predicted.
+    Evaluate(evaluate::Args),
+    /// Predicts the memory and disk that a node will take.
+    EstimateSize(estimate_size::Args),
+    /// Downloads public data sets.
+    Datasets(datasets::Args),
+}
+
+impl Command {
+    /// Whether what it writes may be about users.
+    fn writes_about_users(&self) -> bool {
+        match self {
+            Self::Demo(_)
+            | Self::Serve(_)
+            | Self::Train(_)
+            | Self::Supervise(_)
+            | Self::Become(_)
+            | Self::Export(_) => true,
+            Self::Import(_) | Self::Evaluate(_) | Self::EstimateSize(_) | Self::Datasets(_) => false,
+        }
+    }
+}
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// Bad usage or bad input: exit code 2.
+    BadInput(String),
+    /// Anything else: exit code 1.
+    Other(String),
+}
+
+impl Failure {
+    /// Bad usage or bad input.
+    pub fn bad_input(message: impl Display) -> Self {
+        Self::BadInput(message.to_string())
+    }
+
+    /// Anything else.
+    pub fn other(message: impl Display) -> Self {
+        Self::Other(message.to_string())
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::InUse { .. }
+            | StorageError::UnknownFormat { .. }
+            | StorageError::CorruptLog { .. }
+            | StorageError::Corrupt { .. } => Self::bad_input(error),
+            // A data directory that is a file, or that may not be written to, is the caller's to change.
+            StorageError::Io { ref source, .. }
+                if matches!(
+                    source.kind(),
+                    ErrorKind::AlreadyExists | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
+                ) =>
+            {
+                Self::bad_input(error)
+            }
+            other => Self::other(other),
+        }
+    }
+}
+
+impl From<ManagerError> for Failure {
+    fn from(error: ManagerError) -> Self {
+        match error {
+            ManagerError::Storage(error) => error.into(),
+            ManagerError::Features(error) => Self::bad_input(error),
+            ManagerError::ExportFolder { .. } | ManagerError::TrainerSetting { .. } => Self::bad_input(error),
+            other => Self::other(other),
+        }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Storage(error) => error.into(),
+            StartError::Manager(error) => error.into(),
+            StartError::Setting(_) | StartError::DataDir { .. } => Self::bad_input(error),
+            StartError::Metrics(_) | StartError::System(_) => Self::other(error),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(format!("{error:#}"))
+    }
+}
+
+impl From<DatasetError> for Failure {
+    fn from(error: DatasetError) -> Self {
+        Self::bad_input(error)
+    }
+}
+
+impl From<RetrainError> for Failure {
+    fn from(error: RetrainError) -> Self {
+        Self::bad_input(error)
+    }
+}
+
+/// Gets a process ready that measures a node: log lines from warnings on, and memory as a node has it.
+pub fn start_measuring() {
+    logging::start(false, "warn");
+    huge_pages::ask_for();
+}
+
+/// Parses the command line, does what it says, and turns the outcome into an exit code.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.command.writes_about_users() {
+        // Nobody but the node's own user reads what it writes: folders get mode 0700, files 0600.
+        umask(Mode::RWXG | Mode::RWXO);
+    }
+    // What these open and close within a second is of no interest to anybody.
+    let measures = matches!(cli.command, Command::EstimateSize(_));
+    logging::start(cli.log_json, if measures { "warn" } else { "info" });
+    if measures || matches!(cli.command, Command::Demo(_) | Command::Serve(_)) {
+        // What measures a node in its own process is to find what a node would.
+        huge_pages::ask_for();
+    }
+    let outcome = match cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Train(args) => train::run(&args),
+        Command::Supervise(args) => confined::run_supervisor(&args),
+        Command::Become(args) => confined::run_trainer(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
+        Command::EstimateSize(args) => estimate_size::run(&args),
+        Command::Datasets(args) => datasets::run(args),
+    };
+    exit_code("celeris", outcome)
+}
+
+/// Prints why a command failed, and says by the exit code whose fault it is.
+#[must_use]
+pub fn exit_code(binary: &str, outcome: Result<(), Failure>) -> ExitCode {
+    let (message, code) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::BadInput(message)) => (message, 2),
+        Err(Failure::Other(message)) => (message, 1),
+    };
+    eprintln!("{binary}: {message}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,20 @@
+//! `celeris train`: the built-in trainer as a process of its own.
+
+use std::path::PathBuf;
+
+use celeris_retrain::{JsonLines, run_job};
+
+use crate::Failure;
+
+/// Trains a version.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The job file.
+    #[arg(long)]
+    job: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    run_job(&args.job, &JsonLines::new(std::io::stdout()))?;
+    Ok(())
+}

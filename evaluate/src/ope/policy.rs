@@ -1,0 +1,208 @@
+//! The policy that is judged, as the probability of every item in every impression.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use celeris_bandits::ope::target::next_slot;
+use celeris_bandits::ope::{LoggedSlot, OpeSettings, Rounds, evaluate};
+use celeris_bandits::{Candidates, PolicySpec};
+use celeris_datasets::OpenBandit;
+use celeris_datasets::open_bandit::read_distribution;
+use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
+
+use celeris_api::schema::policy_evaluation::Span;
+
+/// The name of the policy that shows every item with the same probability.
+const UNIFORM: &str = "uniform";
+
+/// The ridge of the model whose scores named policies choose by, and the variance of a click that its uncertainty is
+/// told in units of.
+const PRECISION: f64 = 1.0;
+
+/// Seeds the simulation of policies without closed forms.
+const SEED: u64 = 1;
+
+/// A policy, and the impressions of a log that it is judged on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// What to call it.
+    pub name: String,
+    /// What it earned where it served itself, if that is known.
+    pub earned: Option<Span>,
+    /// The impressions it is judged on; those before are what it has learnt from.
+    pub rounds: Range<usize>,
+    /// Distinct distributions over the items, one after the other.
+    distributions: Vec<f64>,
+    /// Which of them each impression of `rounds` has.
+    which: Vec<u32>,
+}
+
+impl Judged {
+    /// Reads `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of another log, whose policy
+    /// is then taken as it chose there; or a file of item, position and probability.
+    ///
+    /// # Errors
+    /// Where it is none of these, or does not fit the log.
+    pub fn read(text: &str, log: &OpenBandit, settings: &OpeSettings) -> anyhow::Result<Self> {
+        if text == UNIFORM {
+            let uniform = vec![1.0 / log.items as f64; log.items * log.positions.len()];
+            return Ok(Self::by_position(text.to_owned(), log, uniform));
+        }
+        let path = Path::new(text);
+        if path.is_dir() {
+            return Self::of_log(&OpenBandit::load(path)?, log, settings);
+        }
+        if path.is_file() {
+            return Ok(Self::by_position(text.to_owned(), log, read_distribution(path, log)?));
+        }
+        let spec = if text.starts_with('{') {
+            serde_json::from_str(text).with_context(|| format!("--policy {text}"))?
+        } else {
+            PolicySpec::named(text)
+                .with_context(|| format!("--policy {text:?} is no file, and no policy that is known"))?
+        };
+        Self::learnt(text, &spec, log)
+    }
+
+    /// The probability of every item in one impression of the log, which is one of `rounds`.
+    #[must_use]
+    pub fn probabilities(&self, log: &OpenBandit, impression: usize) -> &[f64] {
+        let which = self.which[impression - self.rounds.start] as usize;
+        &self.distributions[which * log.items..(which + 1) * log.items]
+    }
+
+    /// A policy that looks at nothing but the position; `distributions` is row-major `positions x items`.
+    fn by_position(name: String, log: &OpenBandit, distributions: Vec<f64>) -> Self {
+        let which = log.impressions.iter().map(|impression| impression.position as u32).collect();
+        Self { name, earned: None, rounds: 0..log.impressions.len(), distributions, which }
+    }
+
+    /// The policy that filled another log, as often as it showed each item at each position there.
+    fn of_log(other: &OpenBandit, log: &OpenBandit, settings: &OpeSettings) -> anyhow::Result<Self> {
+        ensure!(
+            other.items == log.items && other.positions == log.positions,
+            "--policy {}: has {} items and {} positions, the log has {} and {}",
+            other.name,
+            other.items,
+            other.positions.len(),
+            log.items,
+            log.positions.len()
+        );
+        let mut shown = vec![0.0; log.items * log.positions.len()];
+        let mut own = Rounds::default();
+        for impression in &other.impressions {
+            shown[impression.position * log.items + impression.item] += 1.0;
+            let reward = f64::from(impression.click);
+            own.push(&[LoggedSlot {
+                reward,
+                propensity: 1.0,
+                target: 1.0,
+                expected: 0.0,
+                expected_target: 0.0,
+                leverage: 0.0,
+                leverage_switched: 0.0,
+            }])?;
+        }
+        for position in shown.chunks_exact_mut(log.items) {
+            let impressions: f64 = position.iter().sum();
+            position.iter_mut().for_each(|count| *count /= impressions);
+        }
+        let earned = evaluate(&own, settings).map(|evaluation| evaluation.logged.into());
+        Ok(Self { earned, ..Self::by_position(format!("the policy of {}", other.name), log, shown) })
+    }
+
+    /// A policy that needs scores: those of a linear model that has learnt the clicks of the first half of the log. It
+    /// is judged on the second half, of which it knows nothing.
+    fn learnt(name: &str, spec: &PolicySpec, log: &OpenBandit) -> anyhow::Result<Self> {
+        let half = log.impressions.len() / 2;
+        let scorer = Scorer::learn(log, half)?;
+        let mut judged = Self {
+            name: name.to_owned(),
+            earned: None,
+            rounds: half..log.impressions.len(),
+            distributions: Vec::new(),
+            which: Vec::new(),
+        };
+        // Users differ by their affinities alone, which most do not have.
+        let mut known: HashMap<Vec<(u16, u32)>, u32> = HashMap::new();
+        for index in judged.rounds.clone() {
+            let affinities: Vec<(u16, u32)> =
+                log.affinities(index).iter().map(|(item, size)| (*item, size.to_bits())).collect();
+            let which = match known.get(&affinities) {
+                Some(which) => *which,
+                None => {
+                    let which = known.len() as u32;
+                    judged.distributions.extend(scorer.distribution(spec, log, index)?);
+                    known.insert(affinities, which);
+                    which
+                }
+            };
+            judged.which.push(which);
+        }
+        Ok(judged)
+    }
+}
+
+/// A ridge regression of clicks on items and affinities, with its uncertainty.
+struct Scorer {
+    learning: Learning,
+    model: UserModel,
+}
+
+impl Scorer {
+    /// Learns from the first `count` impressions.
+    fn learn(log: &OpenBandit, count: usize) -> anyhow::Result<Self> {
+        let clicks: f64 = log.impressions[..count].iter().map(|impression| f64::from(impression.click)).sum();
+        let rate = clicks / count.max(1) as f64;
+        // The variance of a click; where none was seen, that of one in as many.
+        let noise = (rate * (1.0 - rate)).max(1.0 / (count.max(1) as f64));
+        let learning = Learning::from(Prior::isotropic(log.items + 2, PRECISION, noise)?);
+        let shown = &log.impressions[..count];
+        let features: Vec<Vec<f32>> =
+            shown.iter().enumerate().map(|(index, shown)| Self::features(log, index, shown.item)).collect();
+        let rows = features.iter().zip(shown);
+        let history: Vec<Example> = rows
+            .map(|(features, shown)| Example {
+                features,
+                label: shown.click,
+                offset: 0.0,
+                weight: 1.0,
+                timestamp: Timestamp::default(),
+                taken_before: None,
+            })
+            .collect();
+        let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
+        Ok(Self { learning, model })
+    }
+
+    /// Which item it is, the user's affinity to it, and the constant.
+    fn features(log: &OpenBandit, impression: usize, item: usize) -> Vec<f32> {
+        let mut features = vec![0.0; log.items + 2];
+        features[item] = 1.0;
+        let affinity = log.affinities(impression).iter().find(|(liked, _)| usize::from(*liked) == item);
+        features[log.items] = affinity.map_or(0.0, |(_, size)| *size);
+        features[log.items + 1] = 1.0;
+        features
+    }
+
+    /// The probability with which the policy shows each item.
+    fn distribution(&self, spec: &PolicySpec, log: &OpenBandit, impression: usize) -> anyhow::Result<Vec<f64>> {
+        let features: Vec<f32> = (0..log.items).flat_map(|item| Self::features(log, impression, item)).collect();
+        let offsets = vec![0.0; log.items];
+        let mut estimates: Vec<Estimate> = Vec::with_capacity(log.items);
+        self.model.estimate_all(&self.learning, &offsets, &features, &mut estimates);
+        let scores: Vec<f32> = estimates.iter().map(|estimate| estimate.score).collect();
+        let std_errors: Vec<f32> = estimates.iter().map(|estimate| estimate.std_error).collect();
+        let candidates = Candidates {
+            scores: &scores,
+            std_errors: &std_errors,
+            offsets: &offsets,
+            features: &features,
+            posterior: &self.model,
+            learning: &self.learning,
+        };
+        Ok(next_slot(spec.policy(), &candidates, &[], SEED)?)
+    }
+}

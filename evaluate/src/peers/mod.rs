@@ -1,0 +1,51 @@
+//! The peers in Python that benches compare with, each asked in a process of its own.
+
+pub mod data;
+pub mod judge;
+pub mod trainers;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Threads of every trainer, ours and others'.
+pub const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("two is not zero");
+
+/// The virtual environment that `cargo xtask peers` makes.
+pub struct Python {
+    bin: PathBuf,
+}
+
+impl Python {
+    /// The environment at `$CELERIS_PEERS` or in its usual place; `None`, saying so, where there is none.
+    pub fn find() -> Option<Self> {
+        let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/celeris/peers"));
+        let place = std::env::var_os("CELERIS_PEERS").map(PathBuf::from).or_else(usual)?;
+        if place.join("bin/python").exists() {
+            return Some(Self { bin: place.join("bin") });
+        }
+        eprintln!(
+            "  no Python peers at {}: their columns stay empty; `cargo xtask peers` installs them",
+            place.display()
+        );
+        None
+    }
+
+    /// The path of one of its programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+}
+
+/// Runs to the end and answers what was printed.
+pub fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| anyhow::anyhow!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last: Vec<&str> = said.lines().rev().take(8).collect();
+    let last: Vec<&str> = last.into_iter().rev().collect();
+    Err(anyhow::anyhow!("{program} ended with {}: {}", output.status, last.join("\n")))
+}

@@ -1,0 +1,380 @@
+//! `--protocol ranking`: the last item of every user, found again among all.
+//!
+//! Feedback is implicit: every rating says that the user took the item, a higher one more surely. The version is trained
+//! on all but the last; users learn from what they took before; and the best ten of all items that they have not taken are
+//! found as `recommend` finds them for `greedy`. Beside it the same by as many factors of the library `implicit`, trained
+//! on the same, and by popularity.
+//!
+//! Users' weights fade by the half-life, of four, with which lists find each user's last item but one best: a setting of
+//! models that costs no training. The lists of weights that never fade are told too.
+//!
+//! Where a training starts is random, and lists differ by it more than trainers do: each trains three times, and what is
+//! told is the mean. Our trainer chooses its regularization on a tenth of what it is given; the library does not, so that
+//! is done for it in the same way.
+
+mod peer;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Instant;
+
+use anyhow::ensure;
+use celeris_datasets::{Dataset, Rating as NamedRating};
+use celeris_model::preference::Takings;
+use celeris_model::{HalfLife, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
+use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
+use celeris_retrieval::{Allowed, Matrix, Table};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use self::peer::{Factors, Peer};
+use super::{EvaluateSettings, Numbered, by_user, examples};
+use crate::peers::trainers::Asked;
+
+/// Slots of a list.
+const K: usize = 10;
+
+/// Half-lives of which one is chosen, in seconds: none, thirty days, a day, an hour.
+const HALF_LIVES: [Option<f64>; 4] = [None, Some(30.0 * 86_400.0), Some(86_400.0), Some(3_600.0)];
+
+/// Trainings of each, with seeds one after the other.
+const TRAININGS: u64 = 3;
+
+/// Its default and what our trainer tries, of which the library gets the one with which its lists find most of a tenth of
+/// the pairs.
+const PEER_REGULARIZATIONS: [f64; 6] = [0.01, 0.5, 2.0, 8.0, 32.0, 128.0];
+const HELD_OUT_ONE_IN: usize = 10;
+
+/// The library's own default.
+const PEER_ITERATIONS: usize = 15;
+
+/// What the protocol found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankingReport {
+    /// `"ranking"`.
+    pub protocol: &'static str,
+    /// The data set's name.
+    pub dataset: String,
+    /// The length of features and weights; the library gets as many factors.
+    pub dim: usize,
+    /// The seed of the trainers.
+    pub seed: u64,
+    /// Users whose last item is looked for.
+    pub users: usize,
+    /// Pairs trained on.
+    pub train_pairs: usize,
+    /// Last items that nobody else took before: no list can have them.
+    pub unseen_items: usize,
+    /// The lists of what is served.
+    pub ours: Lists,
+    /// The half-life of users' weights that was chosen for them, in seconds; null where they never fade.
+    pub half_life_seconds: Option<f64>,
+    /// The lists of weights that never fade.
+    pub ours_without_forgetting: Lists,
+    /// The lists of the library `implicit`; null where it is not installed.
+    pub implicit: Option<Lists>,
+    /// The regularization that was chosen for it.
+    pub implicit_regularization: Option<f64>,
+    /// The same lists for everybody: the most taken items, but for what the user has.
+    pub popularity: Lists,
+    /// The regularization that the first training chose.
+    pub regularization: f64,
+    /// Time for tuning and training, of the first training.
+    pub train_seconds: f64,
+}
+
+/// How good lists of ten are, on the mean of the trainings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Lists {
+    /// The share of lists that have the item.
+    pub recall_at_10: f64,
+    /// The mean of `1 / log2(1 + place)` of the item, 0 where a list does not have it.
+    pub ndcg_at_10: f64,
+    /// Standard errors of the two over users.
+    pub std_errors: [f64; 2],
+}
+
+impl Lists {
+    /// Of the places at which the lists have their items, from 0: of each training those of all users.
+    fn of(trainings: &[Vec<Option<usize>>]) -> Self {
+        let users = trainings.first().map_or(0, Vec::len);
+        let of_users = |value: fn(usize) -> f64| -> Vec<f64> {
+            let of_user = |user: usize| trainings.iter().filter_map(|places| places[user]).map(value).sum::<f64>();
+            (0..users).map(|user| of_user(user) / trainings.len() as f64).collect()
+        };
+        let (recall, recall_error) = mean(&of_users(|_| 1.0));
+        let (ndcg, ndcg_error) = mean(&of_users(|place| 1.0 / (place as f64 + 2.0).log2()));
+        Self { recall_at_10: recall, ndcg_at_10: ndcg, std_errors: [recall_error, ndcg_error] }
+    }
+}
+
+/// The mean and its standard error.
+fn mean(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / count / (count - 1.0).max(1.0)).sqrt())
+}
+
+/// Runs the protocol.
+///
+/// # Errors
+/// Where no user has two ratings, or a trainer fails.
+pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyhow::Result<RankingReport> {
+    let (mut known, last) = leave_last_out(&dataset.ratings);
+    known.sort_by_key(|rating| rating.timestamp);
+    ensure!(!last.is_empty(), "no user has two ratings, of which the last could be left out");
+    let mut numbered = Numbered::default();
+    let pairs = numbered.number(&known);
+    let asked = numbered.number(&last);
+    let seen = by_user(numbered.users.len(), &pairs);
+    let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
+    let times = times(&known, &numbered);
+    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, asked: &asked };
+    let half_life = chosen_half_life(&known, &numbered, settings)?;
+
+    let (mut ours, mut without_forgetting, mut first) = (Vec::new(), Vec::new(), None);
+    for seed in (settings.seed..).take(TRAININGS as usize) {
+        let started = Instant::now();
+        let trained = trained(&ratings, seed, settings)?;
+        first.get_or_insert((trained.metrics.regularization, started.elapsed().as_secs_f64()));
+        ours.push(scene.of_version(&trained, half_life)?);
+        without_forgetting.push(scene.of_version(&trained, None)?);
+    }
+    let (regularization, train_seconds) = first.expect("there is more than one training");
+    let peer = of_peer(&known, &scene, &numbered, settings)?;
+    Ok(RankingReport {
+        protocol: "ranking",
+        dataset: dataset.name.clone(),
+        dim: settings.dim,
+        seed: settings.seed,
+        users: asked.len(),
+        train_pairs: pairs.len(),
+        unseen_items: asked.iter().filter(|rating| scene.taken[rating.item as usize] == 0).count(),
+        ours: Lists::of(&ours),
+        half_life_seconds: half_life.map(HalfLife::seconds),
+        ours_without_forgetting: Lists::of(&without_forgetting),
+        implicit: peer.map(|(_, lists)| lists),
+        implicit_regularization: peer.map(|(regularization, _)| regularization),
+        popularity: Lists::of(&[scene.of_popularity()]),
+        regularization,
+        train_seconds,
+    })
+}
+
+/// All but the latest rating of each user, and these; of ratings of one time the last in the file is the latest. Users of
+/// one rating are not asked about.
+fn leave_last_out(ratings: &[NamedRating]) -> (Vec<NamedRating>, Vec<NamedRating>) {
+    let mut latest: HashMap<&UserId, (usize, usize)> = HashMap::new();
+    for (row, rating) in ratings.iter().enumerate() {
+        let (last, count) = latest.entry(&rating.user).or_insert((row, 0));
+        *count += 1;
+        if rating.timestamp >= ratings[*last].timestamp {
+            *last = row;
+        }
+    }
+    let is_last = |row: usize| latest[&ratings[row].user].0 == row && latest[&ratings[row].user].1 > 1;
+    let part = |last: bool| -> Vec<NamedRating> {
+        ratings.iter().enumerate().filter(|(row, _)| is_last(*row) == last).map(|(_, rating)| rating.clone()).collect()
+    };
+    (part(false), part(true))
+}
+
+fn trained(ratings: &Ratings, seed: u64, settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
+    let of_trainer = TrainSettings { loss: Loss::Implicit, seed, ..settings.of_trainer() };
+    train(ratings, &of_trainer, &Pinned::default(), &Silent)
+}
+
+/// By user, when each rating of theirs was made.
+fn times(ratings: &[NamedRating], numbered: &Numbered) -> Vec<Vec<Timestamp>> {
+    let mut times = vec![Vec::new(); numbered.users.len()];
+    for rating in ratings {
+        times[numbered.users[&rating.user] as usize].push(rating.timestamp);
+    }
+    times
+}
+
+/// The half-life with which lists of a version trained on less find the last item of each user in `known` best.
+fn chosen_half_life(
+    known: &[NamedRating],
+    numbered: &Numbered,
+    settings: &EvaluateSettings,
+) -> anyhow::Result<Option<HalfLife>> {
+    let (earlier, last) = leave_last_out(known);
+    let (pairs, asked) = (numbered.numbers(&earlier), numbered.numbers(&last));
+    let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
+    let (seen, times) = (by_user(numbered.users.len(), &pairs), times(&earlier, numbered));
+    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, asked: &asked };
+    let version = trained(&ratings, settings.seed, settings)?;
+    let mut best = (f64::NEG_INFINITY, None);
+    for seconds in HALF_LIVES {
+        let half_life = seconds.map(HalfLife::from_seconds).transpose()?;
+        let found = Lists::of(&[scene.of_version(&version, half_life)?]).ndcg_at_10;
+        if found > best.0 {
+            best = (found, half_life);
+        }
+    }
+    Ok(best.1)
+}
+
+/// The library's regularization and lists; `None` where it is not installed.
+fn of_peer(
+    known: &[NamedRating],
+    scene: &Scene,
+    numbered: &Numbered,
+    settings: &EvaluateSettings,
+) -> anyhow::Result<Option<(f64, Lists)>> {
+    let Some(peer) = Peer::find()? else { return Ok(None) };
+    let factors = |known: &[NamedRating], regularization, seed| {
+        let asked = Asked { factors: settings.dim, iterations: PEER_ITERATIONS, regularization, seed };
+        peer.train(known, asked).map_err(|failure| anyhow::anyhow!("{failure:?}"))
+    };
+    let regularization = chosen_for_peer(known, numbered, settings, |known, regularization| {
+        factors(known, regularization, settings.seed)
+    })?;
+    let mut trainings = Vec::new();
+    for seed in (settings.seed..).take(TRAININGS as usize) {
+        trainings.push(scene.of_factors(&factors(known, regularization, seed)?, numbered, settings.dim));
+    }
+    Ok(Some((regularization, Lists::of(&trainings))))
+}
+
+/// The regularization with which lists by factors of the rest find most of a random tenth of `known`.
+fn chosen_for_peer(
+    known: &[NamedRating],
+    numbered: &Numbered,
+    settings: &EvaluateSettings,
+    factors: impl Fn(&[NamedRating], f64) -> anyhow::Result<Factors>,
+) -> anyhow::Result<f64> {
+    let mut rest = known.to_vec();
+    rest.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.seed));
+    let asked = rest.split_off(rest.len() - rest.len() / HELD_OUT_ONE_IN);
+    let users = numbered.users.len();
+    let (known, asked) = (numbered.numbers(&rest), numbered.numbers(&asked));
+    let taken = Ratings::new(users, numbered.items.len(), known.clone())?.observed();
+    let scene = Scene { taken: &taken, seen: &by_user(users, &known), times: &[], asked: &asked };
+    let mut best = (f64::NEG_INFINITY, PEER_REGULARIZATIONS[0]);
+    for regularization in PEER_REGULARIZATIONS {
+        let lists = Lists::of(&[scene.of_factors(&factors(&rest, regularization)?, numbered, settings.dim)]);
+        if lists.recall_at_10 > best.0 {
+            best = (lists.recall_at_10, regularization);
+        }
+    }
+    Ok(best.1)
+}
+
+/// Who has taken what, and what is looked for; users and items by number.
+struct Scene<'a> {
+    /// How often each item was taken; those that nobody took cannot be found.
+    taken: &'a [u32],
+    /// By user, the oldest first where there are `times`.
+    seen: &'a [Vec<Rating>],
+    /// When that was, where lists are those of a version.
+    times: &'a [Vec<Timestamp>],
+    /// One of each user who is asked about.
+    asked: &'a [Rating],
+}
+
+impl Scene<'_> {
+    /// What the user may be shown: an item's number is its row.
+    fn allowed(&self, user: u32) -> Allowed {
+        let mut allowed = Allowed::none();
+        for (row, _) in (0..).zip(self.taken).filter(|(_, taken)| **taken > 0) {
+            allowed.insert(row);
+        }
+        for seen in &self.seen[user as usize] {
+            allowed.remove(seen.item);
+        }
+        allowed
+    }
+
+    /// At which place of the user's list the item is.
+    fn place(&self, asked: &Rating, table: &Table, matrix: Matrix<'_>, weights: &[f32]) -> Option<usize> {
+        let hits = table.search(matrix, weights, K, &self.allowed(asked.user));
+        hits.iter().position(|hit| hit.row == asked.item)
+    }
+
+    /// The lists of users who have told the version what they have taken, and whose weights fade by `half_life`.
+    fn of_version(&self, trained: &Trained, half_life: Option<HalfLife>) -> Result<Vec<Option<usize>>, ModelError> {
+        let learning = Learning::new(trained.prior.clone(), Loss::Implicit, half_life);
+        let matrix = Matrix::new(trained.dim, &trained.item_features, &trained.item_offsets);
+        let table = Table::build(matrix, rows(self.taken.len()));
+        let place = |asked: &Rating| {
+            let seen = &self.seen[asked.user as usize];
+            let mut history = examples(trained, seen);
+            let mut takings = Takings::default();
+            for ((example, rating), time) in history.iter_mut().zip(seen).zip(&self.times[asked.user as usize]) {
+                example.timestamp = *time;
+                example.taken_before = takings.next(rating.item, rating.label, *time);
+            }
+            let user = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
+            let weights: Vec<f32> = user.weights().iter().map(|weight| *weight as f32).collect();
+            Ok(self.place(asked, &table, matrix, &weights))
+        };
+        self.asked.iter().map(place).collect()
+    }
+
+    /// The lists by factors of both sides, of `length` entries; a user without any gets no list.
+    fn of_factors(&self, factors: &Factors, numbered: &Numbered, length: usize) -> Vec<Option<usize>> {
+        let mut features = vec![0.0; self.taken.len() * length];
+        for (item, number) in &numbered.items {
+            if let Some((_, row)) = factors.items.get(item.as_str()) {
+                features[*number as usize * length..][..length].copy_from_slice(row);
+            }
+        }
+        let offsets = vec![0.0; self.taken.len()];
+        let matrix = Matrix::new(length, &features, &offsets);
+        let table = Table::build(matrix, rows(self.taken.len()));
+        let users: HashMap<u32, &UserId> = numbered.users.iter().map(|(user, number)| (*number, user)).collect();
+        let place = |asked: &Rating| {
+            let (_, weights) = factors.users.get(users[&asked.user].as_str())?;
+            self.place(asked, &table, matrix, weights)
+        };
+        self.asked.iter().map(place).collect()
+    }
+
+    /// The lists of the most taken items.
+    fn of_popularity(&self) -> Vec<Option<usize>> {
+        let offsets: Vec<f32> = self.taken.iter().map(|taken| *taken as f32).collect();
+        let features = vec![1.0; offsets.len()];
+        let matrix = Matrix::new(1, &features, &offsets);
+        let table = Table::build(matrix, rows(offsets.len()));
+        self.asked.iter().map(|asked| self.place(asked, &table, matrix, &[0.0])).collect()
+    }
+}
+
+fn rows(count: usize) -> Vec<u32> {
+    (0..).take(count).collect()
+}
+
+impl fmt::Display for RankingReport {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let Self { dataset, dim, seed, users, train_pairs, unseen_items, .. } = self;
+        writeln!(out, "ranking of {dataset}, dim {dim}, seed {seed}")?;
+        writeln!(
+            out,
+            "  {train_pairs} pairs to train on; the last items of {users} users to find, {unseen_items} of them unseen"
+        )?;
+        writeln!(out, "                recall@10         ndcg@10")?;
+        let fades = self.half_life_seconds.map_or("never fades".to_owned(), |seconds| format!("half-life {seconds} s"));
+        writeln!(out, "  ours          {}   ({fades})", self.ours)?;
+        writeln!(out, "  never fading  {}", self.ours_without_forgetting)?;
+        if let (Some(lists), Some(regularization)) = (&self.implicit, self.implicit_regularization) {
+            writeln!(out, "  implicit      {lists}   (regularization {regularization})")?;
+        }
+        writeln!(out, "  popularity    {}", self.popularity)?;
+        write!(out, "  the trainer chose regularization {} in {:.1} s", self.regularization, self.train_seconds)
+    }
+}
+
+impl fmt::Display for Lists {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let Self { recall_at_10, ndcg_at_10, std_errors: [recall_error, ndcg_error] } = self;
+        write!(out, "{recall_at_10:.4} ± {recall_error:.4}   {ndcg_at_10:.4} ± {ndcg_error:.4}")
+    }
+}
+
+#[cfg(test)]
+mod tests;
