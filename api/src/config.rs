@@ -7,6 +7,7 @@ use std::{env, fmt, fs};
 
 use bytesize::ByteSize;
 use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
+use celeris_storage::StorageOptions;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -30,6 +31,8 @@ pub struct Config {
     pub memory: Memory,
     /// The copy of the log as Parquet.
     pub sealing: Sealing,
+    /// How what is stored is verified in the background.
+    pub verification: Verification,
     /// What is recorded of rankings.
     pub decisions: Decisions,
     /// What models may be trained by, besides the built-in trainer.
@@ -253,6 +256,31 @@ pub struct Sealing {
 impl Default for Sealing {
     fn default() -> Self {
         Self { enabled: true, interval: Duration::from_secs(60), records: 100_000 }
+    }
+}
+
+/// When and how fast the store is read to find damage.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Verification {
+    /// How long after the start it begins.
+    #[serde(with = "humantime_serde")]
+    pub delay: Duration,
+    /// From the end of one pass over the whole store to the beginning of the next.
+    #[serde(with = "humantime_serde")]
+    pub interval: Duration,
+    /// Bytes read a second.
+    pub bytes_per_second: ByteSize,
+}
+
+impl Default for Verification {
+    fn default() -> Self {
+        let options = StorageOptions::default();
+        Self {
+            delay: options.verification_delay,
+            interval: options.verification_interval,
+            bytes_per_second: ByteSize(options.verification_bytes_per_second),
+        }
     }
 }
 

@@ -85,6 +85,9 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
         decision_queue_max: decisions.queue,
         decision_bytes_per_second: decisions.bytes_per_second.as_u64(),
         decision_retention: decisions.retention,
+        verification_delay: config.verification.delay,
+        verification_interval: config.verification.interval,
+        verification_bytes_per_second: config.verification.bytes_per_second.as_u64(),
         ..StorageOptions::default()
     };
     // The trainer runs elsewhere and must find the same files.

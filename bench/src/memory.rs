@@ -1,6 +1,8 @@
 //! `celeris-bench memory`: a million users on a node whose memory holds few of them: what is resident, how soon it is back
 //! after a stop, and how long a user takes who is not in memory.
 
+use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,6 +43,9 @@ const USERS_A_STREAM: usize = 50_000;
 /// The exponent of popularity.
 const ZIPF_EXPONENT: f64 = 1.0;
 
+/// Starts that the time of a restart is the median of.
+const RESTARTS: usize = 5;
+
 /// How often the resident memory is read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -50,19 +55,35 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let dir = tempfile::tempdir().map_err(Failure::other)?;
     let items = prepare(dir.path(), settings.pick(10_000, 100), DIM)?;
     let node = Server::node_with(dir.path(), &BUDGETS)?;
-    let mut largest = watched(&node, || teach(&node, &items, users, history))?;
+    let few = users / 10;
+    let mut largest = watched(&node, || teach(&node, &items, 0..few, history))?;
+    node.stop()?;
+    let early = restart(dir.path())?;
+    report.single(format!("restart/observations={}", few * history), "s", Some(early));
+    let node = Server::node_with(dir.path(), &BUDGETS)?;
+    largest = largest.max(watched(&node, || teach(&node, &items, few..users, history))?);
     largest = largest.max(watched(&node, || zipf(&node, &items, users, requests))?);
     report.compare(format!("resident/users={users}"), "GiB", largest, BUDGET_GIB);
     node.stop()?;
-    eprintln!("  stopped; starting again …");
-    let started = Instant::now();
+    report.compare(format!("restart/observations={}", users * history), "s", restart(dir.path())?, early);
     let node = Server::node_with(dir.path(), &BUDGETS)?;
-    report.single("restart", "s", Some(started.elapsed().as_secs_f64()));
     let mut touched = first_touches(&node, &items, users, settings.pick(20_000, 50))?;
     report.single("first_touch/p50", "ms", Some(touched.quantile_micros(0.5) / 1e3));
     report.single("first_touch/p99", "ms", Some(touched.quantile_micros(0.99) / 1e3));
     node.stop()?;
     Ok(report)
+}
+
+/// The median time from the start of a process to its being ready, on a directory that was stopped clean, in seconds.
+fn restart(data_dir: &Path) -> Result<f64, Failure> {
+    let mut durations = Durations::default();
+    for _ in 0..RESTARTS {
+        let started = Instant::now();
+        let node = Server::node_with(data_dir, &BUDGETS)?;
+        durations.add(started.elapsed());
+        node.stop()?;
+    }
+    Ok(durations.quantile_micros(0.5) / 1e6)
 }
 
 /// Does the work, and answers the most memory that the node had resident meanwhile, in GiB.
@@ -82,10 +103,10 @@ fn watched(node: &Server, work: impl FnOnce() -> Result<(), Failure>) -> Result<
     Ok(largest.into_inner() as f64 / GIB)
 }
 
-fn teach(node: &Server, items: &[ItemId], users: usize, history: usize) -> Result<(), Failure> {
+fn teach(node: &Server, items: &[ItemId], users: Range<usize>, history: usize) -> Result<(), Failure> {
     let client = client()?;
-    for first in (0..users).step_by(USERS_A_STREAM) {
-        let some = first..users.min(first + USERS_A_STREAM);
+    for first in users.clone().step_by(USERS_A_STREAM) {
+        let some = first..users.end.min(first + USERS_A_STREAM);
         eprintln!("  observations of users {} to {} …", some.start, some.end);
         let lines = Lines::of_users(items, some, history, Ids::None, first as u64)?;
         client.block_on(lines.send(node))?;

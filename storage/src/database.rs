@@ -55,6 +55,7 @@ pub(crate) enum Column {
     Catalog,
     Erasures,
     Snapshots,
+    Checkpoints,
     Decisions,
     DecidedFor,
     DecisionsErased,
@@ -72,6 +73,7 @@ impl Column {
         Self::Catalog,
         Self::Erasures,
         Self::Snapshots,
+        Self::Checkpoints,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -85,6 +87,7 @@ impl Column {
             Self::Catalog => "catalog",
             Self::Erasures => "erasures",
             Self::Snapshots => "snapshots",
+            Self::Checkpoints => "checkpoints",
             Self::Decisions => "decisions",
             Self::DecidedFor => "decided_for",
             Self::DecisionsErased => "decisions_erased",
@@ -98,7 +101,7 @@ impl Column {
 
     /// Whether single keys are looked up that may well be absent, so that a filter pays.
     fn wants_filter(self) -> bool {
-        !matches!(self, Self::Log | Self::History | Self::Catalog | Self::DecidedFor)
+        !matches!(self, Self::Log | Self::History | Self::Catalog | Self::Checkpoints | Self::DecidedFor)
     }
 }
 
@@ -111,17 +114,8 @@ pub(crate) enum Recovery {
     UpToDamage,
 }
 
-/// When RocksDB begins to compact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compaction {
-    AtOnce,
-    /// When [`Database::start_compaction`] is called: not while opening needs all processors.
-    Later,
-}
-
 /// What a database is opened with.
 pub(crate) struct Tuning<'a> {
-    pub(crate) compaction: Compaction,
     pub(crate) recovery: Recovery,
     pub(crate) cache: &'a BlockCache,
     pub(crate) write_buffer_bytes: usize,
@@ -207,10 +201,6 @@ impl Database {
         let options = database_options(tuning).map_err(failed)?;
         let db = DB::open_cf_descriptors(&options, path, descriptors).map_err(failed)?;
         Ok(Self { db, columns, path: path.to_owned(), options })
-    }
-
-    pub(crate) fn columns(&self) -> &'static [Column] {
-        self.columns
     }
 
     fn handle(&self, column: Column) -> &ColumnFamily {
@@ -302,15 +292,6 @@ impl Database {
     /// A number that every write raises, for the life of the database.
     pub(crate) fn latest_write(&self) -> u64 {
         self.db.latest_sequence_number()
-    }
-
-    /// Begins to compact, where opening has put that off.
-    pub(crate) fn start_compaction(&self) -> Result<(), StorageError> {
-        for column in self.columns {
-            let changed = self.db.set_options_cf(self.handle(*column), &[("disable_auto_compactions", "false")]);
-            changed.map_err(self.failure("start the compaction of"))?;
-        }
-        Ok(())
     }
 
     /// Moves all writes into sorted files, which leaves the write-ahead log empty.
@@ -472,7 +453,6 @@ fn column_options(column: Column, tuning: &Tuning) -> Result<Options, rocksdb::E
     options.set_block_based_table_factory(&blocks);
     options.set_write_buffer_size(tuning.write_buffer_bytes / 2);
     options.set_compression_type(DBCompressionType::Lz4);
-    options.set_disable_auto_compactions(tuning.compaction == Compaction::Later);
     Ok(options)
 }
 

@@ -72,15 +72,14 @@ impl Directory {
         self.path.join("db")
     }
 
-    /// The size of that database, as far as the file system tells.
-    pub(crate) fn database_bytes(&self) -> u64 {
-        let Ok(entries) = fs::read_dir(self.database()) else { return 0 };
-        entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|file| file.len()).sum()
-    }
-
     /// The database of decisions.
     pub(crate) fn decisions(&self) -> PathBuf {
         self.path.join("decisions")
+    }
+
+    /// How far the verification has come.
+    pub(crate) fn verification(&self) -> PathBuf {
+        self.path.join("VERIFICATION")
     }
 
     fn format_file(&self) -> PathBuf {
@@ -146,15 +145,24 @@ impl Directory {
         if path.exists() {
             return Ok(());
         }
-        let draft = self.path.join("FORMAT.new");
         let text = serde_json::to_string(&CURRENT).expect("two numbers are valid JSON");
-        File::create(&draft)
-            .and_then(|mut file| {
-                writeln!(file, "{text}")?;
-                file.sync_all()
-            })
-            .map_err(StorageError::io("write", &draft))?;
-        fs::rename(&draft, &path).map_err(StorageError::io("write", &path))?;
-        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(StorageError::io("sync", &self.path))
+        replace_file(&path, &text)
     }
+}
+
+/// Replaces a file by one line of text, at once and durably: a crash leaves the old one or the new one.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn replace_file(path: &Path, text: &str) -> Result<(), StorageError> {
+    let draft = path.with_extension("new");
+    File::create(&draft)
+        .and_then(|mut file| {
+            writeln!(file, "{text}")?;
+            file.sync_all()
+        })
+        .map_err(StorageError::io("write", &draft))?;
+    fs::rename(&draft, path).map_err(StorageError::io("write", path))?;
+    let dir = path.parent().unwrap_or(path);
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StorageError::io("sync", dir))
 }

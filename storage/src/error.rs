@@ -86,10 +86,11 @@ pub enum StorageError {
         /// Bytes that must be free.
         needed: u64,
     },
-    /// An earlier write or sync failed, so nothing more is accepted until the store is opened again.
-    #[error("the log stopped accepting writes after a failed one ({cause}); check the disk and restart")]
+    /// An earlier write or sync failed, or the verification found damage, so nothing more is accepted until the store is
+    /// opened again.
+    #[error("the log accepts no more writes ({cause}); check the disk and restart")]
     Poisoned {
-        /// The first failure.
+        /// The first failure, or the damage.
         cause: Arc<str>,
     },
     /// The store is closed.

@@ -22,6 +22,7 @@
 //! |                   | byte 2, stream, partition, sequence        | sealed [erasure](crate::Erasure)          |
 //! |                   | byte 3, stream, partition, sequence        | sealed range to [scrub](crate::scrub)     |
 //! | `snapshots`       | stream, partition, user, model id          | sealed [snapshot](crate::Snapshot)        |
+//! | `checkpoints`     | stream                                     | sealed [watermark](crate::checkpoints)    |
 //! | `decisions`       | model id, decision id                      | sealed decision                           |
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
@@ -88,8 +89,8 @@ pub(crate) fn log(stream: &StreamName, partition: Partition, sequence: Sequence)
     placed(of_stream(stream), partition, sequence)
 }
 
-/// All history entries of a partition.
-pub(crate) fn history_of_partition(stream: &StreamName, partition: Partition) -> Vec<u8> {
+/// All entries of a partition, in the columns whose keys begin with stream and partition.
+pub(crate) fn of_partition(stream: &StreamName, partition: Partition) -> Vec<u8> {
     let mut key = of_stream(stream);
     key.push(partition.index());
     key
@@ -97,7 +98,7 @@ pub(crate) fn history_of_partition(stream: &StreamName, partition: Partition) ->
 
 /// All history entries of one user.
 pub(crate) fn history_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
-    let mut key = history_of_partition(stream, Partition::of(user));
+    let mut key = of_partition(stream, Partition::of(user));
     push_text(&mut key, user.as_str());
     key
 }
@@ -277,6 +278,12 @@ pub(crate) fn hex(key: &[u8]) -> String {
     })
 }
 
+/// The key that [`hex`] shows; `None` where the text is no such key.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|digits| std::str::from_utf8(digits).ok());
+    digits.map(|digits| u8::from_str_radix(digits.filter(|digits| digits.len() == 2)?, 16).ok()).collect()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
@@ -311,6 +318,7 @@ mod tests {
         ];
         for (key, expected) in cases {
             assert_eq!(hex(&key), expected);
+            assert_eq!(from_hex(expected), Some(key));
         }
     }
 

@@ -15,8 +15,11 @@
 //! - **Full is not broken.** Before the disk is full, observations are refused; reads go on, and so do observations once
 //!   there is space (`space.rs`).
 //! - **Poison.** After a failed write nothing more is acknowledged; durable data can still be read.
-//! - **No silent loss.** Opening reads everything, on all processors, and refuses damage, naming the file; only the torn end of the last
-//!   write is cut, with a warning (`wal_check.rs` says how the two are told apart, and what cannot be).
+//! - **No silent loss.** What is read is checked. Opening checks the write-ahead log and what was written last, cuts the
+//!   torn end of the last write with a warning (`wal_check.rs` says how it is told from damage, and what cannot be), and
+//!   refuses all other damage, naming the file; the rest is verified in the background, at a bounded rate, and damage found
+//!   there poisons the log and is refused by the next opening (`verifier.rs`).
+//! - **A bounded start.** The time that opening takes does not grow with the store (`checkpoints.rs`).
 //!
 //! # What it is not
 //!
@@ -30,6 +33,7 @@
 //! |--------------|----------------------------------------------------------------------------------------------|
 //! | `FORMAT`     | `{"format":2,"partitions":64}`; another version or count is refused                          |
 //! | `LOCK`       | locked while the store is open; a second opening is refused                                  |
+//! | `VERIFICATION` | how far the background verification has come; may be removed                         |
 //! | `db/`        | RocksDB: everything that must not be lost; all writes are synced                             |
 //! | `decisions/` | RocksDB: decisions, written unsynced; may be removed while the store is closed to lose these |
 //! | others       | `versions/` and `jobs/` are the manager's                                                    |
@@ -45,10 +49,11 @@
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
 //! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`,
 //! `erased_users.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten; `snapshots.rs`, `items.rs`, `features.rs`,
-//! `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs` and `verify.rs` keep a node from running on a
-//! damaged disk.
+//! `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`, `verify.rs` and `verifier.rs`
+//! keep a node from running on a damaged disk.
 
 mod catalog;
+mod checkpoints;
 mod database;
 mod decisions;
 mod directory;
@@ -70,6 +75,7 @@ mod scrub;
 mod snapshots;
 mod space;
 mod store;
+mod verifier;
 mod verify;
 mod wal_check;
 mod watermark;
@@ -92,4 +98,5 @@ pub use log::{
 pub use options::StorageOptions;
 pub use snapshots::Snapshot;
 pub use store::Storage;
+pub use verifier::Verification;
 pub use watermark::Watermark;

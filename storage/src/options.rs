@@ -34,6 +34,12 @@ pub struct StorageOptions {
     /// that those of several go together; those of a retracted observation may stay 60 times as long. Closing the store
     /// removes an erased user's bytes too.
     pub scrub_delay: Duration,
+    /// How long after opening the verification begins, so that it does not slow the start of a node.
+    pub verification_delay: Duration,
+    /// From the end of one pass over the whole store to the beginning of the next.
+    pub verification_interval: Duration,
+    /// Bytes of keys and values that the verification reads a second.
+    pub verification_bytes_per_second: u64,
     /// Space on the data directory's file system that appends leave free, beside what memory holds for it: at most an
     /// eighth of the file system, so that `queue_bytes_max` and `write_buffer_bytes` should be smaller than that on a small
     /// one. With less, an append is [`crate::StorageError::StorageFull`].
@@ -57,6 +63,9 @@ impl Default for StorageOptions {
             block_cache_bytes: 128 << 20,
             write_buffer_bytes: 64 << 20,
             scrub_delay: Duration::from_secs(60),
+            verification_delay: Duration::from_secs(60),
+            verification_interval: Duration::from_secs(7 * 24 * 3600),
+            verification_bytes_per_second: 16 << 20,
             disk_reserve_bytes: 256 << 20,
             wal_bytes_max: 128 << 20,
         }

@@ -145,6 +145,11 @@ impl Scrubber {
         self.state.lock().notes.len()
     }
 
+    /// Keeps the scrubber from its work while the guard lives: an iterator keeps the files that it reads on the disk.
+    pub(crate) fn hold(&self) -> impl Drop + use<'_> {
+        self.at_work.lock()
+    }
+
     /// Ends the thread. A second call does nothing.
     pub(crate) fn stop(&self) {
         self.state.lock().closed = true;
@@ -214,7 +219,7 @@ impl Scrubber {
         for ((stream, partition), (first, at)) in &ranges {
             let from = keys::log(stream, *partition, *first);
             self.database.compact(Column::Log, &KeyRange { from, to: keys::log(stream, *partition, *at) })?;
-            let users = KeyRange::prefix(keys::history_of_partition(stream, *partition));
+            let users = KeyRange::prefix(keys::of_partition(stream, *partition));
             self.database.compact(Column::History, &users)?;
             self.database.compact(Column::Snapshots, &users)?;
         }

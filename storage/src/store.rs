@@ -6,7 +6,7 @@ use std::sync::Arc;
 use celeris_model::StreamName;
 use parking_lot::Mutex;
 
-use crate::database::{self, Batch, BytesWritten, Column, Compaction, Database, Durability, Recovery, Tuning};
+use crate::database::{self, Batch, BytesWritten, Column, Database, Durability, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
@@ -15,7 +15,8 @@ use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters,
 use crate::options::StorageOptions;
 use crate::scrub::{Scope, Scrubber};
 use crate::space::SpaceGuard;
-use crate::{keys, verify, wal_check};
+use crate::verifier::{Verification, Verifier};
+use crate::{checkpoints, keys, wal_check};
 
 /// One node's store. Cheap to clone: clones share one open directory, which closes with the last of them.
 #[derive(Clone)]
@@ -23,13 +24,11 @@ pub struct Storage {
     inner: Arc<Inner>,
 }
 
-/// From this size on, compaction would slow opening down noticeably.
-const COMPACT_LATER_BYTES: u64 = 64 << 20;
-
 struct Inner {
     log: Log,
     hashes: Arc<Hashes>,
     scrubber: Arc<Scrubber>,
+    verifier: Arc<Verifier>,
     space: Arc<SpaceGuard>,
     decisions: Decisions,
     database: Arc<Database>,
@@ -42,41 +41,39 @@ struct Inner {
 impl Storage {
     /// Opens the store in `dir`, or creates it.
     ///
-    /// Nothing is served before it is checked: the write-ahead log before RocksDB replays it, then every block of the
-    /// main database and every record. The time is that of reading it all once.
+    /// The write-ahead log is checked before RocksDB replays it, RocksDB looks for every file that its manifest names, and
+    /// the log is checked from the last checkpoint on. The time does not grow with the store: it is bounded by
+    /// `wal_bytes_max` and the bytes between two checkpoints. All else is verified in the background.
     ///
     /// # Errors
     /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, where the message names the place and says what
     /// to do; `Io` and `Database` for the rest.
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open(dir.as_ref())?;
-        wal_check::check_and_cut(&directory.database())?;
+        let stopped_clean = wal_check::check_and_cut(&directory.database())?;
         let cache = database::block_cache(options.block_cache_bytes);
-        let is_large = directory.database_bytes() > COMPACT_LATER_BYTES;
-        let compaction = if is_large { Compaction::Later } else { Compaction::AtOnce };
         let tuning = Tuning {
-            compaction,
             recovery: Recovery::Refuse,
             cache: &cache,
             write_buffer_bytes: options.write_buffer_bytes,
             wal_bytes_max: options.wal_bytes_max,
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
-        let watermarks = verify::verify(&database)?;
-        if compaction == Compaction::Later {
-            database.start_compaction()?;
-        }
+        let watermarks = checkpoints::recover(&database)?;
         // Only now is there something that a later opening may not find missing.
         directory.write_format()?;
-        let tuning = Tuning {
-            compaction: Compaction::AtOnce,
-            recovery: Recovery::UpToDamage,
-            write_buffer_bytes: options.write_buffer_bytes / 2,
-            ..tuning
-        };
+        let tuning =
+            Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
         let decisions = Decisions::start(&directory.decisions(), &tuning, options)?;
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
+        let verifier = Verifier::open(
+            Arc::clone(&database),
+            Arc::clone(&scrubber),
+            directory.verification(),
+            options,
+            stopped_clean,
+        )?;
         let space = SpaceGuard::new(
             directory.path(),
             Arc::clone(&database),
@@ -88,7 +85,9 @@ impl Storage {
             Companions { hashes: Arc::clone(&hashes), scrubber: Arc::clone(&scrubber), space: Arc::clone(&space) };
         let log = Log::start(Arc::clone(&database), companions, watermarks, options)?;
         scrubber.start(log.shared_progress())?;
-        let inner = Inner { log, hashes, scrubber, space, decisions, database, revisions: Mutex::new(()), directory };
+        verifier.start(log.shared_progress())?;
+        let revisions = Mutex::new(());
+        let inner = Inner { log, hashes, scrubber, verifier, space, decisions, database, revisions, directory };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -201,6 +200,20 @@ impl Storage {
         self.inner.scrubber.scrub(Scope::All, self.inner.log.progress())
     }
 
+    /// What the verification has done and found.
+    #[must_use]
+    pub fn verification(&self) -> Verification {
+        self.inner.verifier.found()
+    }
+
+    /// Verifies the whole store now, at full speed. Blocks the thread.
+    ///
+    /// # Errors
+    /// `CorruptLog` or `Corrupt` for damage, which poisons the log; `Database`.
+    pub fn verify(&self) -> Result<(), StorageError> {
+        self.inner.verifier.check_all(self.inner.log.progress())
+    }
+
     /// Retractions and erasures whose bytes are still on the disk.
     #[must_use]
     pub fn unscrubbed(&self) -> usize {
@@ -261,9 +274,11 @@ impl Storage {
 impl Inner {
     fn close(&self) -> Result<(), StorageError> {
         self.log.stop();
+        self.verifier.stop();
         self.scrubber.stop();
         self.decisions.stop()?;
         self.log.progress().health()?;
+        checkpoints::write(&self.database, &self.log.watermarks())?;
         if let Err(error) = self.scrubber.scrub(Scope::Erasures, self.log.progress()) {
             tracing::warn!(%error, "erased records are still on the disk; the next opening goes on with them");
         }

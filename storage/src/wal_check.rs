@@ -39,14 +39,17 @@ const RECYCLABLE_HEADER_BYTES: usize = 11;
 /// The unit in which a disk forgets.
 const SECTOR_BYTES: usize = 512;
 
-/// Checks the write-ahead log in `dir` and cuts a torn tail off.
+/// Checks the write-ahead log in `dir` and cuts a torn tail off. Returns whether the log was empty, as a clean stop leaves
+/// it.
 ///
 /// # Errors
 /// [`StorageError::CorruptLog`], with nothing changed; [`StorageError::Io`].
-pub(crate) fn check_and_cut(dir: &Path) -> Result<(), StorageError> {
+pub(crate) fn check_and_cut(dir: &Path) -> Result<bool, StorageError> {
     let files = wal_files(dir)?;
+    let mut is_empty = true;
     for (index, file) in files.iter().enumerate() {
         let data = read(file)?;
+        is_empty &= data.is_empty();
         let Some(stop) = first_invalid(&data) else { continue };
         let damage =
             |reason: String| Err(StorageError::CorruptLog { file: file.clone(), offset: Some(stop.at as u64), reason });
@@ -60,9 +63,10 @@ pub(crate) fn check_and_cut(dir: &Path) -> Result<(), StorageError> {
         }
         let bytes = data.len() - stop.batch_start;
         tracing::warn!(file = %file.display(), bytes, reason = stop.reason, "cutting a torn write off the log's end");
-        return cut(file, stop.batch_start as u64);
+        cut(file, stop.batch_start as u64)?;
+        break;
     }
-    Ok(())
+    Ok(is_empty)
 }
 
 /// The files of the write-ahead log, oldest first.

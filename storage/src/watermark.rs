@@ -30,13 +30,6 @@ impl Watermark {
         self.sequences.iter().fold(0, |records, sequence| records.saturating_add(*sequence))
     }
 
-    /// Goes on, partition by partition, to where the other is further.
-    pub(crate) fn join(&mut self, other: &Self) {
-        for (mine, theirs) in self.sequences.iter_mut().zip(other.sequences) {
-            *mine = (*mine).max(theirs);
-        }
-    }
-
     /// Puts one partition's last sequence where it belongs.
     pub fn set(&mut self, partition: Partition, sequence: Sequence) {
         self.sequences[usize::from(partition.index())] = sequence.0;

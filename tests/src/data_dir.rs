@@ -49,6 +49,22 @@ pub fn largest_wal(data_dir: &Path) -> PathBuf {
         .expect("a killed node leaves a write-ahead log")
 }
 
+/// A sorted file of one column family, whose name RocksDB writes into it.
+///
+/// # Panics
+/// Where there is none.
+#[must_use]
+pub fn sorted_file_of(data_dir: &Path, column: &str) -> PathBuf {
+    let entries = fs::read_dir(data_dir.join("db")).expect("a data directory has a database");
+    let mut files = entries.map(|entry| entry.expect("the database can be listed").path());
+    let is_of_column = |path: &PathBuf| {
+        let bytes = fs::read(path).expect("the file can be read");
+        path.extension().is_some_and(|extension| extension == "sst")
+            && bytes.windows(column.len()).any(|window| window == column.as_bytes())
+    };
+    files.find(is_of_column).expect("the column has a sorted file")
+}
+
 /// A file's length in bytes.
 ///
 /// # Panics

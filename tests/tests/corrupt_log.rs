@@ -1,5 +1,5 @@
 //! A node refuses a data directory that it cannot trust, and says what to do; only the torn end of the last write,
-//! which a crash leaves, is cut.
+//! which a crash leaves, is cut. What it does not read as it starts is verified while it serves.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use celeris_tests::binary::{self, Finished};
 use celeris_tests::scene::{any_item, any_label, create_model};
-use celeris_tests::{Node, data_dir};
+use celeris_tests::{Node, NodeOptions, data_dir, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -71,6 +71,44 @@ fn a_flipped_bit_in_the_log_is_refused_and_a_torn_tail_is_cut() {
 
     let node = Node::serve(crashed.path());
     assert_eq!(node.model("films").user("u", 0)["user_epoch"], OBSERVATIONS, "intact again, all is there");
+}
+
+#[test]
+fn damage_found_while_a_node_serves_takes_it_out_of_service_and_is_refused_by_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 3);
+    let mut random = ChaCha8Rng::seed_from_u64(9);
+    let lines: String = (0..5000)
+        .map(|n| {
+            let (item, label) = (any_item(&mut random), any_label(&mut random));
+            let id = format!("o-{n}");
+            format!("{}\n", json!({"user": "u", "item": item, "label": label, "observation_id": id}))
+        })
+        .collect();
+    assert_eq!(films.observe_lines(&lines).unwrap().map(Result::unwrap).count(), 5000);
+    assert_eq!(node.terminate().code, Some(0));
+    // No start reads what ids lead to.
+    let file = data_dir::sorted_file_of(dir.path(), "observation_ids");
+    data_dir::flip(&file, data_dir::length(&file) / 3, 2);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let settings = tempfile::tempdir().unwrap();
+    let config = settings.path().join("celeris.toml");
+    fs::write(&config, "[verification]\ndelay = \"0s\"\n").unwrap();
+
+    let node = NodeOptions::default().config(&config).serve(dir.path());
+    eventually("the node is out of service", || (node.client().get("/readyz").status == 503).then_some(()));
+    let refused = node.model("films").try_observe(&json!({"user": "u", "item": "item-1", "label": 4})).unwrap();
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    let damaged = || node.client().get("/metrics").text.contains("celeris_store_damaged 1").then_some(());
+    eventually("the metrics show the damage", damaged);
+    assert_eq!(node.model("films").user("u", 0)["user_epoch"], 5000, "what is intact is served");
+    let said = node.terminate().stderr;
+    assert!(said.contains(name) && said.contains("observation_ids"), "{said}");
+    assert_refused(&serve_once(dir.path()), &[name, "restore", "backup"]);
+
+    data_dir::flip(&file, data_dir::length(&file) / 3, 2);
+    assert_eq!(Node::serve(dir.path()).model("films").user("u", 0)["user_epoch"], 5000, "intact again, it is served");
 }
 
 #[test]

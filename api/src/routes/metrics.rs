@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use celeris_manager::SealingStatus;
+use celeris_storage::Verification;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -29,6 +30,7 @@ async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, A
     let written = node.storage.bytes_written();
     metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
+    render_verification(&node.storage.verification());
     exploration::render(&node);
     catalogue::render(&node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
@@ -42,6 +44,15 @@ async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, A
         keep_series(&node);
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.series.render()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are f64; milliseconds since 1970 stay below 2^53")]
+fn render_verification(found: &Verification) {
+    metrics::counter!("celeris_verified_bytes_total").absolute(found.bytes);
+    metrics::gauge!("celeris_store_damaged").set(u8::from(found.damage.is_some()));
+    if let Some(time) = found.last_pass {
+        metrics::gauge!("celeris_verified_timestamp_seconds").set(time.0 as f64 / 1e3);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of rows and bytes stay below 2^53")]

@@ -6,6 +6,7 @@ use celeris_model::{Sequence, StreamName};
 
 use super::Shared;
 use super::queue::{Amendment, Change, ErasureDraft, Group, Prepared, Work};
+use crate::checkpoints::{self, CHECKPOINT_BYTES};
 use crate::database::{Batch, Column, Durability};
 use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
@@ -45,6 +46,11 @@ impl Drop for PoisonOnPanic<'_> {
 /// Writes and syncs; returns the bytes handed to RocksDB.
 fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize, StorageError> {
     let mut batch = shared.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
+    if scratch.since_checkpoint >= CHECKPOINT_BYTES {
+        // First, of what is durable already: the deletion of a stream in this group takes its checkpoint along.
+        checkpoints::put(&mut batch, &shared.watermarks.read());
+        scratch.since_checkpoint = 0;
+    }
     for run in group.work.chunk_by(|a, b| a.is_append() && b.is_append()) {
         match run {
             [Work::DeleteStream(stream)] => delete_stream(&mut batch, stream),
@@ -54,6 +60,7 @@ fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize,
     }
     let bytes = batch.bytes();
     batch.commit(Durability::Synced)?;
+    scratch.since_checkpoint += bytes;
     Ok(bytes)
 }
 
@@ -65,6 +72,7 @@ fn delete_stream(batch: &mut Batch, stream: &StreamName) {
     for column in [Column::Log, Column::History, Column::ObservationIds, Column::Snapshots] {
         batch.delete_prefix(column, &prefix);
     }
+    batch.delete(Column::Checkpoints, &prefix);
     batch.delete_prefix(Column::Erasures, &keys::erased_users_of(stream));
     batch.delete_prefix(Column::Erasures, &keys::erasures_of(stream));
 }
@@ -75,11 +83,13 @@ struct Scratch {
     /// Places in the group, in the order of one column's keys.
     order: Vec<usize>,
     value: Vec<u8>,
+    /// Bytes written since the last checkpoint.
+    since_checkpoint: usize,
 }
 
 /// Column by column and in key order, because a sorted run finds its place in RocksDB's skip list several times faster
 /// than keys in the order of their arrival. Amendments come last: they replace what may stand before them in the group.
-fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value }: &mut Scratch) {
+fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),
         Work::DeleteStream(_) | Work::Change(_) => unreachable!("a run of appends"),

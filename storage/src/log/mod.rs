@@ -11,7 +11,6 @@ mod pending;
 mod progress;
 mod queue;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -25,6 +24,7 @@ pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
 use self::pending::PendingIds;
 pub(crate) use self::progress::Progress;
 use self::queue::{Change, Encoded, HistoryEntry, Prepared, Queue};
+use crate::checkpoints::Watermarks;
 use crate::database::{Column, Database};
 use crate::error::StorageError;
 use crate::events;
@@ -104,7 +104,7 @@ struct Shared {
     progress: Arc<Progress>,
     pending: PendingIds,
     /// The last durable sequences.
-    watermarks: RwLock<HashMap<StreamName, Watermark>>,
+    watermarks: RwLock<Watermarks>,
     /// Held by the committer while it writes, and by tests that look at what lies between queueing and sync.
     writing: Arc<Mutex<()>>,
     commits: AtomicU64,
@@ -133,7 +133,7 @@ impl Log {
     pub(crate) fn start(
         database: Arc<Database>,
         Companions { hashes, scrubber, space }: Companions,
-        watermarks: HashMap<StreamName, Watermark>,
+        watermarks: Watermarks,
         options: &StorageOptions,
     ) -> Result<Self, StorageError> {
         let shared = Arc::new(Shared {
@@ -255,6 +255,11 @@ impl Log {
 
     pub(crate) fn watermark(&self, stream: &StreamName) -> Watermark {
         self.shared.watermarks.read().get(stream).cloned().unwrap_or_else(Watermark::start)
+    }
+
+    /// The last durable sequences of all streams.
+    pub(crate) fn watermarks(&self) -> Watermarks {
+        self.shared.watermarks.read().clone()
     }
 
     pub(crate) fn streams(&self) -> Vec<StreamName> {

@@ -91,7 +91,7 @@ impl Progress {
     /// Ends all writing; the first cause stays.
     pub(crate) fn poison(&self, cause: &str) {
         self.poisoned.get_or_init(|| {
-            tracing::error!(cause, "a write failed: no more writes are accepted until the store is opened again");
+            tracing::error!(cause, "no more writes are accepted until the store is opened again");
             Arc::from(cause)
         });
         // Whoever finds the other end gone looks for the cause.

@@ -1,6 +1,6 @@
 //! The bounded queue between appenders and the committer, which also hands out the sequences.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Then;
 use super::progress::CommitPosition;
+use crate::checkpoints::Watermarks;
 use crate::database::Column;
 use crate::error::StorageError;
 use crate::hashing::IdHash;
@@ -165,7 +166,7 @@ struct State {
     /// The position handed out last.
     last: CommitPosition,
     /// The sequences handed out last.
-    sequences: HashMap<StreamName, Watermark>,
+    sequences: Watermarks,
     closed: bool,
 }
 
@@ -177,7 +178,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(limits: &StorageOptions, sequences: HashMap<StreamName, Watermark>) -> Self {
+    pub(super) fn new(limits: &StorageOptions, sequences: Watermarks) -> Self {
         let state = State {
             waiting: VecDeque::new(),
             bytes: 0,

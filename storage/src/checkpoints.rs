@@ -1,0 +1,273 @@
+//! How far the log went, kept on the disk, so that opening the store need not read all of it to know.
+//!
+//! A *checkpoint* is a stream's watermark. The committer puts one of every stream into the batch that comes after each
+//! [`CHECKPOINT_BYTES`] of the log, and closing the store one more. A checkpoint says only that its records are there: they
+//! were durable when it was written, and it is in the same write-ahead log as they are, so that no crash leaves it without
+//! them, and the deletion of a stream takes it along in one atomic write. Opening trusts it for nothing else: it looks for
+//! the last record that the checkpoint names, and checks all that come after it. So no mark tells a clean stop from a
+//! crash, which differ only in how much comes after: nothing, or at most what is between two checkpoints.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use celeris_model::{Partition, Sequence, StreamName};
+
+use crate::database::{Access, Batch, Column, Database, Durability, END, KeyRange};
+use crate::envelope::{begin, corrupt, seal, unseal};
+use crate::error::StorageError;
+use crate::keys::{self, KeyReader, after_prefix};
+use crate::verify::LogCheck;
+use crate::watermark::Watermark;
+use crate::wire::{Reader, Writer};
+
+/// Bytes of the log, indexes included, from one checkpoint to the next: what opening checks after a crash.
+pub(crate) const CHECKPOINT_BYTES: usize = 32 << 20;
+
+pub(crate) type Watermarks = HashMap<StreamName, Watermark>;
+
+/// Puts a checkpoint of every stream into `batch`.
+pub(crate) fn put(batch: &mut Batch, watermarks: &Watermarks) {
+    for (stream, watermark) in watermarks {
+        let key = keys::of_stream(stream);
+        let value = encode(&key, watermark);
+        batch.put(Column::Checkpoints, &key, &value);
+    }
+}
+
+/// Writes the checkpoints of all streams, unless they are on the disk already.
+///
+/// # Errors
+/// `Corrupt`, `CorruptLog` or `Database`.
+pub(crate) fn write(database: &Database, watermarks: &Watermarks) -> Result<(), StorageError> {
+    if read(database)? == *watermarks {
+        return Ok(());
+    }
+    let mut batch = database.batch();
+    put(&mut batch, watermarks);
+    batch.commit(Durability::Synced)
+}
+
+/// The last sequences of every stream: the records that come after the checkpoints are read and checked, and no others.
+///
+/// # Errors
+/// `Corrupt` where a record is damaged, or missing up to the last one; `CorruptLog` or `Database`.
+pub(crate) fn recover(database: &Database) -> Result<Watermarks, StorageError> {
+    let mut watermarks = read(database)?;
+    for stream in streams(database)? {
+        watermarks.entry(stream).or_insert_with(Watermark::start);
+    }
+    let mut checked = 0;
+    for (stream, watermark) in &mut watermarks {
+        for partition in Partition::all() {
+            let known = watermark.get(partition);
+            let last = last_after(database, stream, partition, known)?;
+            checked += last.0 - known.0;
+            watermark.set(partition, last);
+        }
+    }
+    let records: u64 = watermarks.values().map(Watermark::records).sum();
+    tracing::info!(records, checked, "log recovered");
+    Ok(watermarks)
+}
+
+fn read(database: &Database) -> Result<Watermarks, StorageError> {
+    let mut watermarks = Watermarks::new();
+    let everything = KeyRange::from(Vec::new());
+    database.scan(Column::Checkpoints, everything, Access::Lookup, |key, value| {
+        let found = decode(key, unseal(Column::Checkpoints, key, value)?);
+        watermarks.extend([found.ok_or_else(|| corrupt(Column::Checkpoints, key, "it is no watermark of a stream"))?]);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(watermarks)
+}
+
+/// The streams that have records; some may have begun after the last checkpoint.
+fn streams(database: &Database) -> Result<Vec<StreamName>, StorageError> {
+    let mut streams = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let mut next = None;
+        database.scan(Column::Log, KeyRange { from, to: END.to_vec() }, Access::Lookup, |key, _| {
+            let stream = KeyReader::new(key).text().and_then(|stream| StreamName::new(stream).ok());
+            next = Some(stream.ok_or_else(|| corrupt(Column::Log, key, "its key names no stream"))?);
+            Ok(ControlFlow::Break(()))
+        })?;
+        let Some(stream) = next else { return Ok(streams) };
+        from = after_prefix(keys::of_stream(&stream));
+        streams.push(stream);
+    }
+}
+
+/// The last sequence of a partition whose record `known` was durable once; 0 for none.
+fn last_after(
+    database: &Database,
+    stream: &StreamName,
+    partition: Partition,
+    known: Sequence,
+) -> Result<Sequence, StorageError> {
+    let prefix = keys::of_partition(stream, partition);
+    let from = if known.0 == 0 { prefix.clone() } else { keys::log(stream, partition, known) };
+    let mut log = LogCheck::from(&from);
+    let range = KeyRange { to: after_prefix(prefix), from: from.clone() };
+    database.scan(Column::Log, range, Access::Lookup, |key, value| {
+        log.visit(key, value)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if log.last() < known {
+        return Err(corrupt(Column::Log, &from, "the record is missing, and it was durable"));
+    }
+    Ok(log.last())
+}
+
+/// The numbers of all partitions, in their order.
+fn encode(key: &[u8], watermark: &Watermark) -> Vec<u8> {
+    let mut value = Writer(begin());
+    for partition in Partition::all() {
+        value.varint(watermark.get(partition).0);
+    }
+    seal(key, &mut value.0);
+    value.0
+}
+
+fn decode(key: &[u8], body: &[u8]) -> Option<(StreamName, Watermark)> {
+    let mut key = KeyReader::new(key);
+    let stream = StreamName::new(key.text()?).ok()?;
+    let mut body = Reader(body);
+    let mut watermark = Watermark::start();
+    for partition in Partition::all() {
+        watermark.set(partition, Sequence(body.varint()?));
+    }
+    (key.is_empty() && body.0.is_empty()).then_some((stream, watermark))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use std::path::Path;
+
+    use celeris_model::{Record, RecordKind, Timestamp, UserEpoch, UserId};
+
+    use super::*;
+    use crate::{Append, Appended, Placed, Storage, StorageOptions, Then};
+
+    fn films() -> StreamName {
+        StreamName::new("films").unwrap()
+    }
+
+    fn user() -> UserId {
+        UserId::new("u").unwrap()
+    }
+
+    fn open(dir: &Path) -> Result<Storage, StorageError> {
+        Storage::open(dir, &StorageOptions::default())
+    }
+
+    fn append(storage: &Storage, epoch: u64, feedback: &str) -> Placed {
+        let record = Record {
+            kind: RecordKind::Observe,
+            user: user(),
+            user_epoch: UserEpoch(epoch),
+            item: None,
+            label: 1.0,
+            weight: 1.0,
+            feedback: Some(feedback.to_owned()),
+            timestamp: Timestamp(0),
+            observation_id: None,
+            decision: None,
+            predictions: Vec::new(),
+            first_label: None,
+            targets: Vec::new(),
+        };
+        match storage.append(Append { stream: films(), record, frozen: Vec::new(), then: Then::Waits }).unwrap() {
+            Appended::New(placed) => placed,
+            Appended::Existing(existing) => panic!("{existing:?} was there already"),
+        }
+    }
+
+    /// A store that was closed with ten records of one partition, opened again.
+    async fn ten_records(dir: &Path) -> Storage {
+        let storage = open(dir).unwrap();
+        for epoch in 1..=10 {
+            append(&storage, epoch, "").durable().await.unwrap();
+        }
+        drop(storage);
+        open(dir).unwrap()
+    }
+
+    /// Loses a record, as no crash does.
+    fn lose(storage: &Storage, sequence: u64) {
+        let mut batch = storage.database().batch();
+        batch.delete(Column::Log, &keys::log(&films(), Partition::of(&user()), Sequence(sequence)));
+        batch.commit(Durability::Synced).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_record_of_a_checkpoint_must_be_there_to_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = ten_records(dir.path()).await;
+        lose(&storage, 10);
+        drop(storage);
+        let refused = open(dir.path()).err().unwrap();
+        assert!(matches!(refused, StorageError::Corrupt { column: "log", .. }), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_gap_after_the_checkpoint_is_refused_and_one_before_it_found_by_the_verification() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = ten_records(dir.path()).await;
+        lose(&storage, 4);
+        drop(storage);
+        let storage = open(dir.path()).unwrap();
+        let found = storage.verify().unwrap_err();
+        assert!(found.to_string().contains("record 4 of its partition is missing"), "{found}");
+        drop(storage);
+        assert!(open(dir.path()).is_err(), "what was found is not forgotten");
+
+        let dir = tempfile::tempdir().unwrap();
+        let storage = ten_records(dir.path()).await;
+        append(&storage, 11, "").durable().await.unwrap();
+        append(&storage, 12, "").durable().await.unwrap();
+        lose(&storage, 11);
+        // Poisoned, it writes no checkpoint of its own.
+        storage.log().progress().poison("a test ends it without a clean stop");
+        drop(storage);
+        let refused = open(dir.path()).err().unwrap();
+        assert!(refused.to_string().contains("record 11 of its partition is missing"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn checkpoints_follow_the_log_and_go_with_their_stream() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = open(dir.path()).unwrap();
+        let feedback = "x".repeat(60_000);
+        let records = CHECKPOINT_BYTES as u64 / 60_000 + 2;
+        let placed: Vec<_> = (1..=records).map(|epoch| append(&storage, epoch, &feedback)).collect();
+        for placed in placed {
+            placed.durable().await.unwrap();
+        }
+        let kept = read(storage.database()).unwrap();
+        let (kept, last) = (kept[&films()].records(), storage.watermark(&films()).records());
+        assert!(last - kept < last / 4, "{kept} of {last}");
+        let position = storage.delete_stream(&films()).unwrap();
+        storage.wait_durable(position).await.unwrap();
+        assert_eq!(read(storage.database()).unwrap(), Watermarks::new());
+        append(&storage, 1, "").durable().await.unwrap();
+        storage.log().progress().poison("a test ends it without a clean stop");
+        drop(storage);
+        assert_eq!(open(dir.path()).unwrap().watermark(&films()).records(), 1);
+    }
+
+    #[test]
+    fn checkpoints_are_what_existing_stores_hold() {
+        let stream = StreamName::new("films").unwrap();
+        let mut watermark = Watermark::start();
+        watermark.set(Partition::from_index(0).unwrap(), Sequence(300));
+        watermark.set(Partition::from_index(63).unwrap(), Sequence(1));
+        let key = keys::of_stream(&stream);
+        let value = encode(&key, &watermark);
+        let body = unseal(Column::Checkpoints, &key, &value).unwrap();
+        assert_eq!(keys::hex(body), format!("ac02{}01", "00".repeat(62)));
+        assert_eq!(decode(&key, body), Some((stream, watermark)));
+        assert_eq!(decode(&key, &body[..body.len() - 1]), None);
+    }
+}

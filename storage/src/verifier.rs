@@ -1,0 +1,384 @@
+//! Reads the whole store in the background, again and again, and reports damage.
+//!
+//! A *pass* checks every entry of the main database, column by column in key order, at a bounded rate; the next one begins
+//! an interval after it, or at once after a crash. `VERIFICATION` in the data directory holds how far the pass has come, so
+//! that a restart goes on from there. Nothing depends on that file: without it a pass begins.
+//!
+//! RocksDB checks each block that a request reads, and seals are checked with each value, so damage is never served
+//! whether it was found before or not. When a pass finds damage, the log is poisoned: the node is not ready and takes no
+//! observations, what is intact can still be read, and the damaged place is noted in the file. The next opening checks that
+//! place first and refuses the store if it is still damaged.
+//!
+//! Known limit: what lies in a cache is read from there, so that damage under it is found in a later pass.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use celeris_model::{StreamName, Timestamp};
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+
+use crate::database::{Column, Database};
+use crate::directory::replace_file;
+use crate::error::StorageError;
+use crate::keys::{self, KeyReader};
+use crate::log::Progress;
+use crate::options::StorageOptions;
+use crate::scrub::Scrubber;
+use crate::verify;
+
+/// Bytes that are checked between two pauses.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// How often the place is written down.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+
+/// After a read that failed for another reason than damage.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// What the verification has done and found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Bytes of keys and values checked since the store was opened.
+    pub bytes: u64,
+    /// When the last pass over the whole store ended; `None` before the first.
+    pub last_pass: Option<Timestamp>,
+    /// What is damaged.
+    pub damage: Option<Arc<str>>,
+}
+
+/// What the file holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Stored {
+    /// The place of the pass under way.
+    place: Option<StoredPlace>,
+    /// Whether damage was found behind it.
+    damaged: bool,
+    /// When the last pass ended, in milliseconds since 1970.
+    last_pass: Option<i64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredPlace {
+    column: String,
+    /// A key in hexadecimal.
+    from: String,
+}
+
+/// Where a pass goes on; all before it is checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    column: Column,
+    from: Vec<u8>,
+}
+
+impl Place {
+    fn start() -> Self {
+        Self { column: Column::MAIN[0], from: Vec::new() }
+    }
+
+    /// Checks the next entries. Returns the bytes read and the place after them, `None` at the end of the store.
+    fn step(&self, database: &Database) -> Result<(u64, Option<Self>), StorageError> {
+        let checked = verify::check(database, self.column, self.from.clone(), STEP_BYTES)?;
+        let next = match checked.go_on_from {
+            Some(from) => Some(Self { column: self.column, from }),
+            None => {
+                let mut rest = Column::MAIN.iter().skip_while(|column| **column != self.column).skip(1);
+                rest.next().map(|column| Self { column: *column, from: Vec::new() })
+            }
+        };
+        Ok((checked.bytes, next))
+    }
+
+    /// The place as it may be kept: a key that names a user is cut to stream and partition, so that an erasure leaves
+    /// nothing of the user in the file. That much is checked again after a restart.
+    fn without_user(&self) -> Self {
+        let mut from = self.from.clone();
+        if matches!(self.column, Column::History | Column::Snapshots)
+            && let Some(stream) = self.stream()
+        {
+            from.truncate(keys::of_stream(&stream).len() + 1);
+        }
+        Self { column: self.column, from }
+    }
+
+    /// The stream that the pass is in, where keys name one.
+    fn stream(&self) -> Option<StreamName> {
+        match self.column {
+            Column::Log | Column::History | Column::ObservationIds | Column::Items | Column::Snapshots => {
+                StreamName::new(KeyReader::new(&self.from).text()?).ok()
+            }
+            _ => None,
+        }
+    }
+
+    fn store(&self) -> StoredPlace {
+        let Self { column, from } = self.without_user();
+        StoredPlace { column: column.name().to_owned(), from: keys::hex(&from) }
+    }
+
+    fn of(StoredPlace { column, from }: &StoredPlace) -> Option<Self> {
+        let column = *Column::MAIN.iter().find(|known| known.name() == column)?;
+        Some(Self { column, from: keys::from_hex(from)? })
+    }
+
+    /// Checks from here up to the next place that may be kept.
+    fn check_again(&self, database: &Database) -> Result<(), StorageError> {
+        let mut next = Some(self.clone());
+        while let Some(place) = next.filter(|place| place.without_user() == *self) {
+            (_, next) = place.step(database)?;
+        }
+        Ok(())
+    }
+}
+
+struct State {
+    /// `None` between two passes.
+    place: Option<Place>,
+    found: Verification,
+    closed: bool,
+}
+
+/// The verification and its thread.
+pub(crate) struct Verifier {
+    database: Arc<Database>,
+    scrubber: Arc<Scrubber>,
+    file: PathBuf,
+    delay: Duration,
+    interval: Duration,
+    bytes_per_second: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Verifier {
+    /// Takes up what the file holds. After a crash a pass is due at once.
+    ///
+    /// # Errors
+    /// `CorruptLog` or `Corrupt` where damage that was found before is still there; what reading can fail with.
+    pub(crate) fn open(
+        database: Arc<Database>,
+        scrubber: Arc<Scrubber>,
+        file: PathBuf,
+        options: &StorageOptions,
+        stopped_clean: bool,
+    ) -> Result<Arc<Self>, StorageError> {
+        let stored = read(&file)?;
+        let place = stored.place.as_ref().and_then(Place::of);
+        if stored.damaged
+            && let Some(place) = &place
+        {
+            place.check_again(&database)?;
+            tracing::info!(column = place.column.name(), "the damage that was found before is gone");
+        }
+        let found = Verification { last_pass: stored.last_pass.map(Timestamp), ..Verification::default() };
+        let place = place.or_else(|| (!stopped_clean).then(Place::start));
+        Ok(Arc::new(Self {
+            database,
+            scrubber,
+            file,
+            delay: options.verification_delay,
+            interval: options.verification_interval,
+            bytes_per_second: options.verification_bytes_per_second.max(1),
+            state: Mutex::new(State { place, found, closed: false }),
+            changed: Condvar::new(),
+            thread: Mutex::new(None),
+        }))
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn start(self: &Arc<Self>, progress: Arc<Progress>) -> Result<(), StorageError> {
+        let verifier = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name("celeris-verify".to_owned())
+            .spawn(move || verifier.run(&progress))
+            .map_err(StorageError::io("start the thread of", "the verification"))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the thread and writes the place down. A second call does nothing.
+    pub(crate) fn stop(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the verification panicked");
+        }
+    }
+
+    pub(crate) fn found(&self) -> Verification {
+        self.state.lock().found.clone()
+    }
+
+    /// Checks everything now, at full speed.
+    ///
+    /// # Errors
+    /// `CorruptLog` or `Corrupt` for damage, which poisons the log; what reading can fail with.
+    pub(crate) fn check_all(&self, progress: &Progress) -> Result<(), StorageError> {
+        let mut next = Some(Place::start());
+        while let Some(place) = next {
+            next = self.step(&place, progress)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, progress: &Progress) {
+        let mut saved = Instant::now();
+        let mut pause = self.delay;
+        while self.wait(pause) {
+            pause = self.advance(progress);
+            if saved.elapsed() >= SAVE_EVERY {
+                self.save(None);
+                saved = Instant::now();
+            }
+        }
+        self.save(None);
+    }
+
+    /// Waits; `false` when it is time to stop.
+    fn wait(&self, pause: Duration) -> bool {
+        let mut state = self.state.lock();
+        while !state.closed && state.found.damage.is_none() {
+            if self.changed.wait_for(&mut state, pause).timed_out() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes one step of the pass, or begins one that is due. Returns how long to pause after it.
+    fn advance(&self, progress: &Progress) -> Duration {
+        let place = self.state.lock().place.clone();
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let early = self.until_due(SystemTime::now().into());
+                if !early.is_zero() {
+                    return early;
+                }
+                Place::start()
+            }
+        };
+        let before = self.found().bytes;
+        match self.step(&place, progress) {
+            Ok(next) => {
+                let mut state = self.state.lock();
+                if next.is_none() {
+                    state.found.last_pass = Some(SystemTime::now().into());
+                    tracing::info!("the whole store is verified");
+                }
+                state.place = next;
+                let bytes = state.found.bytes - before;
+                Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
+            }
+            Err(error) => {
+                if !is_damage(&error) {
+                    tracing::warn!(%error, column = place.column.name(), "the verification failed; trying again later");
+                }
+                RETRY_AFTER
+            }
+        }
+    }
+
+    /// Until the next pass begins. A clock that went back puts it off by one interval at most.
+    fn until_due(&self, now: Timestamp) -> Duration {
+        let Some(last) = self.found().last_pass else { return Duration::ZERO };
+        let passed = u64::try_from(now.0.saturating_sub(last.0)).unwrap_or(0);
+        self.interval.saturating_sub(Duration::from_millis(passed))
+    }
+
+    fn step(&self, place: &Place, progress: &Progress) -> Result<Option<Place>, StorageError> {
+        let stepped = {
+            let _held = self.scrubber.hold();
+            place.step(&self.database)
+        };
+        match stepped {
+            Ok((bytes, next)) => {
+                self.state.lock().found.bytes += bytes;
+                Ok(next)
+            }
+            Err(error) => {
+                if is_damage(&error) {
+                    self.report(place, &error, progress);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the verification, and all writing: what is built on damaged records must not go on.
+    fn report(&self, place: &Place, error: &StorageError, progress: &Progress) {
+        let stream = place.stream();
+        let column = place.column.name();
+        tracing::error!(column, stream = stream.as_ref().map(StreamName::as_str), %error, "the store is damaged");
+        progress.poison(&error.to_string());
+        self.state.lock().found.damage.get_or_insert_with(|| error.to_string().into());
+        self.save(Some(place));
+    }
+
+    /// Writes down where the pass is, or where damage was found; after damage nothing else.
+    fn save(&self, damaged: Option<&Place>) {
+        let stored = {
+            let state = self.state.lock();
+            if state.found.damage.is_some() && damaged.is_none() {
+                return;
+            }
+            let place = damaged.or(state.place.as_ref()).map(Place::store);
+            Stored { place, damaged: damaged.is_some(), last_pass: state.found.last_pass.map(|time| time.0) }
+        };
+        let text = serde_json::to_string(&stored).expect("texts and numbers are valid JSON");
+        if let Err(error) = replace_file(&self.file, &text) {
+            tracing::warn!(%error, "the verification goes on from an earlier place after a restart");
+        }
+    }
+}
+
+fn is_damage(error: &StorageError) -> bool {
+    matches!(error, StorageError::CorruptLog { .. } | StorageError::Corrupt { .. })
+}
+
+/// What the file holds; nothing where there is none, or where it cannot be understood.
+fn read(file: &Path) -> Result<Stored, StorageError> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Stored::default()),
+        Err(error) => return Err(StorageError::io("read", file)(error)),
+    };
+    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(file = %file.display(), %error, "the verification begins again: its file is not understood");
+        Stored::default()
+    }))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use celeris_model::{UserEpoch, UserId};
+
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_kept_names_no_user() {
+        let (stream, user) = (StreamName::new("films").unwrap(), UserId::new("alice").unwrap());
+        let from = keys::history(&stream, &user, UserEpoch(7));
+        let place = Place { column: Column::History, from };
+        let stored = place.store();
+        assert_eq!(stored.from, "0466696c6d7330");
+        let kept = Place::of(&stored).unwrap();
+        assert_eq!(kept, place.without_user());
+        assert_eq!(kept.without_user(), kept);
+        assert!(kept.from < place.from, "all that is left is still to come");
+        assert_eq!(kept.stream(), Some(stream));
+        assert_eq!(Place::of(&StoredPlace { column: "gone".to_owned(), from: String::new() }), None);
+    }
+}
