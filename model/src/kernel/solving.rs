@@ -1,6 +1,10 @@
 //! The routines of the solve, in `f64`, once for all instruction sets: plain loops over whole lines, which the compiler
 //! puts into whatever registers the instruction set has.
 //!
+//! Measured at d = 32 to 128 on an AMD EPYC: faer 0.24 takes 1.6 to 2.2 times as long as [`invert`], nalgebra 0.35 6 to 9.
+//! Of [`add_outers`], faer takes 0.65 to 1.2 of the time, but its bits depend on how many rows come at a time, and those of
+//! a state resumed from a snapshot would differ from those of a replay.
+//!
 //! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in `mod.rs`.
 
 use super::simd::Simd;
