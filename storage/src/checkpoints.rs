@@ -240,7 +240,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let storage = open(dir.path()).unwrap();
         let feedback = "x".repeat(60_000);
-        let records = CHECKPOINT_BYTES as u64 / 60_000 + 2;
+        let records = CHECKPOINT_BYTES as u64 / 60_000 * 9 / 8;
         let placed: Vec<_> = (1..=records).map(|epoch| append(&storage, epoch, &feedback)).collect();
         for placed in placed {
             placed.durable().await.unwrap();

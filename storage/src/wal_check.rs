@@ -278,8 +278,11 @@ fn fits_another_length(data: &[u8], at: usize) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
+    use crate::database::{self, Column, Database, Durability, Recovery, Tuning};
+    use crate::wire::Writer;
 
     const FULL: u8 = 1;
     const FIRST: u8 = 2;
@@ -297,6 +300,63 @@ mod tests {
     fn verdict(data: &[u8]) -> Result<usize, String> {
         let Some(stop) = first_invalid(data) else { return Ok(data.len()) };
         judge_tail(data, &stop).map(|()| stop.batch_start)
+    }
+
+    /// The write-ahead log that holds these batches, by the format above.
+    fn log_of(batches: &[Vec<u8>]) -> Vec<u8> {
+        let mut data = Vec::new();
+        for batch in batches {
+            let mut rest = &batch[..];
+            let mut is_first = true;
+            while is_first || !rest.is_empty() {
+                let left = BLOCK_BYTES - data.len() % BLOCK_BYTES;
+                let (part, after) = rest.split_at(rest.len().min(left - HEADER_BYTES));
+                let number = match (is_first, after.is_empty()) {
+                    (true, true) => FULL,
+                    (true, false) => FIRST,
+                    (false, false) => MIDDLE,
+                    (false, true) => LAST,
+                };
+                push(&mut data, number, part);
+                (rest, is_first) = (after, false);
+            }
+        }
+        data
+    }
+
+    /// A write of one key and value, as RocksDB has it in its log: sequence, count, tag, column family, key, value.
+    fn batch_of(sequence: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
+        const PUT_INTO_COLUMN_FAMILY: u8 = 5;
+        const FIRST_COLUMN_FAMILY: u64 = 1;
+        let mut batch = Writer([&sequence.to_le_bytes()[..], &1_u32.to_le_bytes(), &[PUT_INTO_COLUMN_FAMILY]].concat());
+        batch.varint(FIRST_COLUMN_FAMILY);
+        for bytes in [key, value] {
+            batch.varint(bytes.len() as u64);
+            batch.0.extend_from_slice(bytes);
+        }
+        batch.0
+    }
+
+    #[test]
+    fn the_format_is_that_of_this_rocksdb() {
+        // Where this fails after an upgrade, the format has changed, and the check of it must change first.
+        let dir = tempfile::tempdir().unwrap();
+        let cache = database::block_cache(1 << 20);
+        let tuning =
+            Tuning { recovery: Recovery::Refuse, cache: &cache, write_buffer_bytes: 1 << 20, wal_bytes_max: 1 << 20 };
+        let database = Database::open(dir.path(), Column::MAIN, &tuning).unwrap();
+        let mut batches = Vec::new();
+        for length in [5, 3 * BLOCK_BYTES, 1] {
+            let value = vec![b'v'; length];
+            let mut batch = database.batch();
+            batch.put(Column::Log, b"key", &value);
+            batch.commit(Durability::Synced).unwrap();
+            batches.push(batch_of(database.latest_write(), b"key", &value));
+        }
+        let files = wal_files(dir.path()).unwrap();
+        let written = files.iter().map(|file| read(file).unwrap()).find(|data| !data.is_empty()).unwrap();
+        assert!(written == log_of(&batches), "the write-ahead log has another format than the one that is checked");
+        assert_eq!(verdict(&written), Ok(written.len()));
     }
 
     /// A whole batch, then one over three blocks; returns the start of the second.
