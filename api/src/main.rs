@@ -10,7 +10,6 @@ mod error;
 mod evaluate;
 mod extract;
 mod hot_routes;
-mod huge_pages;
 mod learning_threads;
 mod logging;
 mod media_types;
@@ -29,7 +28,9 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// States of many users are replaced by many threads, which leaves glibc's arenas full of holes.
+/// One allocator for Rust and RocksDB: the feature `override` defines `malloc` and `free` of the whole binary. glibc's arenas
+/// fragment when many threads replace the states of many users. mimalloc asks Linux for huge pages, which insertions into
+/// RocksDB's memtables need: they follow pointers all over them.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

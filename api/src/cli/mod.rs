@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use crate::{huge_pages, logging};
+use crate::logging;
 
 /// Online-learning personalization: predictions that learn from every observation.
 #[derive(Debug, Parser)]
@@ -156,10 +156,6 @@ pub fn run() -> ExitCode {
     // What these open and close within a second is of no interest to anybody.
     let measures = matches!(cli.command, Command::Bench(_) | Command::EstimateSize(_));
     logging::start(cli.log_json, if measures { "warn" } else { "info" });
-    if measures || matches!(cli.command, Command::Demo(_) | Command::Serve(_)) {
-        // What measures a node in its own process is to find what a node would.
-        huge_pages::ask_for();
-    }
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
