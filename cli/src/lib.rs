@@ -10,7 +10,6 @@ pub mod estimate;
 mod estimate_size;
 mod evaluate;
 mod export;
-mod huge_pages;
 mod import;
 mod logging;
 mod progress;
@@ -32,7 +31,9 @@ use mimalloc::MiMalloc;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-/// States of many users are replaced by many threads, which leaves glibc's arenas full of holes.
+/// One allocator for Rust and RocksDB: the feature `override` defines `malloc` and `free` of the whole binary. glibc's arenas
+/// fragment when many threads replace the states of many users. mimalloc asks Linux for huge pages, which insertions into
+/// RocksDB's memtables need: they follow pointers all over them.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -170,10 +171,9 @@ impl From<RetrainError> for Failure {
     }
 }
 
-/// Gets a process ready that measures a node: log lines from warnings on, and memory as a node has it.
+/// Starts the log of a process that measures: from warnings on.
 pub fn start_measuring() {
     logging::start(false, "warn");
-    huge_pages::ask_for();
 }
 
 /// Parses the command line, does what it says, and turns the outcome into an exit code.
@@ -186,10 +186,6 @@ pub fn run() -> ExitCode {
     // What these open and close within a second is of no interest to anybody.
     let measures = matches!(cli.command, Command::EstimateSize(_));
     logging::start(cli.log_json, if measures { "warn" } else { "info" });
-    if measures || matches!(cli.command, Command::Demo(_) | Command::Serve(_)) {
-        // What measures a node in its own process is to find what a node would.
-        huge_pages::ask_for();
-    }
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
