@@ -55,7 +55,7 @@ export const activate = (model, version) =>
 export const retrain = (model) => call('POST', at('models', model, 'retrain'), { body: {} });
 export const getJob = (job) => call('GET', at('jobs', job));
 export const topk = (model, body, signal) => call('POST', at('models', model, 'topk'), { body, signal });
-/** The best of the whole catalogue. */
+/** The best of the whole catalog. */
 export const recommend = (model, body, signal) => call('POST', at('models', model, 'recommend'), { body, signal });
 export const observe = (model, body) => call('POST', at('models', model, 'observe'), { body });
 export const getUser = (model, user, history) =>
@@ -77,5 +77,5 @@ export function findItems(model, question, signal) {
   return call('GET', `${at('models', model, 'items')}?${new URLSearchParams(asked)}`, { signal });
 }
 
-/** One page of the catalogue; `after` is the last item of the page before. */
+/** One page of the catalog; `after` is the last item of the page before. */
 export const listItems = (model, limit, after) => findItems(model, { limit, after });

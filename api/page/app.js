@@ -3,7 +3,7 @@
 import * as api from './api.js';
 import { Browse } from './browse.js';
 import { Card } from './card.js';
-import { Catalogue } from './catalogue.js';
+import { Catalog } from './catalog.js';
 import { showErrors } from './chart.js';
 import { byId, count, element } from './dom.js';
 import { showExploration } from './exploration.js';
@@ -40,7 +40,7 @@ const state = {
   model: null,
   user: null,
   policy: 'greedy',
-  catalogue: new Catalogue(),
+  catalog: new Catalog(),
   history: [],
   rated: new Set(),
   /** Rated, and the service has not answered yet. */
@@ -55,7 +55,7 @@ const state = {
 
 const card = new Card(guarded);
 const explain = (item) =>
-  card.open(item, { model: learner(), user: state.user, epoch: state.epoch, catalogue: state.catalogue });
+  card.open(item, { model: learner(), user: state.user, epoch: state.epoch, catalog: state.catalog });
 const ranking = new Ranking(byId('ranking'), { rate, explain });
 const browse = new Browse(explain);
 
@@ -88,8 +88,8 @@ async function openModel(name) {
   state.genre = null;
   const loaded = (items) => say(`loading titles: ${count(items)} of ${count(Math.max(items, model.items ?? 0))}`);
   loaded(0);
-  const [catalogue] = await Promise.all([Catalogue.load(name, loaded), refreshModel()]);
-  state.catalogue = catalogue;
+  const [catalog] = await Promise.all([Catalog.load(name, loaded), refreshModel()]);
+  state.catalog = catalog;
   showGenres();
   await Promise.all([openUser(state.user), browse.show(name)]);
   const users = await suggestedUsers(learner());
@@ -117,7 +117,7 @@ async function rank({ moves = false, seed } = {}) {
   state.asked?.abort();
   const asked = new AbortController();
   state.asked = asked;
-  const matching = state.catalogue.select(state);
+  const matching = state.catalog.select(state);
   if (!rankable(matching)) return;
   const started = performance.now();
   const list = byId('ranking');
@@ -133,7 +133,7 @@ async function rank({ moves = false, seed } = {}) {
   try {
     const reply = await bestOf(matching, body, asked.signal);
     state.decision = reply;
-    ranking.show(reply.items, { catalogue: state.catalogue, moves, chance: POLICIES[state.policy].chance });
+    ranking.show(reply.items, { catalog: state.catalog, moves, chance: POLICIES[state.policy].chance });
     byId('more').hidden = reply.items.length >= matching.length || state.rows >= ROWS_MAX;
     const took = Math.round(performance.now() - started);
     say(`ranked ${count(matching.length)} titles in ${took} ms${circumstances(reply)}`);
@@ -148,7 +148,7 @@ async function rank({ moves = false, seed } = {}) {
 }
 
 /**
- * The best of the catalogue that the user has not rated. Words are searched here, and selections rank what they are
+ * The best of the catalog that the user has not rated. Words are searched here, and selections rank what they are
  * given: then the titles themselves are the question.
  */
 function bestOf(matching, body, signal) {
@@ -168,9 +168,9 @@ function withoutRanking() {
 
 /** Whether there is anything to rank; shows what is missing instead. */
 function rankable(matching) {
-  const { model, catalogue } = state;
+  const { model, catalog } = state;
   let missing = null;
-  if (catalogue.size === 0) {
+  if (catalog.size === 0) {
     missing = `“${model.name}” has no titles yet. Put some with PUT /v1/models/${model.name}/items/{item}.`;
   } else if (matching.length === 0) {
     missing = state.query ? `No title left to rate matches “${state.query}”.` : 'You have rated everything here.';
@@ -186,7 +186,7 @@ function rankable(matching) {
 function showNothing(words) {
   byId('nothing').textContent = words;
   byId('nothing').hidden = false;
-  ranking.show([], { catalogue: state.catalogue, moves: false, chance: false });
+  ranking.show([], { catalog: state.catalog, moves: false, chance: false });
   byId('ranking').setAttribute('aria-busy', 'false');
   byId('more').hidden = true;
   say('');
@@ -200,20 +200,20 @@ function circumstances({ arm, arms, cold, pool }) {
 }
 
 async function refreshUser() {
-  const { user, catalogue } = state;
+  const { user, catalog } = state;
   const reply = await api.getUser(learner(), user, HISTORY_MAX);
   if (user !== state.user) return;
   // What was retracted names no item any more.
   state.history = reply.history.filter((event) => event.item !== null);
   state.epoch = Math.max(state.epoch, reply.user_epoch);
   for (const { item } of state.history) state.rated.add(item);
-  showRatings(state.history.slice(0, EVENTS_MAX), { total: reply.observations, catalogue });
+  showRatings(state.history.slice(0, EVENTS_MAX), { total: reply.observations, catalog });
   drawErrors();
 }
 
 function drawErrors() {
   const everyone = state.model.recent_loss?.rmse ?? null;
-  showErrors(state.history.slice(0, EVENTS_MAX), { everyone, title: (item) => state.catalogue.get(item).name });
+  showErrors(state.history.slice(0, EVENTS_MAX), { everyone, title: (item) => state.catalog.get(item).name });
 }
 
 async function refreshModel() {
@@ -285,7 +285,7 @@ function rate(item, label) {
 function announce(item, label, predicted) {
   const guess = typeof predicted === 'number' ? `, predicted ${predicted.toFixed(1)}` : '';
   byId('announcement').textContent =
-    `${state.catalogue.get(item).name}: ${label} of 5${guess}. The ranking has changed.`;
+    `${state.catalog.get(item).name}: ${label} of 5${guess}. The ranking has changed.`;
 }
 
 async function serve(version) {
@@ -317,7 +317,7 @@ function showGenres() {
       { type: 'button', class: 'chip', 'aria-pressed': String(state.genre === genre), onclick: () => pickGenre(genre) },
       words,
     );
-  const genres = state.catalogue.genres();
+  const genres = state.catalog.genres();
   byId('genres').hidden = genres.length === 0;
   byId('genres').replaceChildren(chip(null, 'All'), ...genres.map((genre) => chip(genre, genre)));
 }

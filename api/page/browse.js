@@ -1,8 +1,8 @@
-// The catalogue to look around in: a search for words, a filter on attributes, and pages of what they leave.
+// The catalog to look around in: a search for words, a filter on attributes, and pages of what they leave.
 
 import * as api from './api.js';
 import { titleButton } from './card.js';
-import { entry } from './catalogue.js';
+import { entry } from './catalog.js';
 import { byId, element } from './dom.js';
 
 const PAGE_ITEMS = 20;
@@ -30,7 +30,7 @@ export class Browse {
     byId('shelf-more').addEventListener('click', () => this.#fetch());
   }
 
-  /** Shows the catalogue of `model`. */
+  /** Shows the catalog of `model`. */
   show(model) {
     this.#model = model;
     return this.#search();
@@ -62,7 +62,7 @@ export class Browse {
       else byId('shelf').append(...rows);
       this.#after = next;
       byId('shelf-more').hidden = next === null;
-      this.#say(first && items.length === 0 ? 'Nothing in the catalogue is like that.' : '');
+      this.#say(first && items.length === 0 ? 'Nothing in the catalog is like that.' : '');
     } catch (problem) {
       if (problem.name === 'AbortError') return;
       this.#say(problem.detail ?? problem.message);

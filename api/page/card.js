@@ -25,7 +25,7 @@ export class Card {
     this.#dialog.addEventListener('close', () => this.#asked?.abort());
   }
 
-  /** Shows `item`. `about` is `{model, user, epoch, catalogue}`: the answers reflect at least `epoch` events. */
+  /** Shows `item`. `about` is `{model, user, epoch, catalog}`: the answers reflect at least `epoch` events. */
   open(item, about) {
     return this.#guarded(async () => {
       this.#asked?.abort();
@@ -50,8 +50,8 @@ export class Card {
     });
   }
 
-  #describe(item, { user, catalogue }) {
-    const film = catalogue.get(item);
+  #describe(item, { user, catalog }) {
+    const film = catalog.get(item);
     this.#dialog.setAttribute('aria-busy', 'true');
     this.#dialog.dataset.item = item;
     byId('card-title').replaceChildren(film.name, film.year ? element('span', { class: 'year' }, film.year) : '');
@@ -63,13 +63,13 @@ export class Card {
     byId('similar-empty').hidden = true;
   }
 
-  #explain({ score, std_error: error, prior, because, others, observations }, { catalogue }) {
+  #explain({ score, std_error: error, prior, because, others, observations }, { catalog }) {
     byId('why-score').textContent = score.toFixed(2);
     byId('why-error').textContent = `±${error.toFixed(2)}, of which`;
     const furthest = Math.max(...because.map((reason) => Math.abs(reason.contribution)), Number.EPSILON);
     const reasons = because.map(({ item, label, contribution }) =>
       row({
-        words: element('span', { class: 'name', title: catalogue.get(item).full }, catalogue.get(item).name),
+        words: element('span', { class: 'name', title: catalog.get(item).full }, catalog.get(item).name),
         given: starsOf(label),
         value: contribution,
         text: signed(contribution),
@@ -89,7 +89,7 @@ export class Card {
   #compare({ items }, about) {
     byId('similar-empty').hidden = items.length > 0;
     const alike = ({ item, similarity }) => {
-      const film = about.catalogue.get(item);
+      const film = about.catalog.get(item);
       return element(
         'li',
         { 'data-testid': 'similar', 'data-item': item },

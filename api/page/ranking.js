@@ -34,12 +34,12 @@ export class Ranking {
    * Shows `slots`. `moves` says whether places are compared with those shown before, which makes sense only while the
    * user, the filter and the policy stay the same. `chance` says whether to show propensities.
    */
-  show(slots, { catalogue, moves, chance }) {
+  show(slots, { catalog, moves, chance }) {
     const before = this.#positions();
     const changes = moves ? this.#movement(slots) : new Map();
     const rows = new Map();
     for (const [index, slot] of slots.entries()) {
-      const row = this.#rows.get(slot.item) ?? this.#row(catalogue.get(slot.item));
+      const row = this.#rows.get(slot.item) ?? this.#row(catalog.get(slot.item));
       row.update(slot, { place: index + 1, change: changes.get(slot.item) ?? 0, chance });
       rows.set(slot.item, row);
     }

@@ -4,11 +4,11 @@ import { byId, count, element } from './dom.js';
 import { starsOf } from './stars.js';
 
 /** Shows `history`; `total` may be more, where only the newest came. */
-export function showRatings(history, { total, catalogue }) {
+export function showRatings(history, { total, catalog }) {
   byId('ratings-count').textContent = total ? count(total) : '';
   byId('ratings-empty').hidden = history.length > 0;
   byId('ratings').hidden = history.length === 0;
-  byId('ratings').replaceChildren(...history.map((event) => row(event, catalogue.get(event.item))));
+  byId('ratings').replaceChildren(...history.map((event) => row(event, catalog.get(event.item))));
 }
 
 function row({ item, label, predicted }, film) {

@@ -194,7 +194,7 @@ impl From<PredictorError> for ApiError {
             PredictorError::NoItems
             | PredictorError::HistoryTooLong { .. }
             | PredictorError::Field { .. }
-            | PredictorError::Context { .. }
+            | PredictorError::Segment { .. }
             | PredictorError::UserMissing { .. }
             | PredictorError::Features { .. }
             | PredictorError::Attributes(_)
@@ -212,7 +212,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::UnknownModel { .. }
             | ManagerError::UnknownVersion { .. }
             | ManagerError::UnknownJob { .. } => Self::not_found(error),
-            ManagerError::Comparing | ManagerError::Judging => Self::unavailable(error),
+            ManagerError::Comparing | ManagerError::EvaluatingPolicy => Self::unavailable(error),
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::IsSelection { .. }

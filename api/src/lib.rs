@@ -9,7 +9,7 @@ pub mod config;
 mod connections;
 mod error;
 mod extract;
-mod learning_threads;
+mod ingest_pool;
 mod middleware;
 mod ndjson;
 pub mod node;

@@ -11,9 +11,9 @@ use celeris_storage::{Storage, StorageError, StorageOptions};
 use tokio::sync::Semaphore;
 
 use crate::config::Config;
-use crate::learning_threads::LearningThreads;
+use crate::ingest_pool::IngestPool;
 use crate::series::{Live, Series};
-use crate::state::{Node, Rooms};
+use crate::state::{AppState, Node};
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,14 +59,14 @@ async fn keep_up(node: Node) {
 
 /// Condenses the metrics, and removes those of models and streams that are gone. Blocks on the disk.
 pub fn keep_series(node: &Node) {
-    let catalog = || {
+    let registry = || {
         let models = node.manager.models()?.into_iter().map(|record| record.config.name.to_string());
         let selections = node.manager.selections()?.into_iter().map(|record| record.name.to_string());
         Ok::<_, ManagerError>(models.chain(selections).collect())
     };
-    // What the catalog cannot tell is looked at again the next time.
-    let Ok(models) = catalog() else { return };
-    let served = node.predictor.catalogues().into_iter().map(|catalogue| catalogue.stream.to_string());
+    // What the registry cannot tell is looked at again the next time.
+    let Ok(models) = registry() else { return };
+    let served = node.predictor.catalogs().into_iter().map(|catalog| catalog.stream.to_string());
     let sealed = node.sealer.iter().flat_map(|sealer| sealer.status()).map(|(stream, _)| stream.to_string());
     node.series.keep_up(&Live { models, streams: served.chain(sealed).collect() });
 }
@@ -122,13 +122,13 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
     tokio::spawn(manager.clone().keep_decisions());
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
-    let learning_threads = LearningThreads::start()?;
-    let node = Node::new(Rooms {
+    let ingest_pool = IngestPool::start()?;
+    let node = Node::new(AppState {
         storage,
         predictor,
         manager,
         sealer,
-        learning_threads,
+        ingest_pool,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         arriving: Arc::new(Semaphore::new(

@@ -9,30 +9,30 @@ use celeris_storage::Storage;
 use tokio::sync::Semaphore;
 
 use crate::config::Limits;
-use crate::learning_threads::LearningThreads;
+use crate::ingest_pool::IngestPool;
 use crate::series::Series;
 
 /// A node: its rooms, wired. Every request clones it more than once, so that it is one pointer.
 #[derive(Clone)]
-pub struct Node(Arc<Rooms>);
+pub struct Node(Arc<AppState>);
 
 impl Node {
     /// A node of these rooms.
-    pub fn new(rooms: Rooms) -> Self {
+    pub fn new(rooms: AppState) -> Self {
         Self(Arc::new(rooms))
     }
 }
 
 impl Deref for Node {
-    type Target = Rooms;
+    type Target = AppState;
 
-    fn deref(&self) -> &Rooms {
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }
 
 /// The rooms of a node.
-pub struct Rooms {
+pub struct AppState {
     /// The storage layer.
     pub storage: Storage,
     /// The local state that answers requests.
@@ -42,7 +42,7 @@ pub struct Rooms {
     /// The copy of the log as Parquet, where it is enabled.
     pub sealer: Option<Arc<Sealer>>,
     /// The threads that learn from streams.
-    pub learning_threads: LearningThreads,
+    pub ingest_pool: IngestPool,
     /// The bounds of requests.
     pub limits: Limits,
     /// One permit for every request that may be under way.

@@ -18,8 +18,8 @@ use celeris_cli::estimate::warm::{Ids, Warm};
 /// Dimensions at which a look-up is weighed against a score.
 const DIMS: [usize; 5] = [10, 20, 50, 100, 200];
 
-/// Items of a catalogue that fits everywhere, so that only look-up and score differ.
-const CATALOGUE: usize = 10_000;
+/// Items of a catalog that fits everywhere, so that only look-up and score differ.
+const CATALOG: usize = 10_000;
 
 /// Item counts of the redrawn figure.
 const COUNTS: [usize; 5] = [100, 300, 1_000, 3_000, 10_000];
@@ -74,12 +74,12 @@ fn again(runtime: &Runtime, warm: &Warm, count: usize, settings: &Settings) -> R
 
 /// `lookup/d=…`: an item of a ranking out of the prediction cache, against the same item computed. Draws Figure 2.4.
 fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
-    let catalogue = settings.pick(CATALOGUE, 200);
-    let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalogue).collect();
+    let catalog = settings.pick(CATALOG, 200);
+    let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalog).collect();
     let mut series = Vec::new();
     for dim in DIMS {
-        let computing = Warm::open(catalogue, dim, &options(PredictionCaching::Never))?;
-        let cached = Warm::open(catalogue, dim, &options(PredictionCaching::Always))?;
+        let computing = Warm::open(catalog, dim, &options(PredictionCaching::Never))?;
+        let cached = Warm::open(catalog, dim, &options(PredictionCaching::Always))?;
         for warm in [&computing, &cached] {
             runtime.block_on(warm.teach(1, HISTORY, Ids::None))?;
         }
@@ -106,7 +106,7 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
 fn single_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(SINGLE_USERS, 10);
     let again = |prediction_caching| -> Result<f64, Failure> {
-        let warm = Warm::open(settings.pick(CATALOGUE, 200), DIM, &options(prediction_caching))?;
+        let warm = Warm::open(settings.pick(CATALOG, 200), DIM, &options(prediction_caching))?;
         runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
         let mut durations = Durations::default();
         for round in 0..settings.pick(20, 2) {
@@ -157,7 +157,7 @@ fn best_static(count: usize, held: f64) -> f64 {
 /// popular ones beforehand and holds these.
 fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(4_000, 100);
-    let sample = Warm::open(CATALOGUE, DIM, &options(PredictionCaching::Always))?;
+    let sample = Warm::open(CATALOG, DIM, &options(PredictionCaching::Always))?;
     runtime.block_on(sample.teach(SAMPLE, HISTORY, Ids::None))?;
     let user_bytes = sample.held_bytes("users") / SAMPLE as f64;
     runtime.block_on(predict(&sample, 0, asked(&mut scene::rng(6), &sample.items, SAMPLE)?))?;
@@ -167,20 +167,20 @@ fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
         let held = users as f64 * percent / 100.0;
         let options =
             PredictorOptions { user_bytes_max: bytes(held * user_bytes), ..options(PredictionCaching::Never) };
-        let warm = Warm::open(CATALOGUE, DIM, &options)?;
+        let warm = Warm::open(CATALOG, DIM, &options)?;
         runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
         let ours = hit_ratio(settings, runtime, &warm, Popular::Users(users))?;
         report.compare(format!("zipf/budget={percent}%/users"), "hit ratio", ours, best_static(users, held));
     }
     for percent in BUDGETS {
-        let held = CATALOGUE as f64 * percent / 100.0;
+        let held = CATALOG as f64 * percent / 100.0;
         let options = PredictorOptions {
             prediction_bytes_max: bytes(held * prediction_bytes),
             ..options(PredictionCaching::Always)
         };
-        let warm = Warm::open(CATALOGUE, DIM, &options)?;
+        let warm = Warm::open(CATALOG, DIM, &options)?;
         let ours = hit_ratio(settings, runtime, &warm, Popular::Items)?;
-        report.compare(format!("zipf/budget={percent}%/predictions"), "hit ratio", ours, best_static(CATALOGUE, held));
+        report.compare(format!("zipf/budget={percent}%/predictions"), "hit ratio", ours, best_static(CATALOG, held));
     }
     Ok(())
 }
@@ -195,7 +195,7 @@ fn bytes(bytes: f64) -> usize {
 enum Popular {
     /// So many users; their states are what is cached.
     Users(usize),
-    /// The items of the catalogue, for one user; predictions are what is cached.
+    /// The items of the catalog, for one user; predictions are what is cached.
     Items,
 }
 

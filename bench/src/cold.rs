@@ -13,7 +13,7 @@ use celeris_cli::estimate::warm::{Ids, Warm};
 
 const DIM: usize = 50;
 
-const CATALOGUE: usize = 1_000;
+const CATALOG: usize = 1_000;
 
 /// Observations of a user.
 const HISTORIES: [usize; 2] = [10_000, 100_000];
@@ -26,7 +26,7 @@ const QUEUED: usize = 10_000;
 
 pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     for history in HISTORIES {
-        let warm = Warm::open(CATALOGUE, DIM, &PredictorOptions::default())?;
+        let warm = Warm::open(CATALOG, DIM, &PredictorOptions::default())?;
         let queued = settings.pick(QUEUED, QUEUED / 2);
         for _ in 0..settings.pick(history / QUEUED, 1) {
             runtime.block_on(warm.teach(USERS, queued, Ids::None))?;

@@ -69,8 +69,8 @@ const TARGETS: [Target; 84] = [
     ratio("update", "pass/d=512", AtMost(2.2), "of a read-and-write pass over the matrix"),
     ours("topk", "greedy/n=1000/d=50", AtMost(60.0), "µs, median"),
     ours("topk", "uncertainty/n=1000/d=50", AtMost(200.0), "µs, median"),
-    ours("topk", "greedy/n=1000/d=50/catalogue=1000000", AtMost(200.0), "µs, median"),
-    ours("topk", "uncertainty/n=1000/d=50/catalogue=1000000", AtMost(350.0), "µs, median"),
+    ours("topk", "greedy/n=1000/d=50/catalog=1000000", AtMost(200.0), "µs, median"),
+    ours("topk", "uncertainty/n=1000/d=50/catalog=1000000", AtMost(350.0), "µs, median"),
     ratio("topk", "linear/greedy", AtMost(1.5), "of the cost an item at a tenth of the items"),
     ratio("topk", "linear/uncertainty", AtMost(1.5), "of the cost an item at a tenth of the items"),
     ratio("topk", "default/n=1000/d=50", AtMost(1.5), "of a ranking with the uncertainty of every item"),
@@ -129,10 +129,10 @@ const TARGETS: [Target; 84] = [
     ratio("ope", "seconds/random/men/tilted", AtMost(1.0), "of obp's time for all estimates and intervals"),
     ratio("recommend", "exact/n=1000000/d=50", AtMost(1.2), "of faiss's IndexFlatIP, one thread"),
     ratio("recommend", "exact/n=1000000/d=50/norms=equal", AtMost(1.2), "of faiss's IndexFlatIP, one thread"),
-    ratio("recommend", "first_pass/n=1000000/d=50", AtMost(0.4), "of faiss's IndexFlatIP, with the same results"),
+    ratio("recommend", "quantized_scan/n=1000000/d=50", AtMost(0.4), "of faiss's IndexFlatIP, with the same results"),
     ratio(
         "recommend",
-        "first_pass/n=1000000/d=50/norms=equal",
+        "quantized_scan/n=1000000/d=50/norms=equal",
         AtMost(0.4),
         "of faiss's IndexFlatIP, with the same results",
     ),
@@ -167,8 +167,8 @@ const TARGETS: [Target; 84] = [
 const ABOUT: &str = "\
 # Benchmarks
 
-This page and its figures are written by `celeris bench all --docs docs`, or one bench at a time by
-`celeris bench NAME --docs docs`, which replaces that bench's figures. Every ratio is `ours / baseline`, both sides measured
+This page and its figures are written by `celeris-bench all --docs docs`, or one bench at a time by
+`celeris-bench NAME --docs docs`, which replaces that bench's figures. Every ratio is `ours / baseline`, both sides measured
 in turn in the same run; for figures of your machine, run it there. `--json` prints a report for programs, as the files
 in [benchmarks/](benchmarks/) hold it; `--quick` only tries a bench out.
 
@@ -228,7 +228,7 @@ const HOW: &str = "\
   iterations, MLlib's `regParam` 0.1 on centred labels. Ours has as many weights a user, three of them for what is known of
   items beforehand, and estimates its ridge; its time includes the tuning of the prior and the noise on a held-out tenth.
   Its RMSE is that of what is served, MLlib's that of its factors. `implicit` is one iteration of the library
-  [implicit](https://github.com/benfred/implicit) and one of our sweeps on the same pairs and the same objective, 64
+  [implicit](https://github.com/benfred/implicit) and one of our iterations on the same pairs and the same objective, 64
   numbers a row, three steps of conjugate gradients a row on both sides, at the median of 12; `rank` is the expected
   percentile rank of what was kept, 0 at best. `refresh` goes on from a version that lacks the last hundredth of the
   observations; its baseline is a training of everything from nothing. The fastest of three runs counts, of Spark the only
@@ -264,7 +264,7 @@ const HOW: &str = "\
   drawn from the prior; the features' lengths have a gamma distribution of shape 2, or (`norms=equal`) are all the same.
   The baseline is [faiss](https://github.com/facebookresearch/faiss) 1.15.1 in a process that takes turns of twenty queries
   with ours, on the same rows and queries; one thread on both sides, medians. `exact` computes every score, as
-  `IndexFlatIP` does, and `first_pass` bounds them by 8-bit codes first; both have to find the same, hit by hit, or the bench
+  `IndexFlatIP` does, and `quantized_scan` bounds them by 8-bit codes first; both have to find the same, hit by hit, or the bench
   fails, as in all cases below but `approximate`. `approximate` is our graph over the rows that a search can need, as it was
   measured at its birth, against `IndexHNSWFlat` of 16 neighbours and 64 candidates while building, each with the least
   number of candidates that finds 99 % of the ten best; `build` is with two threads. `planner` is the search as a node makes

@@ -59,7 +59,7 @@ impl Settings {
 pub enum Bench {
     /// One rank-one update against solving again, and against a pass over the matrix.
     Update,
-    /// Rankings in process, with and without uncertainty, by items, catalogue and dimension; caches.
+    /// Rankings in process, with and without uncertainty, by items, catalog and dimension; caches.
     Topk,
     /// A node under feedback against a bare handler: HTTP, NDJSON, bytes written.
     Observe,

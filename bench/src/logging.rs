@@ -20,7 +20,7 @@ use celeris_cli::estimate::warm::{Ids, Warm};
 
 const DIM: usize = 50;
 
-const CATALOGUE: usize = 10_000;
+const CATALOG: usize = 10_000;
 
 const USERS: usize = 64;
 
@@ -49,7 +49,7 @@ fn latencies(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Res
         let decisions = DecisionLogging { enabled, ..DecisionLogging::default() };
         let prediction_caching = PredictionCaching::Never;
         let options = PredictorOptions { prediction_caching, decisions, ..PredictorOptions::default() };
-        let warm = Warm::open(settings.pick(CATALOGUE, 2_000), DIM, &options)?;
+        let warm = Warm::open(settings.pick(CATALOG, 2_000), DIM, &options)?;
         runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
         Ok::<_, Failure>(warm)
     };

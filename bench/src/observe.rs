@@ -16,7 +16,7 @@ use celeris_cli::estimate::warm::Ids;
 
 const DIM: usize = 50;
 
-const CATALOGUE: usize = 10_000;
+const CATALOG: usize = 10_000;
 
 /// Warm users of the NDJSON stream.
 const USERS: usize = 10_000;
@@ -36,7 +36,7 @@ const LOADS: [(usize, usize); 3] = [(1, 50), (2, 50), (64, 200)];
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("observe");
     let dir = tempfile::tempdir().map_err(Failure::other)?;
-    let items = prepare(dir.path(), CATALOGUE, DIM)?;
+    let items = prepare(dir.path(), CATALOG, DIM)?;
     let (node, bare, client) = (Server::node(dir.path())?, Server::bare()?, client()?);
     let users = settings.pick(USERS, 50);
     client.block_on(teach(&node, &items, users, settings.pick(HISTORY, 2)))?;

@@ -21,20 +21,20 @@ use celeris_cli::estimate::{machine, scene};
 /// The model that benched nodes serve.
 pub const MODEL: &str = "bench";
 
-/// Writes a data directory with one model whose active version has `catalogue` items; answers their ids.
+/// Writes a data directory with one model whose active version has `catalog` items; answers their ids.
 ///
 /// # Errors
 /// Where the directory cannot be written.
-pub fn prepare(dir: &Path, catalogue: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
-    prepare_versions(dir, catalogue, dim, 1)
+pub fn prepare(dir: &Path, catalog: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
+    prepare_versions(dir, catalog, dim, 1)
 }
 
 /// As [`prepare`], with so many versions of the same items: numbers from 2 on, of which the last is active.
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn prepare_versions(dir: &Path, catalogue: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
-    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+pub fn prepare_versions(dir: &Path, catalog: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
+    let theta = scene::theta(catalog, dim).map_err(Failure::other)?;
     write_versions(dir, &theta, versions)?;
     Ok(theta.items().to_vec())
 }

@@ -19,7 +19,7 @@ const CONNECTIONS: usize = 32;
 
 const DIM: usize = 50;
 
-const CATALOGUE: usize = 10_000;
+const CATALOG: usize = 10_000;
 
 /// Warm users that requests ask for.
 const USERS: usize = 1_000;
@@ -33,7 +33,7 @@ const REQUESTS: usize = 1_000;
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("serve");
     let dir = tempfile::tempdir().map_err(Failure::other)?;
-    let items = prepare(dir.path(), CATALOGUE, DIM)?;
+    let items = prepare(dir.path(), CATALOG, DIM)?;
     let (node, bare, client) = (Server::node(dir.path())?, Server::bare()?, client()?);
     let users = settings.pick(USERS, 10);
     client.block_on(ndjson::teach(&node, &items, users, settings.pick(HISTORY, 2)))?;

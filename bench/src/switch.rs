@@ -23,7 +23,7 @@ use celeris_cli::estimate::scene;
 
 const DIM: usize = 50;
 
-const CATALOGUE: usize = 10_000;
+const CATALOG: usize = 10_000;
 
 /// Warm users.
 const USERS: usize = 5_000;
@@ -64,7 +64,7 @@ struct Seen {
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("switch");
     let dir = tempfile::tempdir().map_err(Failure::other)?;
-    let items = prepare_versions(dir.path(), CATALOGUE, DIM, 2)?;
+    let items = prepare_versions(dir.path(), CATALOG, DIM, 2)?;
     let (node, client) = (Server::node(dir.path())?, client()?);
     let users = settings.pick(USERS, 20);
     client.block_on(ndjson::teach(&node, &items, users, settings.pick(HISTORY, 2)))?;

@@ -30,8 +30,8 @@ const USERS: usize = 64;
 /// Slots of a ranking.
 pub const SLOTS: usize = 10;
 
-/// The two sizes of catalogue that have targets.
-const CATALOGUES: [usize; 2] = [10_000, 1_000_000];
+/// The two sizes of catalog that have targets.
+const CATALOGS: [usize; 2] = [10_000, 1_000_000];
 
 /// `count` different items, as ids of their own like those a request brings.
 pub fn asked(rng: &mut ChaCha8Rng, items: &[ItemId], count: usize) -> Result<Vec<ItemId>, Failure> {
@@ -180,8 +180,8 @@ const TURN: usize = 20;
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("topk");
     let runtime = runtime()?;
-    for catalogue in CATALOGUES {
-        rank(settings, &runtime, &mut report, catalogue)?;
+    for catalog in CATALOGS {
+        rank(settings, &runtime, &mut report, catalog)?;
     }
     logging::run(settings, &runtime, &mut report)?;
     caches::run(settings, &runtime, &mut report)?;
@@ -189,18 +189,18 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalogue: usize) -> Result<(), Failure> {
-    eprintln!("  a catalogue of {catalogue} items …");
+fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalog: usize) -> Result<(), Failure> {
+    eprintln!("  a catalog of {catalog} items …");
     // Nothing is cached but features: every score is computed.
     let options = PredictorOptions { prediction_caching: PredictionCaching::Never, ..PredictorOptions::default() };
-    let warm = Warm::open(settings.pick(catalogue, 2_000), DIM, &options)?;
+    let warm = Warm::open(settings.pick(catalog, 2_000), DIM, &options)?;
     runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
     let version = warm.version()?;
     let state = UserModel::from_prior(&version.learning).map_err(Failure::other)?;
     let plain = Plain::new(&version.theta, &state);
-    let large = catalogue == CATALOGUES[1];
+    let large = catalog == CATALOGS[1];
     let counts: &[usize] = if large { &[1_000] } else { &[10, 100, 1_000, 10_000] };
-    let suffix = if large { format!("/catalogue={}", CATALOGUES[1]) } else { String::new() };
+    let suffix = if large { format!("/catalog={}", CATALOGS[1]) } else { String::new() };
     if !large {
         default_policy(settings, runtime, &warm, report)?;
     }

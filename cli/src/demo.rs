@@ -7,7 +7,7 @@ use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
 use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest};
 use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
 use celeris_predictor::PredictorError;
-use celeris_storage::Then;
+use celeris_storage::AckMode;
 use serde_json::{Map, Value};
 
 use crate::Failure;
@@ -147,7 +147,7 @@ async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), repor
         {
             node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
         }
-        let begun = node.predictor.begin_observe(model, &observation, Then::AppendsMore);
+        let begun = node.predictor.begin_observe(model, &observation, AckMode::Gather);
         in_flight.push_back(begun.map_err(|error| refused(&error, args, done))?);
         if done % IN_FLIGHT == 0 {
             report.at("observing", done as f32 / dataset.ratings.len() as f32);

@@ -47,8 +47,8 @@ pub struct SplitReport {
     pub rmse_biases: f64,
     /// The regularization that the trainer chose.
     pub regularization: f64,
-    /// The sweeps that the trainer chose.
-    pub sweeps: usize,
+    /// The iterations that the trainer chose.
+    pub iterations: usize,
     /// The scale of the prior precision that the trainer chose.
     pub prior_scale: f64,
 }
@@ -102,7 +102,7 @@ pub fn evaluate_split(
         rmse_own_weights: mean_square(range, judged.iter().map(|one| (one.label, one.own))).sqrt(),
         rmse_biases: mean_square(range, judged_biases.iter().map(|one| (one.label, one.served.score))).sqrt(),
         regularization: trained.metrics.regularization,
-        sweeps: trained.metrics.sweeps,
+        iterations: trained.metrics.iterations,
         prior_scale: trained.metrics.prior_scale,
     })
 }
@@ -128,10 +128,10 @@ impl fmt::Display for SplitReport {
         writeln!(out, "  rmse, biases alone    {:.4}", self.rmse_biases)?;
         writeln!(out, "  95 % intervals cover  {:.1} %", 100.0 * self.coverage_95)?;
         writeln!(out, "  training took         {:.1} s", self.train_seconds)?;
-        let Self { regularization, sweeps, prior_scale, .. } = self;
+        let Self { regularization, iterations, prior_scale, .. } = self;
         write!(
             out,
-            "  the trainer chose     regularization {regularization}, {sweeps} sweeps, prior scale {prior_scale}"
+            "  the trainer chose     regularization {regularization}, {iterations} iterations, prior scale {prior_scale}"
         )
     }
 }

@@ -1,4 +1,4 @@
-//! Deletion of models and selections: from the catalog first, in one write, then whatever is kept by their identity.
+//! Deletion of models and selections: from the registry first, in one write, then whatever is kept by their identity.
 //!
 //! What is deleted need not be readable: the keys of its documents name them, and its identity is found by the document,
 //! or by the folder of its versions.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use celeris_model::{ModelId, ModelName};
-use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
 use serde::Deserialize;
 
 use crate::error::ManagerError;
@@ -26,7 +26,7 @@ struct Identity {
 pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
     let mut names = BTreeMap::new();
     for prefix in [models_key()?, selections_key()?] {
-        for (key, identity) in storage.list_catalog::<Identity>(&prefix)? {
+        for (key, identity) in storage.list_registry::<Identity>(&prefix)? {
             let name = key.parts().get(1).map(|name| ModelName::new(name.as_str()));
             if let (Ok(Identity { id }), Some(Ok(name))) = (identity, name) {
                 names.entry(id).or_insert(name);
@@ -44,45 +44,45 @@ impl Manager {
     /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
     pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
         let _changing = self.changing.lock();
-        if !self.is_in_catalog(&model_key(model)?)? {
+        if !self.is_in_registry(&model_key(model)?)? {
             self.model(model)?;
         }
         self.jobs.check_idle(model)?;
         self.check_no_arm(model)?;
         let id = self.identity_of_model(model)?;
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         if let Some(id) = id {
             batch.put(deleted_key(id)?, model)?;
             self.events.delete(id, &mut batch)?;
             self.monitors.delete(id, &mut batch)?;
         }
-        for version in self.storage.catalog_keys(&versions_key(model)?)? {
+        for version in self.storage.registry_keys(&versions_key(model)?)? {
             batch.delete(version);
         }
         batch.delete(model_key(model)?);
-        self.storage.commit_catalog(&batch)?;
+        self.storage.commit_registry(&batch)?;
         self.predictor.remove(model);
         let Some(id) = id else { return Ok(()) };
         self.events.forget(id);
         self.monitors.forget(id);
-        self.watches.lock().remove(&id);
+        self.guards.lock().remove(&id);
         pause::at(Step::Deletion);
         self.finish_deletion((model, id))
     }
 
-    /// Removes what is left of a model or selection that the catalog does not name any more. Nothing of it can be met under
+    /// Removes what is left of a model or selection that the registry does not name any more. Nothing of it can be met under
     /// its name, since everything is kept by its identity.
     pub(crate) fn finish_deletion(&self, (model, id): (&ModelName, ModelId)) -> Result<(), ManagerError> {
         self.storage.delete_model(id)?;
         remove_dir(&self.versions_dir_of((model, id)))?;
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         batch.delete(deleted_key(id)?);
-        Ok(self.storage.commit_catalog(&batch)?)
+        Ok(self.storage.commit_registry(&batch)?)
     }
 
     /// Removes what a stopped node had begun to delete.
     pub(crate) fn finish_deletions(&self) -> Result<(), ManagerError> {
-        for (key, model) in self.storage.list_catalog::<ModelName>(&all_deleted_key()?)? {
+        for (key, model) in self.storage.list_registry::<ModelName>(&all_deleted_key()?)? {
             // A key of another form is none of ours.
             let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let finished = model.map_err(ManagerError::from).and_then(|model| self.finish_deletion((&model, id)));
@@ -123,8 +123,8 @@ impl Manager {
         Ok(read.filter(|id| owners.get(id) == Some(name)))
     }
 
-    fn identity_in(&self, key: &CatalogKey) -> Result<Option<ModelId>, StorageError> {
-        match self.storage.catalog::<Identity>(key) {
+    fn identity_in(&self, key: &RegistryKey) -> Result<Option<ModelId>, StorageError> {
+        match self.storage.registry::<Identity>(key) {
             Err(StorageError::Document { .. }) => Ok(None),
             other => Ok(other?.map(|Identity { id }| id)),
         }

@@ -44,7 +44,7 @@ pub struct KnowingVersion {
 
 /// Whether a training up to this watermark has read what was erased later.
 #[must_use]
-pub fn knows_of(watermark: &Watermark, erased: ErasedSpan) -> bool {
+pub fn trained_on_erased(watermark: &Watermark, erased: ErasedSpan) -> bool {
     let read_up_to = watermark.get(erased.partition);
     read_up_to >= erased.first && read_up_to < erased.at
 }
@@ -54,7 +54,7 @@ pub fn knows_of(watermark: &Watermark, erased: ErasedSpan) -> bool {
 pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     let Some(watermark) = &version.watermark else { return 0 };
     let began_with = |erased| version.warm.is_some() && begins_with(version, erased);
-    erasures.iter().filter(|erased| knows_of(watermark, **erased) || began_with(**erased)).count()
+    erasures.iter().filter(|erased| trained_on_erased(watermark, **erased) || began_with(**erased)).count()
 }
 
 /// How many of these erased users a version would know of that goes on from this one now.
@@ -66,10 +66,10 @@ pub(crate) fn began_with_erased(version: &VersionRecord, erasures: &[ErasedSpan]
 fn begins_with(version: &VersionRecord, erased: ErasedSpan) -> bool {
     match (&version.warm, &version.watermark) {
         (None, None) => false,
-        (None, Some(watermark)) => knows_of(watermark, erased),
+        (None, Some(watermark)) => trained_on_erased(watermark, erased),
         // What cannot be read may have been anywhere.
         (Some(WarmRecord { cold_watermark: None, .. }), _) => true,
-        (Some(WarmRecord { cold_watermark: Some(cold), .. }), _) => knows_of(cold, erased),
+        (Some(WarmRecord { cold_watermark: Some(cold), .. }), _) => trained_on_erased(cold, erased),
     }
 }
 
@@ -85,13 +85,13 @@ impl Manager {
         erased: ErasedSpan,
     ) -> Result<Vec<KnowingVersion>, ManagerError> {
         let mut knowing = Vec::new();
-        for (key, record) in self.storage.list_catalog::<ModelRecord>(&models_key()?)? {
+        for (key, record) in self.storage.list_registry::<ModelRecord>(&models_key()?)? {
             let Some(Ok(model)) = key.parts().get(1).map(|name| ModelName::new(name.as_str())) else { continue };
             let record = record.ok();
             if record.as_ref().is_some_and(|record| record.config.stream != *stream) {
                 continue;
             }
-            for (key, version) in self.storage.list_catalog::<VersionRecord>(&versions_key(&model)?)? {
+            for (key, version) in self.storage.list_registry::<VersionRecord>(&versions_key(&model)?)? {
                 let number = key.parts().last().and_then(|number| number.parse().ok()).map(VersionId);
                 let knows = version.map_or(true, |version| erased_users(&version, &[erased]) > 0);
                 if let Some(version) = number.filter(|_| knows) {
@@ -108,7 +108,7 @@ impl Manager {
     /// # Errors
     /// `UnknownVersion` or `Storage`.
     pub fn version(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
-        let found = self.storage.catalog(&crate::records::version_key(model, version)?)?;
+        let found = self.storage.registry(&crate::records::version_key(model, version)?)?;
         found.ok_or_else(|| ManagerError::UnknownVersion { model: model.clone(), version })
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         let partition = Partition::from_index(3).unwrap();
         let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
         for (read_up_to, knows) in [(0, false), (9, false), (10, true), (19, true), (20, false), (50, false)] {
-            assert_eq!(knows_of(&watermark(read_up_to), erased), knows, "trained up to {read_up_to}");
+            assert_eq!(trained_on_erased(&watermark(read_up_to), erased), knows, "trained up to {read_up_to}");
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
             version.warm = Some(warm);
             assert_eq!(erased_users(&version, &[erased]), knows, "from nothing up to {cold}, then on up to {read}");
             let next = began_with_erased(&version, &[erased]);
-            assert_eq!(next, usize::from(knows_of(&watermark(cold), erased)), "from nothing up to {cold}");
+            assert_eq!(next, usize::from(trained_on_erased(&watermark(cold), erased)), "from nothing up to {cold}");
             version.warm = Some(WarmRecord { from: VersionId(1), cold_watermark: None });
             assert_eq!(erased_users(&version, &[erased]), 1, "nobody knows where it began");
         }

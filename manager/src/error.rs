@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::jobs::JobId;
 
-/// Why the catalog was not changed, or a job did not succeed. The serving version is unchanged on every error.
+/// Why the registry was not changed, or a job did not succeed. The serving version is unchanged on every error.
 #[derive(Debug, Error)]
 pub enum ManagerError {
     /// No model goes by that name.
@@ -58,7 +58,7 @@ pub enum ManagerError {
     Comparing,
     /// One evaluation of a policy at a time.
     #[error("a policy is being judged on this node already; ask again when it is done")]
-    Judging,
+    EvaluatingPolicy,
     /// The model has no such version.
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
     UnknownVersion {

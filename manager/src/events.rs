@@ -1,6 +1,6 @@
 //! Life-cycle events: an append-only audit of what happened to a model, who or what did it, and why.
 //!
-//! An event is written into the catalog, where possible in the same atomic write as the change that it tells of
+//! An event is written into the registry, where possible in the same atomic write as the change that it tells of
 //! ([`Manager::commit_noting`]), so that neither is ever found without the other. A model keeps its newest
 //! [`EVENTS_MAX`] events; how many older ones were dropped is part of every answer. A model's events go with the model.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
 use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
-use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -80,8 +80,8 @@ pub enum Actor {
     Operator,
     /// A trigger.
     Trigger,
-    /// The watch after a switch.
-    Watch,
+    /// The guard after a switch.
+    Guard,
     /// A retrain job.
     Job,
 }
@@ -172,7 +172,7 @@ pub struct EventPage {
     pub next: Option<u64>,
 }
 
-/// Which of a model's events are in the catalog: those numbered from `first` up to, without, `end`.
+/// Which of a model's events are in the registry: those numbered from `first` up to, without, `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     first: u64,
@@ -188,7 +188,7 @@ impl Default for Kept {
 impl Kept {
     /// The numbers of the events that are there.
     fn found(storage: &Storage, model: ModelId) -> Result<Self, StorageError> {
-        let keys = storage.catalog_keys(&events_key(model)?)?;
+        let keys = storage.registry_keys(&events_key(model)?)?;
         let mut numbers = keys.iter().filter_map(|key| key.parts().last()?.parse::<u64>().ok());
         let Some(first) = numbers.next() else { return Ok(Self::default()) };
         Ok(Self { first, end: numbers.next_back().unwrap_or(first) + 1 })
@@ -205,7 +205,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn open(storage: Storage) -> Result<Self, StorageError> {
         let mut kept = HashMap::new();
-        for (key, span) in storage.list_catalog::<Kept>(&all_kept_key()?)? {
+        for (key, span) in storage.list_registry::<Kept>(&all_kept_key()?)? {
             // A key of another form is none of ours.
             let Some(Ok(model)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let span = match span {
@@ -221,7 +221,7 @@ impl Events {
     }
 
     /// Commits a change together with the events that tell of it.
-    fn commit(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), StorageError> {
+    fn commit(&self, mut batch: RegistryBatch, events: &[Event]) -> Result<(), StorageError> {
         let mut kept = self.kept.lock();
         let mut spans: HashMap<ModelId, Kept> = HashMap::new();
         for event in events {
@@ -237,7 +237,7 @@ impl Events {
         for (model, span) in &spans {
             batch.put(kept_key(*model)?, span)?;
         }
-        self.storage.commit_catalog(&batch)?;
+        self.storage.commit_registry(&batch)?;
         kept.extend(spans);
         Ok(())
     }
@@ -249,7 +249,7 @@ impl Events {
         let mut events = Vec::with_capacity(usize::try_from(end - first).unwrap_or_default());
         let mut unreadable = Vec::new();
         for number in (first..end).rev() {
-            match self.storage.catalog::<Event>(&event_key(model, number)?) {
+            match self.storage.registry::<Event>(&event_key(model, number)?) {
                 Ok(Some(event)) => events.push(NumberedEvent { number, event }),
                 // It has been dropped since the span was looked up.
                 Ok(None) => {}
@@ -262,7 +262,7 @@ impl Events {
     }
 
     /// Adds the removal of a model's audit to the write that deletes the model.
-    pub(crate) fn delete(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+    pub(crate) fn delete(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
         let Some(kept) = self.kept.lock().get(&model).copied() else { return Ok(()) };
         for number in kept.first..kept.end {
             batch.delete(event_key(model, number)?);
@@ -281,7 +281,7 @@ impl Manager {
     /// Records an event. One that cannot be written is logged: what it tells of has happened all the same.
     #[expect(clippy::needless_pass_by_value, reason = "callers are done with an event once it is recorded")]
     pub fn note(&self, event: Event) {
-        if let Err(error) = self.commit_noting(CatalogBatch::new(), std::slice::from_ref(&event)) {
+        if let Err(error) = self.commit_noting(RegistryBatch::new(), std::slice::from_ref(&event)) {
             tracing::error!(model = %event.model, kind = event.kind.name(), %error, "cannot record an event");
         }
     }
@@ -293,7 +293,7 @@ impl Manager {
     ///
     /// # Errors
     /// `Storage`; nothing is changed or recorded then.
-    pub fn commit_noting(&self, mut batch: CatalogBatch, events: &[Event]) -> Result<(), ManagerError> {
+    pub fn commit_noting(&self, mut batch: RegistryBatch, events: &[Event]) -> Result<(), ManagerError> {
         // Events of a deleted model are dropped.
         let is_known = |event: &&Event| self.monitors.position(event.model_id).is_some();
         let mut events: Vec<Event> = events.iter().filter(is_known).cloned().collect();
@@ -329,22 +329,22 @@ impl Manager {
     }
 }
 
-fn all_kept_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["events"])
+fn all_kept_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["events"])
 }
 
-fn kept_key(model: ModelId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["events".to_owned(), model.to_string()])
+fn kept_key(model: ModelId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["events".to_owned(), model.to_string()])
 }
 
 /// All events of one model.
-fn events_key(model: ModelId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["event".to_owned(), model.to_string()])
+fn events_key(model: ModelId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["event".to_owned(), model.to_string()])
 }
 
-/// The number is padded so that the catalog's order is theirs.
-fn event_key(model: ModelId, number: u64) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["event".to_owned(), model.to_string(), format!("{number:020}")])
+/// The number is padded so that the registry's order is theirs.
+fn event_key(model: ModelId, number: u64) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["event".to_owned(), model.to_string(), format!("{number:020}")])
 }
 
 #[cfg(test)]
@@ -367,9 +367,9 @@ mod tests {
         let events = Events::open(storage.clone()).unwrap();
         let many: Vec<Event> = (1..=EVENTS_MAX + 3).map(|why| event((&names[0], films), why)).collect();
         for part in many.chunks(500) {
-            events.commit(CatalogBatch::new(), part).unwrap();
+            events.commit(RegistryBatch::new(), part).unwrap();
         }
-        events.commit(CatalogBatch::new(), &[event((&names[1], books), 1)]).unwrap();
+        events.commit(RegistryBatch::new(), &[event((&names[1], books), 1)]).unwrap();
 
         // What a restart finds is what there was.
         for events in [events, Events::open(storage.clone()).unwrap()] {
@@ -393,9 +393,9 @@ mod tests {
         }
 
         let events = Events::open(storage.clone()).unwrap();
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         events.delete(films, &mut batch).unwrap();
-        storage.commit_catalog(&batch).unwrap();
+        storage.commit_registry(&batch).unwrap();
         events.forget(films);
         assert_eq!(
             events.page(films, None, 10).unwrap(),
@@ -411,13 +411,13 @@ mod tests {
             model: ModelName::new("films").unwrap(),
             model_id: ModelId(7),
             kind: EventKind::RolledBack,
-            by: Actor::Watch,
+            by: Actor::Guard,
             why: "worse".to_owned(),
             before: Some(VersionId(3)),
             after: Some(VersionId(2)),
             details: BTreeMap::from([("rmse".to_owned(), 1.5.into())]),
         };
-        let text = r#"{"at":1700000000000,"model":"films","model_id":7,"kind":"rolled_back","by":"watch","why":"worse","before":3,"after":2,"details":{"rmse":1.5}}"#;
+        let text = r#"{"at":1700000000000,"model":"films","model_id":7,"kind":"rolled_back","by":"guard","why":"worse","before":3,"after":2,"details":{"rmse":1.5}}"#;
         assert_eq!(serde_json::to_string(&event).unwrap(), text);
         assert_eq!(serde_json::from_str::<Event>(text).unwrap(), event);
         let kinds: Vec<EventKind> = serde_json::from_str(

@@ -9,9 +9,9 @@ use celeris_retrain::{AttributesWriter, InputFile, ObservationRow, ObservationsW
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
+use crate::holdout::Holdout;
 use crate::pause::{self, Step};
 use crate::records::ModelRecord;
-use crate::tail::Tail;
 use crate::training::Engine;
 
 /// Items read at a time while what was said of them is collected.
@@ -28,7 +28,7 @@ pub(crate) struct Export {
     /// Up to where they go.
     pub(crate) watermark: Watermark,
     /// What was left out, to judge by.
-    pub(crate) tail: Tail,
+    pub(crate) holdout: Holdout,
 }
 
 /// One observation in so many is kept from an engine that is not built in, up to [`HELD_OUT_MAX`].
@@ -67,7 +67,7 @@ pub(crate) struct ExportPlan<'a> {
     pub(crate) record: &'a ModelRecord,
     pub(crate) engine: &'a Engine,
     /// Up to where, and what is held out for the gate.
-    pub(crate) tail: Tail,
+    pub(crate) holdout: Holdout,
     pub(crate) dir: &'a Path,
 }
 
@@ -80,9 +80,9 @@ pub(crate) fn export(
     plan: &ExportPlan<'_>,
     progress: impl Fn(f32) -> Result<(), ManagerError>,
 ) -> Result<Export, ManagerError> {
-    let ExportPlan { record, engine, tail, dir } = plan;
+    let ExportPlan { record, engine, holdout, dir } = plan;
     let config = &record.config;
-    let watermark = tail.to.clone();
+    let watermark = holdout.to.clone();
     let records = watermark.records();
     if records == 0 {
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
@@ -97,7 +97,7 @@ pub(crate) fn export(
             LogRange { stream: config.stream.clone(), partition, after: Sequence(0), up_to: watermark.get(partition) };
         let outcome = storage.scan(&range, |sequence, record| {
             written += 1;
-            if tail.holds(partition, sequence) {
+            if holdout.holds(partition, sequence) {
                 return ControlFlow::Continue(());
             }
             let observation_id = observation_id(sequence, &record);
@@ -119,8 +119,8 @@ pub(crate) fn export(
     let observations = writer.finish()?;
     let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
     let Items { pinned, attributes } = export_items(storage, record, dir)?;
-    let tail = tail.clone();
-    Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, tail })
+    let holdout = holdout.clone();
+    Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, holdout })
 }
 
 /// What callers said of items.

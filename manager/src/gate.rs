@@ -1,12 +1,12 @@
 //! The gate: whether a candidate predicts better than the version that serves, on observations that it was not trained on.
 //!
-//! A training leaves out the *tail*: every other record, drawn, of the newest part of the log, so that what users say
+//! A training leaves out the *holdout*: every other record, drawn, of the newest part of the log, so that what users say
 //! lately is both trained on and judged by, also where their tastes have just moved. The draw depends on a record's place
 //! alone, so what the incumbent's training left out is what the candidate's leaves out, and neither is judged by what it
-//! was trained on. A tail never begins before that of the version that serves: where the share is raised, what the
+//! was trained on. A holdout never begins before that of the version that serves: where the share is raised, what the
 //! incumbent was trained on stays out of it. Candidate and incumbent both replay the history of
 //! every user who has observations in it and predict each of them by the posterior that they would serve at that moment,
-//! before learning from it (progressive validation; Blum, Kalai & Langford 1999). What of the tail belongs to the
+//! before learning from it (progressive validation; Blum, Kalai & Langford 1999). What of the holdout belongs to the
 //! validation pool, whose items no model chose, is judged once more by itself.
 //!
 //! The candidate is refused where it misses the margin by more than one standard error of the difference. The difference
@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Comparison, Paired};
 use crate::error::ManagerError;
+use crate::holdout::Holdout;
 use crate::manager::Manager;
 use crate::quality::Metric;
 use crate::records::ModelConfig;
-use crate::tail::Tail;
 
 /// Fewer observations than this say nothing.
 const JUDGED_MIN: u64 = 20;
@@ -54,8 +54,8 @@ pub struct GateConfig {
     pub margin: f64,
     /// The share of the log that candidates are not trained on and judged by: half of the records of the newest part of
     /// twice this share; from 0 to 0.5.
-    pub tail_share: f64,
-    /// The observations of the validation pool in the tail from which on they are judged by themselves.
+    pub holdout_share: f64,
+    /// The observations of the validation pool in the holdout from which on they are judged by themselves.
     pub pool_min: u64,
     /// Lets every candidate pass; the report says what would have become of it.
     pub force: bool,
@@ -65,7 +65,7 @@ pub struct GateConfig {
 
 impl Default for GateConfig {
     fn default() -> Self {
-        Self { margin: 0.0, tail_share: 0.05, pool_min: 100, force: false, shadow_seconds: 0 }
+        Self { margin: 0.0, holdout_share: 0.05, pool_min: 100, force: false, shadow_seconds: 0 }
     }
 }
 
@@ -79,8 +79,8 @@ impl GateConfig {
         if !(-1.0..1.0).contains(&self.margin) {
             return wrong("gate.margin", "from -1 to below 1", self.margin);
         }
-        if !(0.0..=0.5).contains(&self.tail_share) {
-            return wrong("gate.tail_share", "from 0 to 0.5", self.tail_share);
+        if !(0.0..=0.5).contains(&self.holdout_share) {
+            return wrong("gate.holdout_share", "from 0 to 0.5", self.holdout_share);
         }
         if self.shadow_seconds > 3600 {
             return wrong("gate.shadow_seconds", "at most 3600", self.shadow_seconds as f64);
@@ -112,14 +112,14 @@ pub struct GateReport {
     pub why: String,
     /// The version that served.
     pub incumbent: VersionId,
-    /// What losses are on the tail and on the pool: `rmse`, `log_loss`, or `rank`, the share of drawn items that rank above
+    /// What losses are on the holdout and on the pool: `rmse`, `log_loss`, or `rank`, the share of drawn items that rank above
     /// the observed one.
     pub measure: Metric,
     /// The margin that was asked for.
     pub margin: f64,
-    /// On the tail.
-    pub tail: Option<Comparison>,
-    /// On what of the tail belongs to the validation pool, where there is enough of it.
+    /// On the holdout.
+    pub holdout: Option<Comparison>,
+    /// On what of the holdout belongs to the validation pool, where there is enough of it.
     pub pool: Option<Comparison>,
     /// On live traffic, where `gate.shadow_seconds` asks for it.
     #[serde(default)]
@@ -138,7 +138,7 @@ fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
     }
 }
 
-/// Two versions on a tail.
+/// Two versions on a holdout.
 pub(crate) struct Judged {
     pub(crate) all: Paired,
     pub(crate) pool: Paired,
@@ -152,17 +152,17 @@ impl Manager {
         Ok(self.version(model, version)?.holdout_from.unwrap_or_else(Watermark::start))
     }
 
-    /// Both versions' losses on a tail. Every user's history is read once and held alone, so memory is that of one.
+    /// Both versions' losses on a holdout. Every user's history is read once and held alone, so memory is that of one.
     pub(crate) fn compare_on(
         &self,
         config: &ModelConfig,
-        tail: &Tail,
+        holdout: &Holdout,
         candidate: &ServingVersion,
         incumbent: &ServingVersion,
         progress: impl Fn(f32),
     ) -> Result<Judged, ManagerError> {
         let started = Instant::now();
-        let users = tail.users(&self.storage, config)?;
+        let users = holdout.users(&self.storage, config)?;
         let others = ranked_among(config.loss, candidate, incumbent);
         let (mut ours, mut theirs) = (self.predictor.replay(candidate)?, self.predictor.replay(incumbent)?);
         let (mut all, mut pool) = (Paired::default(), Paired::default());
@@ -173,7 +173,7 @@ impl Manager {
             }
             let partition = Partition::of(user);
             let history = ours.history(user)?;
-            let held = |sequence| tail.holds(partition, sequence);
+            let held = |sequence| holdout.holds(partition, sequence);
             let candidate = ours.user(user, &history, &others, held)?;
             let incumbent = theirs.user(user, &history, &others, held)?;
             let losses: Vec<(bool, (f64, f64))> = candidate
@@ -194,18 +194,18 @@ impl Manager {
     pub(crate) fn judge(
         &self,
         config: &ModelConfig,
-        tail: &Tail,
+        holdout: &Holdout,
         candidate: &ServingVersion,
         progress: impl Fn(f32),
     ) -> Result<GateReport, ManagerError> {
         let started = Instant::now();
         let incumbent = self.predictor.active(&config.name)?;
         // Another version than at the beginning of the training may serve by now.
-        let tail = tail.clone().beginning_behind(&self.trained_up_to(&config.name, incumbent.id)?);
-        let judged = self.compare_on(config, &tail, candidate, &incumbent, progress)?;
+        let holdout = holdout.clone().beginning_behind(&self.trained_up_to(&config.name, incumbent.id)?);
+        let judged = self.compare_on(config, &holdout, candidate, &incumbent, progress)?;
         let gate = &config.gate;
         let metric = Metric::of_replay(config.loss);
-        let tail = judged.all.comparison(metric);
+        let holdout = judged.all.comparison(metric);
         let pool = judged.pool.comparison(metric).filter(|pool| pool.observations >= gate.pool_min.max(1));
         let mut report = GateReport {
             verdict: Verdict::Passed,
@@ -213,7 +213,7 @@ impl Manager {
             incumbent: incumbent.id,
             measure: metric,
             margin: gate.margin,
-            tail,
+            holdout,
             pool,
             shadow: None,
             seconds: started.elapsed().as_secs_f64(),
@@ -226,7 +226,7 @@ impl Manager {
 impl GateReport {
     /// The verdict on what has been compared.
     pub(crate) fn decide(&mut self, gate: &GateConfig) {
-        let on = [("held-out tail", self.tail), ("validation pool", self.pool), ("live traffic", self.shadow)];
+        let on = [("held-out holdout", self.holdout), ("validation pool", self.pool), ("live traffic", self.shadow)];
         let judged: Vec<(&str, Comparison)> = on
             .into_iter()
             .filter_map(|(name, comparison)| Some((name, comparison?)))
@@ -279,7 +279,7 @@ mod tests {
             incumbent: VersionId(1),
             measure: Metric::Rmse,
             margin,
-            tail: paired.comparison(Metric::Rmse),
+            holdout: paired.comparison(Metric::Rmse),
             pool: None,
             shadow: None,
             seconds: 0.0,

@@ -1,4 +1,4 @@
-//! Retrain jobs: what is known of each, in memory while it runs and in the catalog at every change of its state.
+//! Retrain jobs: what is known of each, in memory while it runs and in the registry at every change of its state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use celeris_features::manifest::known_figures;
 use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
-use celeris_storage::{CatalogBatch, Storage, StorageError};
+use celeris_storage::{RegistryBatch, Storage, StorageError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::gate::GateReport;
 use crate::records::{job_key, jobs_key};
 use crate::training::Engine;
 
-/// How many jobs the catalog remembers.
+/// How many jobs the registry remembers.
 pub const JOBS_MAX: usize = 200;
 
 /// A job's name.
@@ -109,11 +109,11 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Reads the jobs of the catalog. Those that a stopped node left behind have failed, and are the second value.
+    /// Reads the jobs of the registry. Those that a stopped node left behind have failed, and are the second value.
     pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<(Arc<Self>, Vec<Job>), ManagerError> {
         let jobs = Self { storage, known: Mutex::new(HashMap::new()) };
         let mut interrupted = Vec::new();
-        for (_, job) in jobs.storage.list_catalog::<Job>(&jobs_key()?)? {
+        for (_, job) in jobs.storage.list_registry::<Job>(&jobs_key()?)? {
             let mut job = match job {
                 Ok(job) => job,
                 Err(error) => {
@@ -138,9 +138,9 @@ impl Jobs {
     }
 
     fn keep(&self, job: &Job) -> Result<(), StorageError> {
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         batch.put(job_key(job.job.as_str())?, job)?;
-        self.storage.commit_catalog(&batch)
+        self.storage.commit_registry(&batch)
     }
 
     /// Accepts a job, unless the model has one that has not ended.
@@ -175,9 +175,9 @@ impl Jobs {
             let oldest = known.values().filter(|job| job.state.is_final()).map(|job| job.job.clone()).min();
             if let Some(oldest) = oldest {
                 known.remove(&oldest);
-                let mut batch = CatalogBatch::new();
+                let mut batch = RegistryBatch::new();
                 batch.delete(job_key(oldest.as_str())?);
-                self.storage.commit_catalog(&batch)?;
+                self.storage.commit_registry(&batch)?;
             }
         }
         Ok(job)
@@ -205,7 +205,7 @@ impl Jobs {
     }
 
     /// Notes how a job ended, and returns it as it is then. What cannot be kept is logged: the outcome itself is in the
-    /// catalog's versions.
+    /// registry's versions.
     pub(crate) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut known = self.known.lock();
         let job = known.get_mut(id)?;
@@ -229,7 +229,7 @@ impl Jobs {
         let unknown = || ManagerError::UnknownJob { job: id.to_owned() };
         // One whose document cannot be read is not known, and says so by the document's key.
         let key = job_key(id).map_err(|_no_key| unknown())?;
-        self.storage.catalog::<Job>(&key)?.ok_or_else(unknown)
+        self.storage.registry::<Job>(&key)?.ok_or_else(unknown)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The life cycle of models: which there are, which versions each has, which one serves, and how a new one comes about.
 //!
-//! The catalog in storage is the truth: a version exists once the catalog names it, and a switch of versions is one
+//! The registry in storage is the truth: a version exists once the registry names it, and a switch of versions is one
 //! atomic write followed by a pointer move in the predictor. Retraining runs in a child process from a snapshot of the
 //! log, while serving goes on; only a version directory that was read back whole is ever activated. Beside it, the sealer
 //! keeps a copy of the log as Parquet (`sealing`).
@@ -17,10 +17,12 @@ pub mod events;
 mod export;
 pub mod exporting;
 pub mod gate;
+pub mod guard;
+mod holdout;
 pub mod jobs;
-pub mod judging;
 mod manager;
 mod pause;
+pub mod policy_evaluation;
 pub mod quality;
 pub mod records;
 mod registering;
@@ -29,11 +31,9 @@ pub mod sealing;
 pub mod selections;
 pub mod service;
 mod switch;
-mod tail;
 pub mod training;
 pub mod triggers;
 pub mod versions;
-pub mod watch;
 
 pub use comparison::Comparison;
 pub use decisions::DefaultReward;
@@ -42,9 +42,10 @@ pub use error::ManagerError;
 pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
 pub use exporting::{Exported, export_store};
 pub use gate::{GateConfig, GateReport, Verdict};
+pub use guard::{GuardConfig, GuardStatus, Guarding};
 pub use jobs::{Job, JobId, JobState};
-pub use judging::{JudgeRequest, Judgement, Skipped};
 pub use manager::{Manager, ManagerOptions};
+pub use policy_evaluation::{EvaluationRequest, PolicyEvaluation, Skipped};
 pub use quality::{DriftSettings, MeanLoss, Metric, Quality, RecentLoss};
 pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
 pub use retraining::{TrainFrom, TrainRequest};
@@ -54,4 +55,3 @@ pub use service::{NameKind, Unavailable};
 pub use training::{Engine, LowerLimits, ReadingTraining, TrainerLimits, TrainerSettings, Trainers, TrainingOptions};
 pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};
 pub use versions::{ItemsOnlyIn, Moved, VersionDiff};
-pub use watch::{WatchConfig, WatchStatus, Watching};

@@ -10,18 +10,18 @@ use std::time::{Duration, SystemTime};
 use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
 use celeris_model::{ModelId, ModelName, Prior, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
-use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageError};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::decisions::default_rewards;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind, Events};
+use crate::guard::GuardStatus;
 use crate::jobs::{Job, JobId, Jobs};
 use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
 use crate::records::{ModelConfig, ModelRecord, VersionRecord, last_id_key, model_key, models_key, version_key};
 use crate::training::{Reading, TrainingOptions};
-use crate::watch::WatchStatus;
 
 /// Loss events that are taken in under one lock.
 const LOSSES_AT_ONCE: usize = 256;
@@ -59,20 +59,20 @@ pub struct Manager {
     pub(crate) readings: Mutex<HashMap<JobId, Reading>>,
     /// Users erased since the start.
     pub(crate) erased: AtomicU64,
-    /// How watches stand.
-    pub(crate) watches: Mutex<HashMap<ModelId, WatchStatus>>,
+    /// How guards stand.
+    pub(crate) guards: Mutex<HashMap<ModelId, GuardStatus>>,
     /// Held while a switch is prepared and made. Taken before `changing`.
     pub(crate) switching: Mutex<()>,
     /// Held while two versions are compared on request.
     pub(crate) comparing: Mutex<()>,
     /// Held while a policy is judged on request.
     pub(crate) judging: Mutex<()>,
-    /// Held while the catalog's models or versions change, so that a change is read, decided and written as one.
+    /// Held while the registry's models or versions change, so that a change is read, decided and written as one.
     pub(crate) changing: Mutex<()>,
 }
 
 impl Manager {
-    /// Opens the catalog: loads every model's active version into the predictor, and removes what a stopped node left
+    /// Opens the registry: loads every model's active version into the predictor, and removes what a stopped node left
     /// half done. A model that cannot be read is out of service ([`Manager::unavailable`]).
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Manager {
             monitors,
             readings: Mutex::default(),
             erased: AtomicU64::new(0),
-            watches: Mutex::default(),
+            guards: Mutex::default(),
             switching: Mutex::default(),
             comparing: Mutex::default(),
             judging: Mutex::default(),
@@ -111,7 +111,7 @@ impl Manager {
         remove_dir(&manager.jobs_dir())?;
         let manager = Arc::new(manager);
         for record in manager.models()? {
-            manager.watch(&record);
+            manager.guard(&record);
         }
         Ok(manager)
     }
@@ -185,8 +185,8 @@ impl Manager {
     /// `Storage`.
     pub fn models(&self) -> Result<Vec<ModelRecord>, ManagerError> {
         let out = self.predictor.out_of_service();
-        let records = self.storage.list_catalog::<ModelRecord>(&models_key()?)?;
-        let in_service = |(_, record): &(CatalogKey, Result<ModelRecord, StorageError>)| {
+        let records = self.storage.list_registry::<ModelRecord>(&models_key()?)?;
+        let in_service = |(_, record): &(RegistryKey, Result<ModelRecord, StorageError>)| {
             !record.as_ref().is_ok_and(|record| out.contains_key(&record.config.name))
         };
         // The start has taken those out of service that cannot be read.
@@ -199,7 +199,7 @@ impl Manager {
     /// `UnknownModel`, `IsSelection`, `Predictor` where the model is out of service, or `Storage`.
     pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
         self.predictor.check_in_service(model)?;
-        if let Some(found) = self.storage.catalog(&model_key(model)?)? {
+        if let Some(found) = self.storage.registry(&model_key(model)?)? {
             return Ok(found);
         }
         Err(match self.selection(model)? {
@@ -221,8 +221,8 @@ impl Manager {
     /// An identity that no model or selection has had, which is given away with the write that `batch` becomes.
     ///
     /// The caller guarantees that it holds `changing` until then.
-    pub(crate) fn new_id(&self, batch: &mut CatalogBatch) -> Result<ModelId, ManagerError> {
-        let last: Option<ModelId> = self.storage.catalog(&last_id_key()?)?;
+    pub(crate) fn new_id(&self, batch: &mut RegistryBatch) -> Result<ModelId, ManagerError> {
+        let last: Option<ModelId> = self.storage.registry(&last_id_key()?)?;
         let id = last.unwrap_or_default().next();
         batch.put(last_id_key()?, &id)?;
         Ok(id)
@@ -251,7 +251,7 @@ impl Manager {
         if self.names()? >= self.options.models_max {
             return Err(ManagerError::TooManyModels { max: self.options.models_max });
         }
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         let version = VersionId(1);
         let record = ModelRecord {
             id: self.new_id(&mut batch)?,
@@ -260,9 +260,9 @@ impl Manager {
             active: version,
             newest: version,
             served: Vec::new(),
-            watching: None,
+            guarding: None,
         };
-        // A directory of this name is what an interrupted creation left: the catalog does not know it.
+        // A directory of this name is what an interrupted creation left: the registry does not know it.
         let dir = self.version_dir(&record, version);
         remove_dir(&dir)?;
         let manifest = write_untrained(&dir, &record.config)?;
@@ -272,7 +272,7 @@ impl Manager {
         if record.config.default_reward.is_some() {
             default_rewards::begin(record.id, &mut batch)?;
         }
-        self.monitors.watch(&record);
+        self.monitors.start(&record);
         let created = Event::now(record.identity(), EventKind::Created, Actor::Operator, "on request")
             .between(None, Some(version))
             .with("dim", record.config.dim);

@@ -18,11 +18,11 @@ pub(crate) enum Step {
     Validation,
     /// The candidate is one of the model's versions, and what is hot is computed under it.
     Warming,
-    /// The catalog names another active version, and requests are still answered by the one before.
+    /// The registry names another active version, and requests are still answered by the one before.
     Flip,
-    /// The catalog names versions no more whose files are still there.
+    /// The registry names versions no more whose files are still there.
     Pruning,
-    /// The catalog names a model no more of which everything else is still there.
+    /// The registry names a model no more of which everything else is still there.
     Deletion,
 }
 

@@ -1,4 +1,4 @@
-//! What the catalog keeps of models and versions.
+//! What the registry keeps of models and versions.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use celeris_features::Manifest;
 use celeris_features::manifest::known_figures;
 use celeris_model::{HalfLife, Learning, Loss, ModelId, ModelName, Prior, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
-use celeris_storage::{CatalogKey, StorageError, Watermark};
+use celeris_storage::{RegistryKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::decisions::DefaultReward;
 use crate::error::ManagerError;
 use crate::gate::{GateConfig, GateReport};
+use crate::guard::{GuardConfig, Guarding};
 use crate::training::TrainerSettings;
 use crate::triggers::Triggers;
 use crate::versions::{KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX};
-use crate::watch::{WatchConfig, Watching};
 
 /// The smallest dimension: the constant, which is the user's bias.
 pub const DIM_MIN: usize = 1;
@@ -45,9 +45,9 @@ pub struct ModelConfig {
     /// How its candidates are judged.
     #[serde(default)]
     pub gate: GateConfig,
-    /// How long a new version is watched.
+    /// How long a new version is guarded.
     #[serde(default)]
-    pub watch: WatchConfig,
+    pub guard: GuardConfig,
     /// How many versions are kept beside those that must be.
     #[serde(default = "keep_versions_default")]
     pub keep_versions: u32,
@@ -79,7 +79,7 @@ impl ModelConfig {
             policy: PolicySpec::default(),
             pool_share: PoolShare::default(),
             gate: GateConfig::default(),
-            watch: WatchConfig::default(),
+            guard: GuardConfig::default(),
             keep_versions: KEEP_VERSIONS_DEFAULT,
             triggers: Triggers::default(),
             trainer: TrainerSettings::default(),
@@ -101,7 +101,7 @@ impl ModelConfig {
             return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
         }
         self.gate.check()?;
-        self.watch.check()?;
+        self.guard.check()?;
         if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
             let received = f64::from(self.keep_versions);
             return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
@@ -117,7 +117,7 @@ impl ModelConfig {
     }
 }
 
-/// A model in the catalog.
+/// A model in the registry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
@@ -133,9 +133,9 @@ pub struct ModelRecord {
     pub newest: VersionId,
     /// The versions that served before, oldest first, at most [`SERVED_MAX`]: the way back.
     pub served: Vec<VersionId>,
-    /// The watch of the active version, while it lasts.
+    /// The guard of the active version, while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watching: Option<Watching>,
+    pub guarding: Option<Guarding>,
 }
 
 /// How many earlier versions a rollback can go back through.
@@ -159,7 +159,7 @@ impl ModelRecord {
     }
 }
 
-/// A version in the catalog.
+/// A version in the registry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionRecord {
@@ -234,46 +234,46 @@ impl VersionRecord {
 }
 
 /// The identity that was given to a model or selection last.
-pub(crate) fn last_id_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["last_model_id"])
+pub(crate) fn last_id_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["last_model_id"])
 }
 
 /// All models and selections that are deleted, and of which something may be left.
-pub(crate) fn all_deleted_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["deleted"])
+pub(crate) fn all_deleted_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["deleted"])
 }
 
 /// One of them.
-pub(crate) fn deleted_key(id: ModelId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["deleted".to_owned(), id.to_string()])
+pub(crate) fn deleted_key(id: ModelId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["deleted".to_owned(), id.to_string()])
 }
 
 /// All models.
-pub(crate) fn models_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["model"])
+pub(crate) fn models_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["model"])
 }
 
 /// One model.
-pub(crate) fn model_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["model", model.as_str()])
+pub(crate) fn model_key(model: &ModelName) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["model", model.as_str()])
 }
 
 /// All versions of one model.
-pub(crate) fn versions_key(model: &ModelName) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["version", model.as_str()])
+pub(crate) fn versions_key(model: &ModelName) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["version", model.as_str()])
 }
 
-/// One version; the number is padded so that the catalog's order is theirs.
-pub(crate) fn version_key(model: &ModelName, version: VersionId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["version".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
+/// One version; the number is padded so that the registry's order is theirs.
+pub(crate) fn version_key(model: &ModelName, version: VersionId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["version".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
 }
 
 /// All jobs.
-pub(crate) fn jobs_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["job"])
+pub(crate) fn jobs_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["job"])
 }
 
 /// One job.
-pub(crate) fn job_key(job: &str) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["job", job])
+pub(crate) fn job_key(job: &str) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["job", job])
 }

@@ -1,4 +1,4 @@
-//! Versions that an external batch job has trained: copied into the store and named in the catalog, not activated.
+//! Versions that an external batch job has trained: copied into the store and named in the registry, not activated.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Selections in the catalog: created, listed, deleted. What they select by is the predictor's.
+//! Selections in the registry: created, listed, deleted. What they select by is the predictor's.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use celeris_bandits::selection::{HalfLifeRecords, LabelRange, LossScale, Objecti
 use celeris_bandits::{BanditError, PolicySpec, PoolShare, Wants};
 use celeris_model::{Loss, ModelId, ModelName, StreamName, Timestamp};
 use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
-use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
+use celeris_storage::{RegistryBatch, RegistryKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::decisions::{DefaultReward, default_rewards};
@@ -19,8 +19,8 @@ use crate::records::{ModelRecord, deleted_key};
 /// Arms of a selection at least and at most.
 pub const ARMS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Contexts of a selection at most.
-pub const CONTEXTS_MAX: usize = 16;
+/// Segments of a selection at most.
+pub const SEGMENTS_MAX: usize = 16;
 
 /// The records in which losses fade by half where nobody says: of the stream, and of one user.
 const HALF_LIFE_OF_STREAM: u64 = 10_000;
@@ -35,8 +35,8 @@ pub enum ScopeKind {
     /// There is one for everybody.
     #[default]
     Global,
-    /// There is one for each context.
-    Context,
+    /// There is one for each segment.
+    Segment,
 }
 
 /// A selection as it is asked for. What is missing is chosen by what the others are.
@@ -50,8 +50,8 @@ pub struct NewSelection {
     pub strategy: Option<StrategySpec>,
     /// Whose losses a state is made of.
     pub scope: Option<ScopeKind>,
-    /// The contexts, where there is a state for each.
-    pub contexts: Vec<ModelName>,
+    /// The segments, where there is a state for each.
+    pub segments: Vec<ModelName>,
     /// What arms are judged by.
     pub objective: Option<Objective>,
     /// The labels there are.
@@ -66,7 +66,7 @@ pub struct NewSelection {
     pub default_reward: Option<DefaultReward>,
 }
 
-/// A selection in the catalog.
+/// A selection in the registry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelectionRecord {
@@ -84,8 +84,8 @@ pub struct SelectionRecord {
     pub strategy: StrategySpec,
     /// Whose losses a state is made of.
     pub scope: ScopeKind,
-    /// The contexts, where there is a state for each.
-    pub contexts: Vec<ModelName>,
+    /// The segments, where there is a state for each.
+    pub segments: Vec<ModelName>,
     /// What arms are judged by.
     pub objective: Objective,
     /// The labels there are.
@@ -118,8 +118,8 @@ impl SelectionRecord {
         if self.arm_ids.len() != self.arms.len() {
             return Err(format!("it has {} arms and {} identities of arms", self.arms.len(), self.arm_ids.len()));
         }
-        if (self.scope == ScopeKind::Context) == self.contexts.is_empty() {
-            return Err("its contexts do not go with its scope".to_owned());
+        if (self.scope == ScopeKind::Segment) == self.segments.is_empty() {
+            return Err("its segments do not go with its scope".to_owned());
         }
         self.strategy.check(self.arms.len()).map_err(|error| error.to_string())
     }
@@ -135,7 +135,7 @@ impl SelectionRecord {
             scope: match self.scope {
                 ScopeKind::User => Scope::User,
                 ScopeKind::Global => Scope::Global,
-                ScopeKind::Context => Scope::Context(self.contexts.clone()),
+                ScopeKind::Segment => Scope::Segment(self.segments.clone()),
             },
             scale: LossScale { objective: self.objective, range: self.label_range },
             half_life: self.half_life_records,
@@ -160,13 +160,13 @@ impl NewSelection {
             let (min, max) = (ARMS.start(), ARMS.end());
             return Err(wrong("arms", format!("must be {min} to {max} different models, got {}", self.arms.len())));
         }
-        match (self.scope.unwrap_or_default(), self.contexts.len()) {
-            (ScopeKind::Context, 0) => return Err(wrong("contexts", "is missing: name those that requests will name")),
-            (ScopeKind::Context, count) if count > CONTEXTS_MAX || !distinct(&self.contexts) => {
-                return Err(wrong("contexts", format!("must be at most {CONTEXTS_MAX} different names, got {count}")));
+        match (self.scope.unwrap_or_default(), self.segments.len()) {
+            (ScopeKind::Segment, 0) => return Err(wrong("segments", "is missing: name those that requests will name")),
+            (ScopeKind::Segment, count) if count > SEGMENTS_MAX || !distinct(&self.segments) => {
+                return Err(wrong("segments", format!("must be at most {SEGMENTS_MAX} different names, got {count}")));
             }
             (ScopeKind::User | ScopeKind::Global, 1..) => {
-                return Err(wrong("contexts", "cannot be given without `scope: \"context\"`"));
+                return Err(wrong("segments", "cannot be given without `scope: \"segment\"`"));
             }
             _ => {}
         }
@@ -196,7 +196,7 @@ impl NewSelection {
         let usual = match (strategy, self.scope.unwrap_or_default()) {
             (StrategySpec::Ab(_), _) => return Ok(None),
             (_, ScopeKind::User) => HALF_LIFE_OF_USER,
-            (_, ScopeKind::Global | ScopeKind::Context) => HALF_LIFE_OF_STREAM,
+            (_, ScopeKind::Global | ScopeKind::Segment) => HALF_LIFE_OF_STREAM,
         };
         HalfLifeRecords::new(usual).map(Some).map_err(|error| ManagerError::Bandit { error })
     }
@@ -228,7 +228,7 @@ impl Manager {
         };
         let strategy = new.strategy.clone().unwrap_or_default();
         let combines = strategy.strategy().learns() == Learns::FromEvery;
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         let record = SelectionRecord {
             id: self.new_id(&mut batch)?,
             arm_ids: arms.iter().map(|arm| arm.id).collect(),
@@ -240,7 +240,7 @@ impl Manager {
             arms: new.arms,
             strategy,
             scope: new.scope.unwrap_or_default(),
-            contexts: new.contexts,
+            segments: new.segments,
             label_range,
             policy: new.policy.unwrap_or_default(),
             pool_share: new.pool_share.unwrap_or_default(),
@@ -251,7 +251,7 @@ impl Manager {
         if record.default_reward.is_some() {
             default_rewards::begin(record.id, &mut batch)?;
         }
-        self.storage.commit_catalog(&batch)?;
+        self.storage.commit_registry(&batch)?;
         self.predictor.select_among(record.rule());
         tracing::info!(selection = %record.name, strategy = record.strategy.name(), "selection serves");
         Ok(record)
@@ -280,7 +280,7 @@ impl Manager {
     /// `Storage`.
     pub fn selections(&self) -> Result<Vec<SelectionRecord>, ManagerError> {
         let out = self.predictor.out_of_service();
-        let records = self.storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
+        let records = self.storage.list_registry::<SelectionRecord>(&selections_key()?)?;
         // The start has taken those out of service that cannot be read.
         let readable = records.into_iter().filter_map(|(_, record)| record.ok());
         Ok(readable.filter(|record| !out.contains_key(&record.name)).collect())
@@ -292,7 +292,7 @@ impl Manager {
     /// `Predictor` where the name is out of service, or `Storage`.
     pub fn selection(&self, name: &ModelName) -> Result<Option<SelectionRecord>, ManagerError> {
         self.predictor.check_in_service(name)?;
-        Ok(self.storage.catalog(&selection_key(name)?)?)
+        Ok(self.storage.registry(&selection_key(name)?)?)
     }
 
     /// Deletes a selection and its decisions; whether there was one. Its arms stay as they are.
@@ -301,16 +301,16 @@ impl Manager {
     /// `Storage`.
     pub fn delete_selection(&self, name: &ModelName) -> Result<bool, ManagerError> {
         let _changing = self.changing.lock();
-        if !self.is_in_catalog(&selection_key(name)?)? {
+        if !self.is_in_registry(&selection_key(name)?)? {
             return Ok(false);
         }
         let id = self.identity_of_selection(name)?;
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         if let Some(id) = id {
             batch.put(deleted_key(id)?, name)?;
         }
         batch.delete(selection_key(name)?);
-        self.storage.commit_catalog(&batch)?;
+        self.storage.commit_registry(&batch)?;
         self.predictor.select_no_more(name);
         self.predictor.remove(name);
         if let Some(id) = id {
@@ -333,7 +333,7 @@ impl Manager {
     /// Refuses to take a model away from the selections among whose arms it is.
     pub(crate) fn check_no_arm(&self, model: &ModelName) -> Result<(), ManagerError> {
         // One that is out of service serves again once what it is made of is mended.
-        let selections = self.storage.list_catalog::<SelectionRecord>(&selections_key()?)?;
+        let selections = self.storage.list_registry::<SelectionRecord>(&selections_key()?)?;
         let of =
             selections.into_iter().filter_map(|(_, record)| record.ok()).find(|record| record.arms.contains(model));
         match of {
@@ -379,10 +379,10 @@ fn arms<'a>(
     Ok(arms)
 }
 
-pub(crate) fn selections_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["selection"])
+pub(crate) fn selections_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["selection"])
 }
 
-pub(crate) fn selection_key(name: &ModelName) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["selection", name.as_str()])
+pub(crate) fn selection_key(name: &ModelName) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["selection", name.as_str()])
 }

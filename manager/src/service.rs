@@ -1,7 +1,7 @@
 //! Which models and selections are in service.
 //!
-//! At the start, every model of the catalog is brought to the point where it serves, each by itself. What cannot be read,
-//! a document of the catalog or a file of the active version, takes its own model out of service: requests to it are told
+//! At the start, every model of the registry is brought to the point where it serves, each by itself. What cannot be read,
+//! a document of the registry or a file of the active version, takes its own model out of service: requests to it are told
 //! so, with the reason, and all others are served. A selection is out of service with any of its arms. What is out of
 //! service can be deleted, or restored from a backup; then the next start tries again. Damage of the store itself is
 //! another matter, and refused when it is opened.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use celeris_model::{ModelId, ModelName, StreamName};
 use celeris_predictor::{PredictorError, Unserved};
-use celeris_storage::{CatalogKey, StorageError};
+use celeris_storage::{RegistryKey, StorageError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -49,30 +49,30 @@ impl Manager {
     pub fn unavailable(&self) -> Result<Vec<Unavailable>, ManagerError> {
         let out = self.predictor.out_of_service();
         let described = |(name, Unserved { reason, .. }): (&ModelName, &Unserved)| {
-            let kind = if self.is_in_catalog(&selection_key(name)?)? { NameKind::Selection } else { NameKind::Model };
+            let kind = if self.is_in_registry(&selection_key(name)?)? { NameKind::Selection } else { NameKind::Model };
             Ok(Unavailable { name: name.clone(), kind, reason: Arc::clone(reason) })
         };
         out.iter().map(described).collect()
     }
 
     /// Whether there is such a document, whatever it holds.
-    pub(crate) fn is_in_catalog(&self, key: &CatalogKey) -> Result<bool, StorageError> {
-        Ok(self.storage.catalog::<IgnoredAny>(key)?.is_some())
+    pub(crate) fn is_in_registry(&self, key: &RegistryKey) -> Result<bool, StorageError> {
+        Ok(self.storage.registry::<IgnoredAny>(key)?.is_some())
     }
 
     /// Whether a model or selection goes by the name, in service or not.
     pub(crate) fn is_taken(&self, name: &ModelName) -> Result<bool, StorageError> {
-        Ok(self.is_in_catalog(&model_key(name)?)? || self.is_in_catalog(&selection_key(name)?)?)
+        Ok(self.is_in_registry(&model_key(name)?)? || self.is_in_registry(&selection_key(name)?)?)
     }
 
     /// How many models and selections there are, in service or not.
     pub(crate) fn names(&self) -> Result<usize, StorageError> {
-        Ok(self.storage.catalog_keys(&models_key()?)?.len() + self.storage.catalog_keys(&selections_key()?)?.len())
+        Ok(self.storage.registry_keys(&models_key()?)?.len() + self.storage.registry_keys(&selections_key()?)?.len())
     }
 
-    /// Brings every model of the catalog into service that can be.
+    /// Brings every model of the registry into service that can be.
     pub(crate) fn open_models(&self) -> Result<(), ManagerError> {
-        for (key, record) in self.storage.list_catalog::<ModelRecord>(&models_key()?)? {
+        for (key, record) in self.storage.list_registry::<ModelRecord>(&models_key()?)? {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
                 check_name(&key, &record.config.name)?;
                 record.config.check().map_err(|error| unfit(&key, error.to_string()))?;
@@ -90,15 +90,15 @@ impl Manager {
         self.version_records(model)?;
         let version = self.load(record, record.active)?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
-        self.monitors.watch(record);
+        self.monitors.start(record);
         self.monitors.resume(record.id)?;
         tracing::info!(%model, version = %record.active, "model serves");
         Ok(())
     }
 
-    /// Lets all selections of the catalog serve whose arms do.
+    /// Lets all selections of the registry serve whose arms do.
     pub(crate) fn open_selections(&self) -> Result<(), ManagerError> {
-        for (key, record) in self.storage.list_catalog::<SelectionRecord>(&selections_key()?)? {
+        for (key, record) in self.storage.list_registry::<SelectionRecord>(&selections_key()?)? {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
                 check_name(&key, &record.name)?;
                 record.check().map_err(|problem| unfit(&key, problem))?;
@@ -123,7 +123,7 @@ impl Manager {
     }
 
     /// Takes what could not be opened out of service. What is wrong with the store itself is passed on.
-    fn note_opened(&self, key: &CatalogKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
+    fn note_opened(&self, key: &RegistryKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
         let Err(error) = opened else { return Ok(()) };
         if is_of_the_store(&error) {
             return Err(error);
@@ -135,7 +135,7 @@ impl Manager {
                 let (id, stream) = self.owner_and_stream(key, &name)?;
                 self.predictor.take_out_of_service(&name, Unserved { reason: error.to_string().into(), id, stream });
             }
-            _ => tracing::error!(%key, %error, "the catalog holds a document under a name that no model can have"),
+            _ => tracing::error!(%key, %error, "the registry holds a document under a name that no model can have"),
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Manager {
     /// Identity and stream of what goes by `name`, as far as its document tells.
     fn owner_and_stream(
         &self,
-        key: &CatalogKey,
+        key: &RegistryKey,
         name: &ModelName,
     ) -> Result<(Option<ModelId>, Option<StreamName>), ManagerError> {
         #[derive(Deserialize)]
@@ -156,9 +156,9 @@ impl Manager {
         }
         let is_model = *key == model_key(name)?;
         let read = if is_model {
-            self.storage.catalog::<OfModel>(key).map(|found| found.map(|OfModel { config }| config.stream))
+            self.storage.registry::<OfModel>(key).map(|found| found.map(|OfModel { config }| config.stream))
         } else {
-            self.storage.catalog::<OfSelection>(key).map(|found| found.map(|OfSelection { stream }| stream))
+            self.storage.registry::<OfSelection>(key).map(|found| found.map(|OfSelection { stream }| stream))
         };
         let stream = match read {
             Err(StorageError::Document { .. }) => None,
@@ -172,9 +172,9 @@ impl Manager {
         Ok((id, stream))
     }
 
-    /// Removes version directories that the catalog does not name: an interrupted switch left them.
+    /// Removes version directories that the registry does not name: an interrupted switch left them.
     fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
-        let keys = self.storage.catalog_keys(&versions_key(&record.config.name)?)?;
+        let keys = self.storage.registry_keys(&versions_key(&record.config.name)?)?;
         let named: Vec<u64> = keys.iter().filter_map(|key| key.parts().last()?.parse().ok()).collect();
         let dir = self.versions_dir(record);
         for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {
@@ -199,7 +199,7 @@ fn is_of_the_store(error: &ManagerError) -> bool {
 }
 
 /// Two documents must not describe the same model.
-fn check_name(key: &CatalogKey, name: &ModelName) -> Result<(), ManagerError> {
+fn check_name(key: &RegistryKey, name: &ModelName) -> Result<(), ManagerError> {
     if key.parts().get(1).is_some_and(|part| part == name.as_str()) {
         return Ok(());
     }
@@ -207,6 +207,6 @@ fn check_name(key: &CatalogKey, name: &ModelName) -> Result<(), ManagerError> {
 }
 
 /// A document that can be read and says what it cannot mean.
-pub(crate) fn unfit(key: &CatalogKey, reason: String) -> ManagerError {
+pub(crate) fn unfit(key: &RegistryKey, reason: String) -> ManagerError {
     StorageError::Document { key: key.to_string(), reason }.into()
 }

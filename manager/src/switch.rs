@@ -1,7 +1,7 @@
 //! Which version serves: candidates taken over and judged, versions activated and gone back to, always warm.
 //!
 //! A switch first computes what is hot under the version to come, on a thread of low priority and for a bounded time;
-//! then the catalog names it, in one atomic write with the event that tells of it, and a pointer moves. Switches of one
+//! then the registry names it, in one atomic write with the event that tells of it, and a pointer moves. Switches of one
 //! node follow one another, so no more than one is prepared at a time.
 
 use std::fs;
@@ -13,17 +13,17 @@ use celeris_features::manifest::MANIFEST_FILE;
 use celeris_features::{FeaturesError, LoadedVersion, Manifest, read_version};
 use celeris_model::{ModelName, Partition, VersionId};
 use celeris_predictor::{Prepared, ServingVersion, Warmed};
-use celeris_storage::{CatalogBatch, Watermark};
+use celeris_storage::{RegistryBatch, Watermark};
 
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::gate::{GateReport, Verdict};
+use crate::guard::Guarding;
 use crate::jobs::JobId;
 use crate::manager::{Manager, check_fits, remove_dir, serving, sync_dir};
 use crate::pause::{self, Step};
 use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, version_key};
 use crate::training::Made;
-use crate::watch::Watching;
 
 /// How long a switch may prepare; then it happens with what is warm by then.
 const WARMING_MAX: Duration = Duration::from_secs(20);
@@ -54,7 +54,7 @@ pub(crate) fn at_low_priority<T: Send>(name: &str, work: impl FnOnce() -> T + Se
 
 impl Manager {
     /// Makes a version the one that serves. What users have taught the service since stays: their states are rebuilt
-    /// under the version from the log, those of the most recently active before the switch. A watch under way ends.
+    /// under the version from the log, those of the most recently active before the switch. A guard under way ends.
     ///
     /// Blocks for as long as preparing takes, at most twenty seconds and a little.
     ///
@@ -65,7 +65,7 @@ impl Manager {
         let record = self.model(model)?;
         self.version(model, version)?;
         let prepared = self.prepare(&record, || self.load(&record, version))?;
-        let activating = |record: ModelRecord| Ok(ModelRecord { watching: None, ..record.activating(version) });
+        let activating = |record: ModelRecord| Ok(ModelRecord { guarding: None, ..record.activating(version) });
         self.flip(prepared, activating, EventKind::Activated, Actor::Operator, "on request".to_owned())
     }
 
@@ -97,7 +97,7 @@ impl Manager {
         let prepared = self.prepare(&record, || self.load(&record, version))?;
         let going_back = |mut record: ModelRecord| {
             record.active = record.served.pop().ok_or_else(|| nothing(&record))?;
-            record.watching = None;
+            record.guarding = None;
             Ok(record)
         };
         self.flip(prepared, going_back, EventKind::RolledBack, by, why)
@@ -119,7 +119,7 @@ impl Manager {
     }
 
     /// Takes over a finished version directory as the model's newest version, which does not serve yet. Both are one
-    /// step: a directory that the catalog does not name is removed by the next start. `note` is given the version that
+    /// step: a directory that the registry does not name is removed by the next start. `note` is given the version that
     /// serves and the new one's record to complete; the audit is told what it answers, in the same write.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Manager {
         let serving = serving(&record, version, loaded)?.kept_in(dir);
         record.newest = version;
         let model = &record.config.name;
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         batch.put(version_key(model, version)?, &description)?;
         batch.put(model_key(model)?, &record)?;
         self.commit_noting(batch, event.as_slice())?;
@@ -163,7 +163,7 @@ impl Manager {
         made: &Made,
         job: &JobId,
     ) -> Result<Concluded, ManagerError> {
-        let Made { version: finished, tail, reading } = made;
+        let Made { version: finished, holdout, reading } = made;
         let progress = |share| self.jobs.progress(job, "validate", share);
         progress(0.0);
         let record = self.current(record)?;
@@ -175,7 +175,7 @@ impl Manager {
         let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
         let candidate = ServingVersion::new((config.name.clone(), record.id), unborn, theta, learning)?;
         let candidate = candidate.with_cold_map(loaded.cold_map.clone());
-        let report = at_low_priority("celeris-gate", || self.judge(config, tail, &candidate, progress))??;
+        let report = at_low_priority("celeris-gate", || self.judge(config, holdout, &candidate, progress))??;
         drop(candidate);
         let passed = report.lets_pass();
         self.jobs.judged(job, &report);
@@ -183,7 +183,7 @@ impl Manager {
             self.admit(&record, finished, loaded, |active, judged| {
                 let event = gate_event(&record, active, judged.version, &report);
                 judged.gate = Some(report);
-                judged.holdout_from = Some(tail.from.clone());
+                judged.holdout_from = Some(holdout.from.clone());
                 Some(event)
             })
         })?;
@@ -205,13 +205,13 @@ impl Manager {
         let (number, switching) = (version.version, self.switching.lock());
         let prepared = self.prepare(&record, || Ok(serving))?;
         let activating = |record: ModelRecord| {
-            let watching = Watching::beginning(&record, number);
-            Ok(ModelRecord { watching, ..record.activating(number) })
+            let guarding = Guarding::beginning(&record, number);
+            Ok(ModelRecord { guarding, ..record.activating(number) })
         };
         let why = version.gate.as_ref().map(|report| report.why.clone()).unwrap_or_default();
         let record = self.flip(prepared, activating, EventKind::Activated, Actor::Job, why)?;
         drop(switching);
-        self.watch(&record);
+        self.guard(&record);
         self.prune(&record)?;
         Ok(Concluded { version, serves: true })
     }
@@ -233,7 +233,7 @@ impl Manager {
         Ok(prepared)
     }
 
-    /// Names the prepared version in the catalog and makes it serve. `change` is applied to the record as it is then.
+    /// Names the prepared version in the registry and makes it serve. `change` is applied to the record as it is then.
     fn flip(
         &self,
         prepared: Prepared,
@@ -258,7 +258,7 @@ impl Manager {
                 .with("users_hot", warmed.users.of)
                 .with("seconds_preparing", warmed.took.as_secs_f64());
             let record = change(before)?;
-            let mut batch = CatalogBatch::new();
+            let mut batch = RegistryBatch::new();
             batch.put(model_key(&model)?, &record)?;
             self.commit_noting(batch, &[event])?;
             pause::at(Step::Flip);
@@ -269,7 +269,7 @@ impl Manager {
         let name = model.to_string();
         metrics::counter!("celeris_switches_total", "model" => name, "kind" => kind.name()).increment(1);
         let mut kept = vec![record.active];
-        kept.extend(record.watching.as_ref().map(|watching| watching.against));
+        kept.extend(record.guarding.as_ref().map(|guarding| guarding.against));
         self.predictor.release((&model, id), &kept);
         Ok(record)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{ModelName, Timestamp, VersionId};
-use celeris_storage::CatalogBatch;
+use celeris_storage::RegistryBatch;
 use serde::{Deserialize, Serialize};
 
 use crate::decisions::default_rewards;
@@ -343,7 +343,7 @@ impl Manager {
         for (setting, from, to) in differences(&before, &record.config) {
             event = event.with(&setting, serde_json::json!({ "from": from, "to": to }));
         }
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         batch.put(model_key(model)?, &record)?;
         if before.default_reward.is_none() && record.config.default_reward.is_some() {
             default_rewards::begin(record.id, &mut batch)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use celeris_model::{ItemId, ModelId, ModelName, VersionId};
 use celeris_predictor::ServingVersion;
-use celeris_storage::{CatalogBatch, CatalogKey, StorageError, Watermark};
+use celeris_storage::{RegistryBatch, RegistryKey, StorageError, Watermark};
 use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
@@ -12,13 +12,13 @@ use rand_chacha::ChaCha8Rng;
 use crate::comparison::Comparison;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
+use crate::holdout::Holdout;
 use crate::manager::{Manager, remove_dir};
 use crate::pause::{self, Step};
 use crate::quality::Metric;
 use crate::records::{ModelRecord, VersionRecord, model_key, version_key, versions_key};
 use crate::service::unfit;
 use crate::switch::at_low_priority;
-use crate::tail::Tail;
 
 /// Versions that a model keeps unless told otherwise.
 pub const KEEP_VERSIONS_DEFAULT: u32 = 10;
@@ -100,7 +100,7 @@ impl Manager {
     /// The same, whether or not the model is in service.
     pub(crate) fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
         let mut versions = Vec::new();
-        for (key, record) in self.storage.list_catalog::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
+        for (key, record) in self.storage.list_registry::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
             let record = record?;
             if key != version_key(model, record.version)? {
                 return Err(unfit(&key, format!("it is about version {}", record.version)));
@@ -138,7 +138,7 @@ impl Manager {
         let pinned = kind == EventKind::Pinned;
         if record.pinned != pinned {
             record.pinned = pinned;
-            let mut batch = CatalogBatch::new();
+            let mut batch = RegistryBatch::new();
             batch.put(version_key(model, version)?, &record)?;
             let event = Event::now(of.identity(), kind, Actor::Operator, "on request").with("version", version.0);
             self.commit_noting(batch, &[event])?;
@@ -147,9 +147,9 @@ impl Manager {
     }
 
     /// Removes the oldest versions beyond the model's `keep_versions`. The active one, the one that a rollback leads to,
-    /// one that is watched against, and those that are pinned stay, and do not count.
+    /// one that is guarded against, and those that are pinned stay, and do not count.
     ///
-    /// The catalog comes first: what it names is whole at any moment, and what is left behind by a stop is removed by the
+    /// The registry comes first: what it names is whole at any moment, and what is left behind by a stop is removed by the
     /// next start.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl Manager {
                 return Ok(pruned);
             }
             record.served.retain(|version| !pruned.contains(version));
-            let mut batch = CatalogBatch::new();
+            let mut batch = RegistryBatch::new();
             let mut events = Vec::new();
             for version in &pruned {
                 batch.delete(version_key(model, *version)?);
@@ -195,14 +195,14 @@ impl Manager {
     fn remove_pruned(&self, model: (&ModelName, ModelId), version: VersionId) -> Result<(), ManagerError> {
         remove_dir(&self.versions_dir_of(model).join(version.to_string()))?;
         self.storage.delete_frozen(model.1, version)?;
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         batch.delete(pruned_key(model.1, version)?);
-        Ok(self.storage.commit_catalog(&batch)?)
+        Ok(self.storage.commit_registry(&batch)?)
     }
 
     /// Removes what a stopped node had begun to prune.
     pub(crate) fn finish_pruning(&self) -> Result<(), ManagerError> {
-        let pruned = self.storage.list_catalog::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
+        let pruned = self.storage.list_registry::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
         for (_, pruned) in pruned {
             match pruned {
                 Ok((model, id, version)) => {
@@ -230,7 +230,7 @@ impl Manager {
         let (added, removed) = (only_in(&new, &old), only_in(&old, &new));
         let log = self.storage.watermark(&config.stream);
         let share = (COMPARED_RECORDS / log.records().max(1) as f64).min(1.0);
-        let tail = Tail::of(log, share, &Watermark::start());
+        let tail = Holdout::of(log, share, &Watermark::start());
         let metric = Metric::of_replay(config.loss);
         at_low_priority("celeris-diff", || {
             let judged = self.compare_on(&config, &tail, &new, &old, |_| {})?;
@@ -257,7 +257,7 @@ impl Manager {
 fn protected(record: &ModelRecord) -> BTreeSet<VersionId> {
     let mut protected = BTreeSet::from([record.active]);
     protected.extend(record.served.last());
-    protected.extend(record.watching.as_ref().map(|watching| watching.against));
+    protected.extend(record.guarding.as_ref().map(|guarding| guarding.against));
     protected
 }
 
@@ -303,12 +303,12 @@ fn kendall_tau(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// Versions that are pruned, and whose files may still be there.
-fn all_pruned_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["pruned"])
+fn all_pruned_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["pruned"])
 }
 
-fn pruned_key(model: ModelId, version: VersionId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["pruned".to_owned(), model.to_string(), version.to_string()])
+fn pruned_key(model: ModelId, version: VersionId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["pruned".to_owned(), model.to_string(), version.to_string()])
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whichever document of the catalog is damaged, and however: the node starts, serves every other model, and names the
+//! Whichever document of the registry is damaged, and however: the node starts, serves every other model, and names the
 //! document.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -13,7 +13,7 @@ use celeris_manager::{
 };
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::{PredictionCaching, Predictor, PredictorOptions};
-use celeris_storage::{CatalogBatch, CatalogKey, Storage, StorageOptions};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageOptions};
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -100,7 +100,7 @@ fn fill(storage: &Storage) {
         arms: vec![name("films"), name("twins")],
         strategy: None,
         scope: None,
-        contexts: Vec::new(),
+        segments: Vec::new(),
         objective: None,
         label_range: Some(celeris_bandits::selection::LabelRange::new(0.0, 5.0).unwrap()),
         half_life_records: None,
@@ -109,32 +109,32 @@ fn fill(storage: &Storage) {
         default_reward: None,
     };
     manager.create_selection(selection).unwrap();
-    let mut batch = CatalogBatch::new();
-    let version = CatalogKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
-    let mut judged: Value = storage.catalog(&version).unwrap().unwrap();
+    let mut batch = RegistryBatch::new();
+    let version = RegistryKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
+    let mut judged: Value = storage.registry(&version).unwrap().unwrap();
     judged["gate"] = report();
     batch.put(version, &judged).unwrap();
     let job = json!({"job": JOB, "model": "films", "model_id": 1, "state": "succeeded", "engine": "als", "why": "on request",
         "phase": "activate", "progress": 1.0, "metrics": {"rmse": 0.875}, "version": 2, "gate": report(), "error": null,
         "created": 5, "finished": 9});
-    batch.put(CatalogKey::new(["job", JOB]).unwrap(), &job).unwrap();
+    batch.put(RegistryKey::new(["job", JOB]).unwrap(), &job).unwrap();
     let cursor = json!("01900000-0000-7000-8000-000000000000");
-    batch.put(CatalogKey::new(["default_rewards", "1"]).unwrap(), &cursor).unwrap();
-    batch.put(CatalogKey::new(["pruned", "1", "9"]).unwrap(), &json!(["films", 1, 9])).unwrap();
-    batch.put(CatalogKey::new(["deleted", "77"]).unwrap(), &json!("gone")).unwrap();
-    storage.commit_catalog(&batch).unwrap();
+    batch.put(RegistryKey::new(["default_rewards", "1"]).unwrap(), &cursor).unwrap();
+    batch.put(RegistryKey::new(["pruned", "1", "9"]).unwrap(), &json!(["films", 1, 9])).unwrap();
+    batch.put(RegistryKey::new(["deleted", "77"]).unwrap(), &json!("gone")).unwrap();
+    storage.commit_registry(&batch).unwrap();
 }
 
-type Documents = BTreeMap<CatalogKey, Value>;
+type Documents = BTreeMap<RegistryKey, Value>;
 
 fn documents(storage: &Storage) -> Documents {
-    let listed = KINDS.map(|kind| storage.list_catalog::<Value>(&CatalogKey::new([kind]).unwrap()).unwrap());
+    let listed = KINDS.map(|kind| storage.list_registry::<Value>(&RegistryKey::new([kind]).unwrap()).unwrap());
     listed.into_iter().flatten().map(|(key, document)| (key, document.unwrap())).collect()
 }
 
-/// Puts the catalog back to what it was, but for one document.
-fn write(storage: &Storage, documents: &Documents, damaged: Option<(&CatalogKey, &Value)>) {
-    let mut batch = CatalogBatch::new();
+/// Puts the registry back to what it was, but for one document.
+fn write(storage: &Storage, documents: &Documents, damaged: Option<(&RegistryKey, &Value)>) {
+    let mut batch = RegistryBatch::new();
     for key in self::documents(storage).keys() {
         batch.delete(key.clone());
     }
@@ -144,7 +144,7 @@ fn write(storage: &Storage, documents: &Documents, damaged: Option<(&CatalogKey,
     if let Some((key, document)) = damaged {
         batch.put(key.clone(), document).unwrap();
     }
-    storage.commit_catalog(&batch).unwrap();
+    storage.commit_registry(&batch).unwrap();
 }
 
 /// The places of all leaves of a document, as JSON pointers.
@@ -181,7 +181,7 @@ fn damages(document: &Value, random: &mut ChaCha8Rng) -> Vec<Value> {
 }
 
 /// The names that may be out of service when a document of this key is damaged: its own, and selections among it.
-fn own(key: &CatalogKey) -> Vec<ModelName> {
+fn own(key: &RegistryKey) -> Vec<ModelName> {
     let Some(of) = key.parts().get(1) else { return Vec::new() };
     let id: Option<usize> = of.parse().ok();
     let own = id.map_or(of.as_str(), |id| NAMES.get(id - 1).copied().unwrap_or_default());
@@ -189,7 +189,7 @@ fn own(key: &CatalogKey) -> Vec<ModelName> {
     NAMES.into_iter().filter(|other| *other == own || (*other == "both" && arms.contains(&own))).map(name).collect()
 }
 
-fn check(manager: &Manager, key: &CatalogKey, damaged: &Value) {
+fn check(manager: &Manager, key: &RegistryKey, damaged: &Value) {
     let told = || format!("{key} as {damaged}");
     let unavailable = manager.unavailable().unwrap();
     let listed: Vec<ModelName> = manager.models().unwrap().into_iter().map(|record| record.config.name).collect();
@@ -261,7 +261,7 @@ async fn what_is_out_of_service_names_its_document_and_can_be_deleted() {
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     fill(&storage);
     let whole = documents(&storage);
-    let key = CatalogKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
+    let key = RegistryKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
     let mut damaged = whole[&key].clone();
     damaged["gate"]["margin"] = Value::Null;
     write(&storage, &whole, Some((&key, &damaged)));
@@ -289,7 +289,7 @@ async fn what_tells_no_identity_is_deleted_and_nothing_else_with_it() {
         let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
         fill(&storage);
         let whole = documents(&storage);
-        write(&storage, &whole, Some((&CatalogKey::new(["model", "films"]).unwrap(), &damaged)));
+        write(&storage, &whole, Some((&RegistryKey::new(["model", "films"]).unwrap(), &damaged)));
         let manager = open(&storage).unwrap();
         assert!(manager.delete_selection(&name("both")).unwrap());
         manager.delete(&name("films")).unwrap();

@@ -8,9 +8,9 @@ use celeris_manager::{DefaultReward, Manager, ManagerOptions, ModelConfig};
 use celeris_model::{
     Decision, ItemId, ModelName, Observation, Record, RecordKind, StreamName, Timestamp, UserEpoch, UserId,
 };
-use celeris_predictor::joins::default_reward_id;
+use celeris_predictor::attribution::default_reward_id;
 use celeris_predictor::{Predictor, PredictorOptions, TopkRequest};
-use celeris_storage::{Append, Appended, Lookup, Storage, StorageOptions, Then};
+use celeris_storage::{AckMode, Append, Appended, Lookup, Storage, StorageOptions};
 
 /// Far beyond what it takes to look for default rewards.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -76,7 +76,8 @@ impl Node {
             predictions: Vec::new(),
             targets: Vec::new(),
         };
-        let append = Append { stream: StreamName::new(stream).unwrap(), record, frozen: Vec::new(), then: Then::Waits };
+        let append =
+            Append { stream: StreamName::new(stream).unwrap(), record, frozen: Vec::new(), ack: AckMode::Wait };
         let Appended::New(placed) = self.storage.append(append).unwrap() else { panic!("the id is taken") };
         placed.durable().await.unwrap();
     }

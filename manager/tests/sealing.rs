@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use celeris_manager::sealing::folder_name;
 use celeris_manager::{Sealer, SealingOptions, SealingStatus};
 use celeris_model::{Record, RecordKind, Sequence, StreamName, Timestamp, UserEpoch, UserId};
-use celeris_storage::{Append, Storage, StorageOptions, Then};
+use celeris_storage::{AckMode, Append, Storage, StorageOptions};
 
 /// Far beyond what sealing a handful of records takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ fn append(storage: &Storage, kind: RecordKind, user: &str, epoch: u64, targets: 
         predictions: Vec::new(),
         targets: targets.iter().copied().map(Sequence).collect(),
     };
-    let append = Append { stream: stream(), record, frozen: Vec::new(), then: Then::Waits };
+    let append = Append { stream: stream(), record, frozen: Vec::new(), ack: AckMode::Wait };
     let _ticket = storage.append(append).unwrap();
 }
 

@@ -149,8 +149,8 @@ pub struct SelectionFacts {
     pub arm: Option<ModelName>,
     /// The probability with which it was served; 1 where all answered.
     pub propensity: f32,
-    /// The context in which it was selected, where the selection has a state for each.
-    pub context: Option<ModelName>,
+    /// The segment in which it was selected, where the selection has a state for each.
+    pub segment: Option<ModelName>,
 }
 
 /// A ranking as it was drawn.
@@ -347,7 +347,7 @@ mod tests {
                 model_id: ModelId(2),
                 arm: Some(model),
                 propensity: 0.5,
-                context: None,
+                segment: None,
             }),
         };
         let facts = DecisionFacts::of_slot(&drawn, 0);

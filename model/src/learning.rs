@@ -216,27 +216,29 @@ impl Learning {
     }
 
     /// What `example` says of the response, under this loss.
-    pub(crate) fn lesson(&self, example: &Example) -> Lesson {
+    pub(crate) fn lesson(&self, example: &Example) -> WeightedTarget {
         let (label, offset) = (f64::from(example.label), f64::from(example.offset));
         let weight = f64::from(example.weight);
         match self.loss {
-            Loss::Squared => Lesson { weight, label: label - offset, likelihood: Likelihood::Gaussian },
+            Loss::Squared => WeightedTarget { weight, label: label - offset, likelihood: Likelihood::Gaussian },
             Loss::Implicit => {
                 let excess = preference::excess(example.label, example.weight);
                 let gained = Pair::gained(excess, example.taken_before, example.timestamp, self.half_life);
                 let (weight, label) = gained.map_or((0.0, 0.0), |pair| (pair.excess, pair.target() - offset));
-                Lesson { weight, label, likelihood: Likelihood::Gaussian }
+                WeightedTarget { weight, label, likelihood: Likelihood::Gaussian }
             }
-            Loss::Logistic => {
-                Lesson { weight, label: self.loss.outcome(example.label), likelihood: Likelihood::Bernoulli { offset } }
-            }
+            Loss::Logistic => WeightedTarget {
+                weight,
+                label: self.loss.outcome(example.label),
+                likelihood: Likelihood::Bernoulli { offset },
+            },
         }
     }
 }
 
 /// One example in the terms of its loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Lesson {
+pub(crate) struct WeightedTarget {
     /// How many times over it counts; at 0 it says nothing.
     pub(crate) weight: f64,
     /// What the response should be, or under [`Likelihood::Bernoulli`] the label itself.
@@ -264,7 +266,7 @@ pub(crate) struct Local {
     pub(crate) curvature: f64,
 }
 
-impl Lesson {
+impl WeightedTarget {
     /// An upper bound of the curvature that the example adds, anywhere.
     pub(crate) fn curvature_max(&self) -> f64 {
         match self.likelihood {

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::thread::LocalKey;
 
 use crate::kernel;
-use crate::learning::Lesson;
+use crate::learning::WeightedTarget;
 use crate::linear::{Real, dot};
 
 /// Weights and inverse Gram matrix in one precision: `A^-1 = earlier - reduction reduction^T`.
@@ -122,7 +122,7 @@ impl<T: Steps> State<T> {
     ///
     /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the familiar gain. Under logistic
     /// loss the step ends at the very mode of the Gaussian before it times the example's likelihood.
-    pub(crate) fn absorb(&mut self, features: &[f32], lesson: &Lesson) {
+    pub(crate) fn absorb(&mut self, features: &[f32], lesson: &WeightedTarget) {
         let Self { weights, earlier, reduction } = self;
         T::with_scratch(weights.len(), |v| {
             let [spread, response] = T::reduce_and_multiply(earlier, reduction, weights, features, v);

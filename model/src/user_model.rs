@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
 use crate::kernel;
-use crate::learning::{Learning, Lesson, Loss};
+use crate::learning::{Learning, Loss, WeightedTarget};
 use crate::linear::{Real, dot, quadratic};
 use crate::observation::Timestamp;
 use crate::rank_one::State;
@@ -246,7 +246,7 @@ impl UserModel {
     }
 
     /// `gram_norm` after a lesson whose features have at most this squared length.
-    fn gram_norm_with(&self, lesson: &Lesson, square_max: f64) -> f64 {
+    fn gram_norm_with(&self, lesson: &WeightedTarget, square_max: f64) -> f64 {
         self.gram_norm + lesson.curvature_max() * square_max
     }
 

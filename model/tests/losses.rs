@@ -141,7 +141,7 @@ fn times_far_apart_forget_everything_before_and_nothing_else() {
     }
 }
 
-/// Hu, Koren & Volinsky (2008), equation 4, over a whole catalogue: `(Y^T C Y + lambda I)^-1 Y^T C p`.
+/// Hu, Koren & Volinsky (2008), equation 4, over a whole catalog: `(Y^T C Y + lambda I)^-1 Y^T C p`.
 #[test]
 fn implicit_feedback_is_weighted_matrix_factorization() {
     let history = taught(3, Loss::Implicit, 40);

@@ -32,41 +32,41 @@ enum Amended {
 }
 
 /// Row-major `ITEMS x DIM`, the last entry of a row 1.
-fn catalogue() -> Vec<f32> {
+fn catalog() -> Vec<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let row = |_| (0..DIM).map(|j| if j == DIM - 1 { 1.0 } else { rng.random_range(-1.5..1.5) }).collect::<Vec<f32>>();
     (0..ITEMS).flat_map(row).collect()
 }
 
-fn features(catalogue: &[f32], item: usize) -> &[f32] {
-    &catalogue[item * DIM..][..DIM]
+fn features(catalog: &[f32], item: usize) -> &[f32] {
+    &catalog[item * DIM..][..DIM]
 }
 
-fn items(catalogue: &[f32]) -> DMatrix<f64> {
-    DMatrix::from_fn(ITEMS, DIM, |item, j| f64::from(catalogue[item * DIM + j]))
+fn items(catalog: &[f32]) -> DMatrix<f64> {
+    DMatrix::from_fn(ITEMS, DIM, |item, j| f64::from(catalog[item * DIM + j]))
 }
 
-fn learning(catalogue: &[f32], half_life: Option<HalfLife>) -> Learning {
-    let items = items(catalogue);
+fn learning(catalog: &[f32], half_life: Option<HalfLife>) -> Learning {
+    let items = items(catalog);
     let precision = items.transpose() * &items + DMatrix::identity(DIM, DIM) * REGULARIZATION;
     Learning::new(Prior::new(vec![0.0; DIM], precision.as_slice().to_vec(), 1.0).unwrap(), Loss::Implicit, half_life)
 }
 
-fn examples<'a>(catalogue: &'a [f32], said: &[Said]) -> Vec<Example<'a>> {
+fn examples<'a>(catalog: &'a [f32], said: &[Said]) -> Vec<Example<'a>> {
     let mut takings = Takings::default();
     let example = |said: &Said| {
         let timestamp = Timestamp(said.hour * 3_600_000);
         let taken_before = takings.next(said.item, said.label, timestamp);
-        let features = features(catalogue, said.item);
+        let features = features(catalog, said.item);
         Example { features, label: said.label, offset: 0.0, weight: said.weight, timestamp, taken_before }
     };
     said.iter().map(example).collect()
 }
 
-/// `(Y^T C Y + lambda I)^-1 Y^T C p` over the whole catalogue, confidences and preferences pair by pair. Where
+/// `(Y^T C Y + lambda I)^-1 Y^T C p` over the whole catalog, confidences and preferences pair by pair. Where
 /// observations fade, a pair is a preference of 1 held with what is left of its confidence, and for the rest the 0 that it
 /// was before: `c (1 - s)^2 + z s^2`.
-fn batch(catalogue: &[f32], said: &[Said], half_life_hours: Option<f64>) -> (DVector<f64>, DMatrix<f64>) {
+fn batch(catalog: &[f32], said: &[Said], half_life_hours: Option<f64>) -> (DVector<f64>, DMatrix<f64>) {
     let latest = said.iter().map(|said| said.hour).max().unwrap_or(0);
     let left = |hour: i64| half_life_hours.map_or(1.0, |life| 0.5_f64.powf((latest - hour) as f64 / life));
     let (mut confidence, mut zero) = (DVector::zeros(ITEMS), DVector::from_element(ITEMS, 1.0));
@@ -77,7 +77,7 @@ fn batch(catalogue: &[f32], said: &[Said], half_life_hours: Option<f64>) -> (DVe
         confidence[item] = preferred + excess;
         zero[item] = 1.0 - preferred;
     }
-    let items = items(catalogue);
+    let items = items(catalog);
     let all = DMatrix::from_diagonal(&(&confidence + zero));
     let a = items.transpose() * all * &items + DMatrix::identity(DIM, DIM) * REGULARIZATION;
     let inverse = a.try_inverse().unwrap();
@@ -148,19 +148,19 @@ proptest! {
         amendments in prop::collection::vec(amended(), 0..6),
         fades: bool,
     ) {
-        let catalogue = catalogue();
+        let catalog = catalog();
         let said = amend(said, &amendments);
-        let learning = learning(&catalogue, fades.then(half_life));
-        let examples = examples(&catalogue, &said);
+        let learning = learning(&catalog, fades.then(half_life));
+        let examples = examples(&catalog, &said);
         let model = live(&learning, &examples);
-        let exact = batch(&catalogue, &said, fades.then_some(HALF_LIFE_HOURS));
+        let exact = batch(&catalog, &said, fades.then_some(HALF_LIFE_HOURS));
         let error = distance(&model, &exact);
         prop_assert!(error <= PROMISED, "{error:e} after {}", said.len());
         let rebuilt = UserModel::rebuild(&learning, examples.as_slice(), examples.len() as u64).unwrap();
         prop_assert_eq!(&model, &rebuilt);
         // What explains the score sums to it.
         for item in 0..ITEMS {
-            let features = features(&catalogue, item);
+            let features = features(&catalog, item);
             let told = model.influence(&learning, examples.as_slice(), 0.0, features).unwrap();
             let sum = told.prior + told.contributions.iter().sum::<f64>();
             let score = f64::from(model.response(features));
@@ -172,13 +172,13 @@ proptest! {
 /// A hundred plays of one item are a firm preference of 1, and not a preference of 2.
 #[test]
 fn plays_approach_a_score_of_one_and_do_not_pass_it() {
-    let catalogue = catalogue();
-    let learning = learning(&catalogue, None);
+    let catalog = catalog();
+    let learning = learning(&catalog, None);
     for (weight, least) in [(1.0, 0.9), (0.1, 0.5), (100.0, 0.99)] {
         let mut before = 0.0;
         for plays in [1, 2, 5, 10, 100, 1000] {
             let said = vec![Said { item: 2, label: 1.0, weight, hour: 0 }; plays];
-            let score = live(&learning, &examples(&catalogue, &said)).response(features(&catalogue, 2));
+            let score = live(&learning, &examples(&catalog, &said)).response(features(&catalog, 2));
             assert!(score > before && score < 1.0, "{score} after {plays} plays of weight {weight}, {before} before");
             before = score;
         }
@@ -190,11 +190,11 @@ fn plays_approach_a_score_of_one_and_do_not_pass_it() {
 /// again fades to nothing.
 #[test]
 fn a_preference_is_as_fresh_as_the_latest_play() {
-    let catalogue = catalogue();
-    let learning = learning(&catalogue, Some(half_life()));
+    let catalog = catalog();
+    let learning = learning(&catalog, Some(half_life()));
     let score = |plays: &[(usize, i64)]| {
         let said: Vec<Said> = plays.iter().map(|&(item, hour)| Said { item, label: 1e-3, weight: 1.0, hour }).collect();
-        live(&learning, &examples(&catalogue, &said)).response(features(&catalogue, 2))
+        live(&learning, &examples(&catalog, &said)).response(features(&catalog, 2))
     };
     // With next to no excess, a score is that of the preference alone.
     let once = score(&[(2, 100)]);
@@ -208,12 +208,12 @@ fn a_preference_is_as_fresh_as_the_latest_play() {
 
 #[test]
 fn the_smallest_and_the_largest_excess_are_solved_as_any_other() {
-    let catalogue = catalogue();
-    let learning = learning(&catalogue, None);
+    let catalog = catalog();
+    let learning = learning(&catalog, None);
     let least = f32::from_bits(1);
     for (label, weight) in [(least, least), (1e-20, 1e-20), (1e-3, f32::MIN_POSITIVE), (1e3, 1e3)] {
         let said: Vec<Said> = [0, 0, 1, 0].iter().map(|item| Said { item: *item, label, weight, hour: 0 }).collect();
-        let error = distance(&live(&learning, &examples(&catalogue, &said)), &batch(&catalogue, &said, None));
+        let error = distance(&live(&learning, &examples(&catalog, &said)), &batch(&catalog, &said, None));
         assert!(error <= PROMISED, "{error:e} of label {label:e} and weight {weight:e}");
     }
 }
@@ -221,7 +221,7 @@ fn the_smallest_and_the_largest_excess_are_solved_as_any_other() {
 /// Repeats on both sides of the checkpoint from which on sums are kept and the past is not read again.
 #[test]
 fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
-    let catalogue = catalogue();
+    let catalog = catalog();
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let said: Vec<Said> = (0..8_300)
         .map(|index| Said {
@@ -235,8 +235,8 @@ fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
     for half_life in [None, Some(half_life())] {
         let count = if half_life.is_some() { 4_300 } else { said.len() };
         let said = &said[..count];
-        let learning = learning(&catalogue, half_life);
-        let examples = examples(&catalogue, said);
+        let learning = learning(&catalog, half_life);
+        let examples = examples(&catalog, said);
         let mut model = UserModel::from_prior(&learning).unwrap();
         let mut kept = Vec::new();
         for index in 0..count {
@@ -252,7 +252,7 @@ fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
             let resumed = UserModel::resume(&learning, sums, examples.as_slice(), count as u64).unwrap();
             assert_eq!(model.hash(), resumed.hash());
         }
-        let error = distance(&model, &batch(&catalogue, said, half_life.map(|_| HALF_LIFE_HOURS)));
+        let error = distance(&model, &batch(&catalog, said, half_life.map(|_| HALF_LIFE_HOURS)));
         assert!(error <= PROMISED, "{error:e}");
     }
 }

@@ -11,10 +11,10 @@ use celeris_model::observation::check_label;
 use celeris_model::{
     DecisionFacts, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch, UserId,
 };
-use celeris_storage::{Append, Appended, Erasure, Lookup, Placed, StorageError, Then, Ticket};
+use celeris_storage::{AckMode, Append, Appended, Erasure, Lookup, Placed, StorageError, Ticket};
 
 use crate::error::PredictorError;
-use crate::node::{Predictor, Subject, compute};
+use crate::node::{Predictor, RequestContext, compute};
 use crate::users::{Amendment, UserKey};
 
 /// A correction or retraction that is durable.
@@ -45,7 +45,7 @@ pub struct Erased {
 
 /// An amendment in the log's queue.
 struct Pending {
-    subject: Subject,
+    subject: RequestContext,
     user_epoch: UserEpoch,
     placed: Placed,
 }
@@ -150,7 +150,7 @@ impl Predictor {
     /// Appends under the user's lock, once everything of the user is durable.
     fn append_amendment(
         &self,
-        subject: Subject,
+        subject: RequestContext,
         change: &Change<'_>,
         record: impl FnOnce(UserEpoch) -> Record,
     ) -> Result<Attempt, PredictorError> {
@@ -170,7 +170,7 @@ impl Predictor {
             stream: subject.model.stream.clone(),
             record: record(user_epoch),
             frozen: Vec::new(),
-            then: Then::Waits,
+            ack: AckMode::Wait,
         };
         let placed = match self.storage.append(append)? {
             Appended::New(placed) => placed,
@@ -179,10 +179,10 @@ impl Predictor {
         state.amend(change.amendment, placed.ticket().clone());
         if let Some((decision, slots)) = taken_back {
             // Until the retraction is durable the log still tells of the reward.
-            self.joins.keep(&decision, slots);
+            self.attribution.keep(&decision, slots);
         }
         drop(user);
-        self.reweigh(&subject.key);
+        self.update_weight(&subject.key);
         subject.entry.changed.notify_waiters();
         Ok(Attempt::Done(Pending { subject, user_epoch, placed }))
     }

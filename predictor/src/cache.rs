@@ -114,7 +114,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     }
 
     /// A miss has taken so long to make good: what the next hits save, as a running mean.
-    pub(crate) fn made_in(&self, took: Duration) {
+    pub(crate) fn record_load(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let mean = self.worth.load(Ordering::Relaxed);
         let mean = if mean == 0 { took } else { mean - mean / MEAN_OVER + took / MEAN_OVER };
@@ -133,7 +133,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
 
     /// The same cache for whoever prepares it: what is looked up here counts as neither hit nor miss, since no request
     /// asked for it.
-    pub(crate) fn unasked(&self) -> Self {
+    pub(crate) fn untracked(&self) -> Self {
         Self {
             shards: Arc::clone(&self.shards),
             shard_bytes_max: self.shard_bytes_max,
@@ -254,7 +254,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     }
 
     /// Accounts afresh for the value under `key`, which has grown or shrunk.
-    pub(crate) fn reweigh(&self, key: &K) {
+    pub(crate) fn update_weight(&self, key: &K) {
         let mut shard = self.shard(key).lock();
         let shard = &mut *shard;
         if let Some(entry) = shard.entries.get_mut(key) {
@@ -394,7 +394,7 @@ mod tests {
         cache.insert(1, value.clone());
         let before = cache.bytes();
         value.0.store(500, Ordering::Relaxed);
-        cache.reweigh(&1);
+        cache.update_weight(&1);
         assert_eq!(cache.bytes(), before + 490);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use celeris_bandits::BanditError;
 use celeris_model::{ItemId, ModelError, ModelName, ObservationId, UserEpoch};
-use celeris_retrieval::catalogue::AttributeError;
+use celeris_retrieval::catalog::AttributeError;
 use celeris_storage::StorageError;
 use thiserror::Error;
 
@@ -57,9 +57,9 @@ pub enum PredictorError {
         /// Its arms, in words.
         arms: String,
     },
-    /// The context of a request is missing, unknown or out of place.
-    #[error("context {problem} (model {model})")]
-    Context {
+    /// The segment of a request is missing, unknown or out of place.
+    #[error("segment {problem} (model {model})")]
+    Segment {
         /// The model.
         model: ModelName,
         /// What is wrong with it.
@@ -98,7 +98,7 @@ pub enum PredictorError {
         /// What is wrong with them.
         source: ModelError,
     },
-    /// An item's attributes are not what a catalogue takes.
+    /// An item's attributes are not what a catalog takes.
     #[error(transparent)]
     Attributes(#[from] AttributeError),
     /// Nobody has described the item, and no version that serves was trained on it.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use celeris_model::{Joined, ModelName, Timestamp};
 use parking_lot::Mutex;
 
+use crate::attribution::RewardSource;
 use crate::error::PredictorError;
-use crate::joins::Giver;
 use crate::node::Predictor;
 
 /// The length of the first spans, in milliseconds.
@@ -117,10 +117,10 @@ impl Exploration {
     }
 
     /// An observation has referred to a decision.
-    pub(crate) fn joined(&self, at: Timestamp, joined: Joined, giver: Giver, label: f32) {
+    pub(crate) fn joined(&self, at: Timestamp, joined: Joined, source: RewardSource, label: f32) {
         let mut counts = ExplorationCounts::default();
         counts.joined[joined as usize] = 1;
-        counts.defaults = u64::from(giver == Giver::Default);
+        counts.defaults = u64::from(source == RewardSource::Default);
         if joined == Joined::Slot {
             counts.reward_sum = f64::from(label);
         }

@@ -186,11 +186,11 @@ impl FeatureSource {
         }
     }
 
-    /// The same source for whoever prepares it; see [`BoundedCache::unasked`].
-    pub(crate) fn unasked(&self) -> Self {
+    /// The same source for whoever prepares it; see [`BoundedCache::untracked`].
+    pub(crate) fn untracked(&self) -> Self {
         Self {
             storage: self.storage.clone(),
-            cache: self.cache.unasked(),
+            cache: self.cache.untracked(),
             revisions: Arc::clone(&self.revisions),
             changing: Arc::clone(&self.changing),
             freezing: Arc::clone(&self.freezing),
@@ -242,7 +242,7 @@ impl FeatureSource {
         let freezing = self.freezing[stripe(item)].lock();
         let found = self.look_up(&freezing, version, stream, item)?;
         drop(freezing);
-        self.cache.made_in(started.elapsed());
+        self.cache.record_load(started.elapsed());
         self.cache.insert(key, found.clone());
         Ok(Resolved::Later(found))
     }

@@ -5,11 +5,11 @@ use std::collections::{BTreeSet, HashMap};
 use celeris_features::table::check_features;
 use celeris_model::{FeatureOrigin, ItemId, ModelId, ModelName};
 use celeris_retrieval::Filter;
-use celeris_retrieval::catalogue::{Page, Search};
+use celeris_retrieval::catalog::{Page, Search};
 use celeris_storage::{ItemRecord, ItemWrite};
 use serde_json::{Map, Value};
 
-use crate::catalogue::{ItemNews, StreamCatalogue};
+use crate::catalog::{ItemNews, StreamCatalog};
 use crate::error::PredictorError;
 use crate::features::{Changing, Effective};
 use crate::node::{Predictor, compute};
@@ -56,7 +56,7 @@ pub struct ListedItem {
     pub trained: bool,
 }
 
-/// Which items to find in the catalogue.
+/// Which items to find in the catalog.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ItemSearch {
     /// Text in the id or in a text attribute; letters of either case are the same.
@@ -95,7 +95,7 @@ pub struct ItemView {
 struct Plan<'e> {
     predictor: &'e Predictor,
     model: &'e ModelName,
-    catalogue: &'e StreamCatalogue,
+    catalog: &'e StreamCatalog,
     /// The models on the stream.
     models: &'e [ModelId],
     nothing: &'e Map<String, Value>,
@@ -136,10 +136,10 @@ impl<'e> Plan<'e> {
             given = Some(ItemWrite::Give(version.model_id, item, features));
         }
         if let Some(attributes) = &change.attributes {
-            self.catalogue.check(attributes, &mut self.fields)?;
+            self.catalog.check(attributes, &mut self.fields)?;
         }
         self.writes.extend(given);
-        let was_described = self.touched.insert(item, true).unwrap_or_else(|| self.catalogue.is_described(item));
+        let was_described = self.touched.insert(item, true).unwrap_or_else(|| self.catalog.is_described(item));
         // An item that is only given features exists all the same.
         let attributes = change.attributes.as_ref().or_else(|| (!was_described).then_some(self.nothing));
         match attributes {
@@ -153,7 +153,7 @@ impl<'e> Plan<'e> {
     }
 
     fn delete(&mut self, item: &'e ItemId) -> Result<(), PredictorError> {
-        if !self.touched.insert(item, false).unwrap_or_else(|| self.catalogue.is_alive(item)) {
+        if !self.touched.insert(item, false).unwrap_or_else(|| self.catalog.is_alive(item)) {
             return Err(PredictorError::UnknownItem { model: self.model.clone(), item: item.clone() });
         }
         self.writes.push(ItemWrite::Delete(item, self.models));
@@ -183,7 +183,7 @@ impl Predictor {
                 let mut plan = Plan {
                     predictor: self,
                     model,
-                    catalogue: &served.catalogue,
+                    catalog: &served.catalog,
                     models: &models,
                     nothing: &nothing,
                     touched: HashMap::new(),
@@ -195,9 +195,9 @@ impl Predictor {
                 if !plan.writes.is_empty() {
                     self.storage.write_items(&served.stream, plan.writes)?;
                 }
-                Ok::<_, PredictorError>((edited, served.catalogue.take_in(&plan.news)))
+                Ok::<_, PredictorError>((edited, served.catalog.take_in(&plan.news)))
             })?;
-            self.refresh(&served.catalogue, &rows)?;
+            self.refresh(&served.catalog, &rows)?;
             Ok(edited)
         })
     }
@@ -255,7 +255,7 @@ impl Predictor {
         Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
     }
 
-    /// A page of the items of the catalogue, described or trained on, that `search` finds; in the order of their ids,
+    /// A page of the items of the catalog, described or trained on, that `search` finds; in the order of their ids,
     /// after `after`. Items that are held back at present are among them.
     ///
     /// # Errors
@@ -271,7 +271,7 @@ impl Predictor {
         let version = served.active.load_full();
         compute(false, || {
             let wanted = Search { text: search.text.as_deref(), filter: search.filter.as_ref() };
-            let found = served.catalogue.search(wanted, Page { after, limit });
+            let found = served.catalog.search(wanted, Page { after, limit });
             let mut items = Vec::with_capacity(found.items.len());
             for item in found.items {
                 let record = self.storage.item(&served.stream, &item)?;
@@ -290,7 +290,7 @@ impl Predictor {
         let version = served.active.load_full();
         compute(false, || {
             let resolved = self.features.resolve(&version, &served.stream, item)?;
-            if !resolved.known() || served.catalogue.is_deleted(item) {
+            if !resolved.known() || served.catalog.is_deleted(item) {
                 return Ok(None);
             }
             Ok(Some(ItemView {

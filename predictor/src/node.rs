@@ -10,12 +10,12 @@ use celeris_storage::{Storage, Ticket};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use crate::attribution::Attribution;
 use crate::cache::BoundedCache;
-use crate::catalogue::{Background, Catalogues};
+use crate::catalog::{Background, Catalogs};
 use crate::error::PredictorError;
 use crate::exploration::Exploration;
 use crate::features::FeatureSource;
-use crate::joins::Joins;
 use crate::loss::LossEvent;
 use crate::out_of_service::OutOfService;
 use crate::predictions::{PredictionCache, PredictionCaching, PredictionCosts};
@@ -24,7 +24,7 @@ use crate::recommend::seen::SeenCache;
 use crate::replay::Replay;
 use crate::selection::{Selection, UserViews};
 use crate::topk::DecisionLogging;
-use crate::users::{Moment, Sources, UserEntry, UserKey};
+use crate::users::{Sources, UserEntry, UserKey, UserSnapshot};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
 /// The bounds of a predictor.
@@ -84,7 +84,7 @@ pub struct Predictor {
     pub(crate) out_of_service: OutOfService,
     /// Held while the set of models or selections changes, which reads never wait for.
     changing: Mutex<()>,
-    pub(crate) catalogues: Catalogues,
+    pub(crate) catalogs: Catalogs,
     /// Makes searches faster, and looks after them.
     pub(crate) background: Background,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
@@ -94,24 +94,24 @@ pub struct Predictor {
     prediction_caching: PredictionCaching,
     losses: mpsc::Sender<LossEvent>,
     pub(crate) logging: DecisionLogging,
-    pub(crate) joins: Joins,
+    pub(crate) attribution: Attribution,
     pub(crate) estimator: Estimator,
     epoch_wait_max: Duration,
     clock_skew_max: Duration,
 }
 
 /// A request's user under a model, resolved: everything a score needs.
-pub(crate) struct Subject {
+pub(crate) struct RequestContext {
     pub(crate) model: Arc<ServedModel>,
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) entry: Arc<UserEntry>,
     pub(crate) key: UserKey,
-    pub(crate) footprint: Footprint,
+    pub(crate) persistence: Persistence,
 }
 
 /// What an answer may leave behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Footprint {
+pub(crate) enum Persistence {
     /// Cached predictions of the user, and a record of the decision.
     Kept,
     /// Nothing: the past that it is built on came with the request.
@@ -129,7 +129,7 @@ impl Predictor {
             user_views: UserViews::new(options.selection_bytes_max),
             out_of_service: OutOfService::default(),
             changing: Mutex::new(()),
-            catalogues: Catalogues::default(),
+            catalogs: Catalogs::default(),
             background: Background::default(),
             users: BoundedCache::new("users", options.user_bytes_max),
             features: FeatureSource::new(storage.clone(), options.feature_bytes_max),
@@ -140,7 +140,7 @@ impl Predictor {
             prediction_caching: options.prediction_caching,
             losses,
             logging: options.decisions.clone(),
-            joins: Joins::new(),
+            attribution: Attribution::new(),
             epoch_wait_max: options.epoch_wait_max,
             clock_skew_max: options.clock_skew_max,
         };
@@ -176,18 +176,18 @@ impl Predictor {
 
     /// Makes a version that is equipped the active one of its model.
     pub(crate) fn flip(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
-        let catalogue = Arc::clone(version.retrieval().catalogue());
+        let catalog = Arc::clone(version.retrieval().catalog());
         let _changing = self.changing.lock();
         let models = self.models.load();
         let before = models.get(&version.model).filter(|before| before.id == version.model_id);
-        // What both have in their tables is never out of the catalogue.
-        catalogue.enlist(&version);
+        // What both have in their tables is never out of the catalog.
+        catalog.enlist(&version);
         self.background.want_graph(&version);
         if let Some(model) = before
             && model.stream == *stream
             && model.defaults == defaults
         {
-            catalogue.dismiss(&model.active.swap(version));
+            catalog.dismiss(&model.active.swap(version));
             return;
         }
         let name = version.model.clone();
@@ -197,7 +197,7 @@ impl Predictor {
             name: name.clone(),
             id: version.model_id,
             stream: stream.clone(),
-            catalogue,
+            catalog,
             defaults,
             active: version.into(),
             exploration,
@@ -208,7 +208,7 @@ impl Predictor {
         models.insert(name, Arc::new(model));
         self.models.store(Arc::new(models));
         if let Some(before) = before {
-            before.catalogue.dismiss(&before.active.load());
+            before.catalog.dismiss(&before.active.load());
         }
     }
 
@@ -220,7 +220,7 @@ impl Predictor {
         let removed = models.remove(model);
         self.models.store(Arc::new(models));
         if let Some(removed) = removed {
-            removed.catalogue.dismiss(&removed.active.load());
+            removed.catalog.dismiss(&removed.active.load());
             self.release_states(&removed, &[]);
         }
     }
@@ -260,7 +260,7 @@ impl Predictor {
     /// `UnknownModel`.
     pub fn replay<'v>(&self, version: &'v ServingVersion) -> Result<Replay<'v>, PredictorError> {
         let stream = self.served_as(version)?.stream.clone();
-        Ok(Replay::new(self.storage.clone(), self.features.unasked(), stream, version))
+        Ok(Replay::new(self.storage.clone(), self.features.untracked(), stream, version))
     }
 
     pub(crate) fn served_models(&self) -> arc_swap::Guard<Arc<BTreeMap<ModelName, Arc<ServedModel>>>> {
@@ -320,11 +320,11 @@ impl Predictor {
         }
     }
 
-    pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<Subject, PredictorError> {
+    pub(crate) fn subject(&self, model: &ModelName, user: &UserId) -> Result<RequestContext, PredictorError> {
         let model = self.model(model)?;
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
         let entry = self.users.get_or_insert_with(&key, UserEntry::new);
-        Ok(Subject { version: model.active.load_full(), model, entry, key, footprint: Footprint::Kept })
+        Ok(RequestContext { version: model.active.load_full(), model, entry, key, persistence: Persistence::Kept })
     }
 
     /// Where the user's past is read.
@@ -333,28 +333,29 @@ impl Predictor {
     }
 
     /// The user's state as it is now.
-    pub(crate) fn moment(&self, subject: &Subject) -> Result<Moment, PredictorError> {
-        let Subject { version, entry, key, .. } = subject;
+    pub(crate) fn moment(&self, subject: &RequestContext) -> Result<UserSnapshot, PredictorError> {
+        let RequestContext { version, entry, key, .. } = subject;
         let rebuilding = (!entry.is_warm(version)).then(Instant::now);
         let sources = self.sources(key);
         let mut user = entry.lock(&sources, version)?;
         let state = user.state();
-        let moment = Moment { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        let moment =
+            UserSnapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
         drop(user);
         if let Some(started) = rebuilding {
-            self.user_made_in(started.elapsed());
-            self.users.reweigh(key);
+            self.record_user_load(started.elapsed());
+            self.users.update_weight(key);
         }
         Ok(moment)
     }
 
     /// A user who was not in memory has taken so long to bring there: what hits save.
-    pub(crate) fn user_made_in(&self, took: Duration) {
-        self.users.made_in(took);
+    pub(crate) fn record_user_load(&self, took: Duration) {
+        self.users.record_load(took);
     }
 
-    pub(crate) fn reweigh(&self, key: &UserKey) {
-        self.users.reweigh(key);
+    pub(crate) fn update_weight(&self, key: &UserKey) {
+        self.users.update_weight(key);
     }
 
     /// Forgets that the user was ever asked for, unless somebody asks just now.
@@ -363,7 +364,11 @@ impl Predictor {
     }
 
     /// Waits until the user has reached `wanted`, for a bounded time.
-    pub(crate) async fn reach(&self, subject: &Subject, wanted: Option<UserEpoch>) -> Result<(), PredictorError> {
+    pub(crate) async fn reach(
+        &self,
+        subject: &RequestContext,
+        wanted: Option<UserEpoch>,
+    ) -> Result<(), PredictorError> {
         let Some(wanted) = wanted else { return Ok(()) };
         let current = || -> Result<UserEpoch, PredictorError> {
             compute(subject.entry.is_warm(&subject.version), || {
@@ -388,7 +393,11 @@ impl Predictor {
     }
 
     /// Waits until what `pending` stands for is durable. If it never will be, the user's memory is discarded.
-    pub(crate) async fn settle(&self, subject: &Subject, pending: Option<&Ticket>) -> Result<(), PredictorError> {
+    pub(crate) async fn settle(
+        &self,
+        subject: &RequestContext,
+        pending: Option<&Ticket>,
+    ) -> Result<(), PredictorError> {
         let Some(ticket) = pending else { return Ok(()) };
         if let Err(error) = ticket.durable().await {
             subject.entry.discard();

@@ -7,14 +7,14 @@ use celeris_model::{
     Decision, DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
     Sequence, Timestamp, UserEpoch, UserId,
 };
-use celeris_storage::{Append, Appended, Event, Existing, Placed, StorageError, Then};
+use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed, StorageError};
 
-use crate::beside::Witnessed;
+use crate::attribution::{DEFAULT_FEEDBACK, RewardSource, Target, check_id, default_reward_id};
 use crate::error::PredictorError;
-use crate::joins::{DEFAULT_FEEDBACK, Giver, Target, check_id, default_reward_id};
 use crate::loss::LossEvent;
-use crate::node::{Predictor, Subject, compute};
+use crate::node::{Predictor, RequestContext, compute};
 use crate::scoring::QUICK_MULTIPLICATIONS_MAX;
+use crate::shadow::ShadowSample;
 use crate::users::{Learner, LockedUser, UserEntry};
 use crate::version::ServingVersion;
 
@@ -50,7 +50,7 @@ pub struct PendingObservation {
     timestamp: Timestamp,
     pool: bool,
     joined: Option<Joined>,
-    giver: Giver,
+    source: RewardSource,
     duplicate: bool,
 }
 
@@ -59,8 +59,8 @@ struct Arrival<'a> {
     observation: &'a Observation,
     /// The decision it names.
     target: Option<Target>,
-    giver: Giver,
-    then: Then,
+    source: RewardSource,
+    ack: AckMode,
 }
 
 /// The versions that learn from an observation, and which row of each one's table its item has.
@@ -76,8 +76,8 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
-        self.make_way(model, &observation).await?;
-        let pending = self.begin_observe(model, &observation, Then::Waits)?;
+        self.retract_default_reward(model, &observation).await?;
+        let pending = self.begin_observe(model, &observation, AckMode::Wait)?;
         self.finish_observe(pending).await
     }
 
@@ -92,11 +92,11 @@ impl Predictor {
         &self,
         model: &ModelName,
         observation: &Observation,
-        then: Then,
+        ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
         check_id(observation)?;
         let target = observation.decision.as_ref().map(|id| self.target(model, id)).transpose()?;
-        let arrival = Arrival { observation, target, giver: Giver::Client, then };
+        let arrival = Arrival { observation, target, source: RewardSource::Client, ack };
         let model_id = self.decides_as(model)?;
         let pending = self.begin(&self.of_stream(model), &arrival)?;
         Ok(PendingObservation { model: model.clone(), model_id, ..pending })
@@ -118,9 +118,9 @@ impl Predictor {
             self.learn(&subject, taught, &mut user, arrival)
         })?;
         if let Some(started) = rebuilding {
-            self.user_made_in(started.elapsed());
+            self.record_user_load(started.elapsed());
         }
-        self.reweigh(&subject.key);
+        self.update_weight(&subject.key);
         if !pending.duplicate {
             subject.entry.changed.notify_waiters();
         }
@@ -129,7 +129,7 @@ impl Predictor {
 
     fn learn(
         &self,
-        subject: &Subject,
+        subject: &RequestContext,
         Taught { versions, slots }: Taught<'_>,
         user: &mut LockedUser<'_>,
         arrival: &Arrival<'_>,
@@ -141,7 +141,7 @@ impl Predictor {
         let join = |target| self.join(stream, target, state.epoch, observation);
         let facts = arrival.target.as_ref().map(join).transpose()?;
         let joined = facts.as_ref().map(|facts| facts.joined);
-        if arrival.giver == Giver::Default && joined != Some(Joined::Slot) {
+        if arrival.source == RewardSource::Default && joined != Some(Joined::Slot) {
             return Err(PredictorError::Rewarded);
         }
         for version in versions {
@@ -167,13 +167,13 @@ impl Predictor {
         let record = record(observation, user_epoch, facts.clone(), predictions.clone());
         let Record { label, weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
-        let append = Append { stream: stream.clone(), record, frozen, then: arrival.then };
+        let append = Append { stream: stream.clone(), record, frozen, ack: arrival.ack };
         let placed = match self.storage.append(append)? {
             Appended::New(placed) => placed,
             Appended::Existing(existing) => return repeated(subject, observation, existing),
         };
         if let Some(facts) = &facts {
-            self.joins.reward(facts);
+            self.attribution.reward(facts);
         }
         if let Some(freeze) = freeze {
             freeze.enqueued(placed.ticket().position());
@@ -195,7 +195,7 @@ impl Predictor {
             timestamp,
             pool,
             joined,
-            giver: arrival.giver,
+            source: arrival.source,
             duplicate: false,
         })
     }
@@ -216,10 +216,10 @@ impl Predictor {
         let predicted = predicted.map(|prediction| prediction.predicted);
         if !pending.duplicate {
             if let (Some(joined), Ok(served)) = (pending.joined, self.model(&pending.model)) {
-                served.exploration.joined(SystemTime::now().into(), joined, pending.giver, pending.label);
+                served.exploration.joined(SystemTime::now().into(), joined, pending.source, pending.label);
             }
             let PendingObservation { label, timestamp, pool, user_epoch, .. } = pending;
-            self.witness(&pending.predictions, |version, predicted| Witnessed {
+            self.witness(&pending.predictions, |version, predicted| ShadowSample {
                 user: pending.user.clone(),
                 user_epoch,
                 version,
@@ -263,7 +263,7 @@ impl Predictor {
             decision: Some(decision.id.clone()),
         };
         let target = Some(Target::Found(Arc::clone(decision)));
-        let arrival = Arrival { observation: &observation, target, giver: Giver::Default, then: Then::Waits };
+        let arrival = Arrival { observation: &observation, target, source: RewardSource::Default, ack: AckMode::Wait };
         match self.begin(&self.of_stream(decision.scored_by()), &arrival) {
             Ok(pending) => Ok(Some(pending)),
             // The slot has its reward, had this one and it was replaced or taken back, or can have none any more.
@@ -308,7 +308,11 @@ fn record(
 }
 
 /// The first result again where an id comes back with the same body; a conflict where the body is another.
-fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result<PendingObservation, PredictorError> {
+fn repeated(
+    subject: &RequestContext,
+    sent: &Observation,
+    existing: Existing,
+) -> Result<PendingObservation, PredictorError> {
     let first = existing.record;
     let same = first.user == sent.user
         && first.item.as_ref() == Some(&sent.item)
@@ -333,7 +337,7 @@ fn repeated(subject: &Subject, sent: &Observation, existing: Existing) -> Result
         timestamp: first.timestamp,
         pool: first.decision.as_ref().is_some_and(|facts| facts.pool),
         joined: first.decision.map(|facts| facts.joined),
-        giver: Giver::Client,
+        source: RewardSource::Client,
         duplicate: true,
     })
 }

@@ -4,9 +4,9 @@ use celeris_model::{Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, Versio
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
-use crate::scoring::Picked;
-use crate::selection::{SelectedBy, without_context};
-use crate::users::Glance;
+use crate::scoring::ResolvedItems;
+use crate::selection::{SelectedBy, without_segment};
+use crate::users::UserStatus;
 
 /// Which items to score for which user.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,22 +58,22 @@ impl Predictor {
         self.predict_in(request, None).await
     }
 
-    /// [`Predictor::predict`] in a context, for a selection that has a state for each.
+    /// [`Predictor::predict`] in a segment, for a selection that has a state for each.
     ///
     /// # Errors
-    /// As there, and `Context`.
+    /// As there, and `Segment`.
     pub async fn predict_in(
         &self,
         request: &PredictRequest,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> Result<Predictions, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
         match self.selection(&request.model) {
-            Some(selection) => self.predict_among(&selection, request, context).await,
+            Some(selection) => self.predict_among(&selection, request, segment).await,
             None => {
-                without_context(&request.model, context)?;
+                without_segment(&request.model, segment)?;
                 self.predict_by_model(request).await
             }
         }
@@ -86,11 +86,11 @@ impl Predictor {
         let (id, loss) = (version.id, version.learning.loss());
         let answer =
             |epoch, cold, scores| Predictions { version: id, loss, user_epoch: epoch, cold, scores, selected: None };
-        if let Some((Glance { epoch, cold, pending }, scores)) = self.recalled(&subject, &request.items) {
+        if let Some((UserStatus { epoch, cold, pending }, scores)) = self.recalled(&subject, &request.items) {
             self.settle(&subject, pending.as_ref()).await?;
             return Ok(answer(epoch, cold, scores));
         }
-        let picked = Picked::all(version, &request.items);
+        let picked = ResolvedItems::all(version, &request.items);
         let dim = version.dim();
         let (moment, scores) = compute(self.is_quick(&subject, &picked, picked.len() * dim * dim), || {
             let moment = self.moment(&subject)?;

@@ -7,10 +7,10 @@ use foldhash::fast::RandomState;
 
 use crate::error::PredictorError;
 use crate::features::Resolved;
-use crate::node::{Footprint, Predictor, Subject};
+use crate::node::{Persistence, Predictor, RequestContext};
 use crate::predict::Scored;
 use crate::predictions::{CachedPrediction, PredictionCosts, PredictionKey};
-use crate::users::{Glance, Moment};
+use crate::users::{UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 
 /// How many multiplications a request may take on an async thread: a millisecond of portable code.
@@ -20,13 +20,13 @@ pub(crate) const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
 const QUICK_LOOKUPS_MAX: usize = 16;
 
 /// Items of a request, and which rows of the version's table they have.
-pub(crate) struct Picked<'r> {
+pub(crate) struct ResolvedItems<'r> {
     items: Vec<(&'r ItemId, Option<u32>)>,
     /// How many have none.
     outside: usize,
 }
 
-impl<'r> Picked<'r> {
+impl<'r> ResolvedItems<'r> {
     /// All items, in their order.
     pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
         let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
@@ -114,7 +114,12 @@ impl Marks {
 impl Predictor {
     /// Whether a request can be answered on an async thread: its user is warm, few of its items need the disk, and
     /// `multiplications` are soon done.
-    pub(crate) fn is_quick(&self, subject: &Subject, picked: &Picked<'_>, multiplications: usize) -> bool {
+    pub(crate) fn is_quick(
+        &self,
+        subject: &RequestContext,
+        picked: &ResolvedItems<'_>,
+        multiplications: usize,
+    ) -> bool {
         multiplications <= QUICK_MULTIPLICATIONS_MAX
             && picked.outside <= QUICK_LOOKUPS_MAX
             && subject.entry.is_warm(&subject.version)
@@ -122,8 +127,8 @@ impl Predictor {
 
     pub(crate) fn resolve_all<'s>(
         &self,
-        subject: &'s Subject,
-        picked: &Picked<'_>,
+        subject: &'s RequestContext,
+        picked: &ResolvedItems<'_>,
     ) -> Result<Vec<Resolved<'s>>, PredictorError> {
         let version = &*subject.version;
         let mut resolved = Vec::with_capacity(picked.len());
@@ -137,12 +142,18 @@ impl Predictor {
     }
 
     /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
-    fn look_up_costs<'s>(&self, subject: &'s Subject, items: usize) -> Option<&'s PredictionCosts> {
-        subject.version.caches_predictions(items).filter(|_| subject.footprint == Footprint::Kept)
+    fn look_up_costs<'s>(&self, subject: &'s RequestContext, items: usize) -> Option<&'s PredictionCosts> {
+        subject.version.caches_predictions(items).filter(|_| subject.persistence == Persistence::Kept)
     }
 
     /// Where the prediction of an item is cached; `read` is the revision as of which its features were read.
-    fn prediction_key(&self, subject: &Subject, epoch: UserEpoch, item: &ItemId, read: Option<u64>) -> PredictionKey {
+    fn prediction_key(
+        &self,
+        subject: &RequestContext,
+        epoch: UserEpoch,
+        item: &ItemId,
+        read: Option<u64>,
+    ) -> PredictionKey {
         PredictionKey {
             version: subject.version.serial,
             user: subject.key.user.clone(),
@@ -154,7 +165,7 @@ impl Predictor {
 
     /// What was computed before, where that is all that is asked for: an answer that touches neither the user's state nor
     /// the table.
-    pub(crate) fn recalled(&self, subject: &Subject, items: &[ItemId]) -> Option<(Glance, Vec<Scored>)> {
+    pub(crate) fn recalled(&self, subject: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
         let costs = self.look_up_costs(subject, items.len())?;
         let glance = subject.entry.glance()?;
         let keys = items.iter().map(|item| self.prediction_key(subject, glance.epoch, item, None));
@@ -168,9 +179,9 @@ impl Predictor {
     /// The estimates of all picked items, from the prediction cache where that is cheaper.
     pub(crate) fn estimate_all(
         &self,
-        subject: &Subject,
-        moment: &Moment,
-        picked: &Picked<'_>,
+        subject: &RequestContext,
+        moment: &UserSnapshot,
+        picked: &ResolvedItems<'_>,
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;

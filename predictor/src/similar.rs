@@ -1,9 +1,9 @@
-//! Items like an item, of the whole catalogue: those whose features point the same way.
+//! Items like an item, of the whole catalog: those whose features point the same way.
 
 use std::time::SystemTime;
 
 use celeris_model::{ItemId, ModelName, VersionId};
-use celeris_retrieval::{Filter, Likeness};
+use celeris_retrieval::{Filter, Similarity};
 
 use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
@@ -40,27 +40,27 @@ pub struct Similar {
 }
 
 impl Predictor {
-    /// The `k` items of the catalogue that are most like one, by an exact pass over all of them.
+    /// The `k` items of the catalog that are most like one, by an exact pass over all of them.
     ///
     /// # Errors
     /// `UnknownModel`, `IsSelection`, `UnknownItem` of an item that is not there or has been deleted, or `Storage`.
     pub fn similar(&self, request: &SimilarRequest) -> Result<Similar, PredictorError> {
         let served = self.model(&request.model)?;
-        let (version, catalogue) = (served.active.load_full(), &served.catalogue);
+        let (version, catalog) = (served.active.load_full(), &served.catalog);
         compute(false, || {
             let resolved = self.features.resolve(&version, &served.stream, &request.item)?;
-            if !resolved.known() || catalogue.is_deleted(&request.item) {
+            if !resolved.known() || catalog.is_deleted(&request.item) {
                 return Err(PredictorError::UnknownItem { model: request.model.clone(), item: request.item.clone() });
             }
-            let Some(wanted) = Likeness::to(resolved.features(), version.theta.cold_item().features) else {
+            let Some(wanted) = Similarity::to(resolved.features(), version.theta.cold_item().features) else {
                 return Ok(Similar { version: version.id, items: Vec::new() });
             };
-            let mut allowed = catalogue.allowed(request.filter.as_ref(), SystemTime::now().into());
-            if let Some(row) = catalogue.row_of(&request.item) {
+            let mut allowed = catalog.allowed(request.filter.as_ref(), SystemTime::now().into());
+            if let Some(row) = catalog.row_of(&request.item) {
                 allowed.remove(row);
             }
             let hits = version.retrieval().alike(&version.theta, &wanted, request.k, &allowed);
-            let items = catalogue.items_of(hits.iter().map(|hit| hit.row)).into_iter().zip(&hits);
+            let items = catalog.items_of(hits.iter().map(|hit| hit.row)).into_iter().zip(&hits);
             let items = items.map(|(item, hit)| SimilarItem { item, similarity: hit.score }).collect();
             Ok(Similar { version: version.id, items })
         })

@@ -14,13 +14,13 @@ use crate::drawing::{Draw, Seed, explored};
 use crate::error::PredictorError;
 use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
-use crate::node::{Footprint, Predictor, Subject, compute};
+use crate::node::{Persistence, Predictor, RequestContext, compute};
 use crate::predict::Scored;
 use crate::propensities::Unknown;
 use crate::recommend::arrangement::{Arrangement, recorded_policy};
-use crate::scoring::{self, Picked};
-use crate::selection::{SelectedBy, without_context};
-use crate::users::Moment;
+use crate::scoring::{self, ResolvedItems};
+use crate::selection::{SelectedBy, without_segment};
+use crate::users::UserSnapshot;
 use crate::version::{RankingDefaults, ServingVersion};
 
 /// About the bytes of an id in a record.
@@ -50,7 +50,7 @@ impl DecisionLogging {
 }
 
 /// All candidates, to be looked up by whoever writes them: only their rows are copied here.
-fn in_full_later(version: &Arc<ServingVersion>, picked: &Picked<'_>) -> LateCandidates {
+fn in_full_later(version: &Arc<ServingVersion>, picked: &ResolvedItems<'_>) -> LateCandidates {
     let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
     let make = move || {
         let mut outside = outside.iter();
@@ -134,7 +134,7 @@ pub struct Ranking {
 
 /// Candidates with as much as the policy looks at.
 pub(crate) struct Scene<'s> {
-    pub(crate) moment: Moment,
+    pub(crate) moment: UserSnapshot,
     pub(crate) resolved: Vec<Resolved<'s>>,
     /// Length `n`: what the policy ranks by.
     pub(crate) scores: Vec<f32>,
@@ -153,7 +153,7 @@ impl Scene<'_> {
         self.offsets.iter_mut().enumerate().for_each(|(candidate, offset)| *offset += add(candidate));
     }
 
-    pub(crate) fn candidates<'a>(&'a self, subject: &'a Subject) -> Candidates<'a> {
+    pub(crate) fn candidates<'a>(&'a self, subject: &'a RequestContext) -> Candidates<'a> {
         Candidates {
             scores: &self.scores,
             std_errors: &self.std_errors,
@@ -166,9 +166,9 @@ impl Scene<'_> {
 }
 
 /// What a decision is about.
-pub(crate) struct Asked<'a> {
-    pub(crate) subject: &'a Subject,
-    pub(crate) picked: &'a Picked<'a>,
+pub(crate) struct RankingInput<'a> {
+    pub(crate) subject: &'a RequestContext,
+    pub(crate) picked: &'a ResolvedItems<'a>,
     pub(crate) draw: Draw<'a>,
     pub(crate) selection: Option<&'a SelectionFacts>,
     /// What else of the request the ranking depends on.
@@ -176,8 +176,8 @@ pub(crate) struct Asked<'a> {
 }
 
 /// A ranking as drawn, before it is a decision.
-pub(crate) struct Drawn {
-    pub(crate) moment: Moment,
+pub(crate) struct RankedSlots {
+    pub(crate) moment: UserSnapshot,
     pub(crate) pool: bool,
     pub(crate) shown: Vec<Ranked>,
     /// Of each slot, whether greedy would have shown its item in none.
@@ -185,11 +185,11 @@ pub(crate) struct Drawn {
     /// Of what the policy saw.
     pub(crate) scene: SceneDigest,
     /// Where propensities are not known yet, what they are computed from.
-    pub(crate) unknown: Option<Seen>,
+    pub(crate) unknown: Option<ScoredCandidates>,
 }
 
 /// What a policy has seen and chosen.
-pub(crate) struct Seen {
+pub(crate) struct ScoredCandidates {
     ranking: Vec<usize>,
     scores: Vec<f32>,
     std_errors: Vec<f32>,
@@ -197,10 +197,10 @@ pub(crate) struct Seen {
     features: Vec<f32>,
 }
 
-impl Drawn {
+impl RankedSlots {
     pub(crate) fn new(
-        subject: &Subject,
-        picked: &Picked<'_>,
+        subject: &RequestContext,
+        picked: &ResolvedItems<'_>,
         scene: Scene<'_>,
         ranking: &celeris_bandits::Ranking,
     ) -> Self {
@@ -209,7 +209,7 @@ impl Drawn {
         let digest = scene_digest(&scene.scores, &scene.resolved);
         let Scene { moment, scores, std_errors, offsets, features, .. } = scene;
         let is_unknown = ranking.slots.iter().any(|slot| slot.propensity.is_none());
-        let unknown = is_unknown.then(|| Seen {
+        let unknown = is_unknown.then(|| ScoredCandidates {
             ranking: ranking.slots.iter().map(|slot| slot.candidate).collect(),
             scores,
             std_errors,
@@ -237,18 +237,18 @@ impl Predictor {
         self.topk_in(request, None).await
     }
 
-    /// [`Predictor::topk`] in a context, for a selection that has a state for each.
+    /// [`Predictor::topk`] in a segment, for a selection that has a state for each.
     ///
     /// # Errors
-    /// As there, and `Context`.
-    pub async fn topk_in(&self, request: &TopkRequest, context: Option<&ModelName>) -> Result<Ranking, PredictorError> {
+    /// As there, and `Segment`.
+    pub async fn topk_in(&self, request: &TopkRequest, segment: Option<&ModelName>) -> Result<Ranking, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
         match self.selection(&request.model) {
-            Some(selection) => self.topk_among(&selection, request, context).await,
+            Some(selection) => self.topk_among(&selection, request, segment).await,
             None => {
-                without_context(&request.model, context)?;
+                without_segment(&request.model, segment)?;
                 self.topk_by_model(request, Seed::of(request.seed)).await
             }
         }
@@ -258,7 +258,7 @@ impl Predictor {
     pub(crate) async fn topk_by_model(&self, request: &TopkRequest, seed: Seed) -> Result<Ranking, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
-        let picked = Picked::distinct(&subject.version, &request.items);
+        let picked = ResolvedItems::distinct(&subject.version, &request.items);
         let draw = request.draw(seed, &subject.model.defaults);
         let wants = draw.policy.policy().wants();
         let dim = subject.version.dim();
@@ -267,20 +267,20 @@ impl Predictor {
             let moment = self.moment(&subject)?;
             let scene = self.scene(&subject, moment, &picked, wants)?;
             let ranking = draw.draw(&scene.candidates(&subject))?;
-            Ok::<_, PredictorError>(Drawn::new(&subject, &picked, scene, &ranking))
+            Ok::<_, PredictorError>(RankedSlots::new(&subject, &picked, scene, &ranking))
         })?;
         self.settle(&subject, drawn.moment.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
-        let asked = Asked { subject: &subject, picked: &picked, draw, selection, arrangement: None };
+        let asked = RankingInput { subject: &subject, picked: &picked, draw, selection, arrangement: None };
         Ok(self.decide(&asked, drawn))
     }
 
     /// The candidates as the user's state of that moment scores them.
     pub(crate) fn scene<'s>(
         &self,
-        subject: &'s Subject,
-        moment: Moment,
-        picked: &Picked<'_>,
+        subject: &'s RequestContext,
+        moment: UserSnapshot,
+        picked: &ResolvedItems<'_>,
         wants: Wants,
     ) -> Result<Scene<'s>, PredictorError> {
         let resolved = self.resolve_all(subject, picked)?;
@@ -301,12 +301,12 @@ impl Predictor {
     }
 
     /// Leaves the decision's record, and is the answer.
-    pub(crate) fn decide(&self, asked: &Asked<'_>, mut drawn: Drawn) -> Ranking {
-        let Asked { subject, draw, .. } = asked;
+    pub(crate) fn decide(&self, asked: &RankingInput<'_>, mut drawn: RankedSlots) -> Ranking {
+        let RankingInput { subject, draw, .. } = asked;
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = drawn.unknown.take();
-        let logged = self.logging.enabled && subject.footprint == Footprint::Kept && {
+        let logged = self.logging.enabled && subject.persistence == Persistence::Kept && {
             let mut decision = decision_of(asked, &drawn, decision_id.clone(), timestamp);
             let later = unknown.map(|seen| later(asked, &drawn, seen, &decision));
             let logged = if self.logging.in_full(asked.picked.len()) {
@@ -340,8 +340,8 @@ impl Predictor {
 }
 
 /// The record, but for what its candidates are.
-fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Timestamp) -> Decision {
-    let Asked { subject, picked, draw, .. } = asked;
+fn decision_of(asked: &RankingInput<'_>, drawn: &RankedSlots, id: DecisionId, timestamp: Timestamp) -> Decision {
+    let RankingInput { subject, picked, draw, .. } = asked;
     let selection = asked.selection.cloned();
     Decision {
         id,
@@ -364,8 +364,8 @@ fn decision_of(asked: &Asked<'_>, drawn: &Drawn, id: DecisionId, timestamp: Time
 }
 
 /// The decision as its propensities are computed from it.
-fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> Unknown {
-    let Seen { ranking, scores, std_errors, offsets, features } = seen;
+fn later(asked: &RankingInput<'_>, drawn: &RankedSlots, seen: ScoredCandidates, decision: &Decision) -> Unknown {
+    let ScoredCandidates { ranking, scores, std_errors, offsets, features } = seen;
     Unknown {
         decided_by: decision.model_id,
         id: decision.id.clone(),
@@ -383,7 +383,7 @@ fn later(asked: &Asked<'_>, drawn: &Drawn, seen: Seen, decision: &Decision) -> U
     }
 }
 
-fn recorded_slots(drawn: &Drawn) -> Vec<ShownSlot> {
+fn recorded_slots(drawn: &RankedSlots) -> Vec<ShownSlot> {
     let slot = |(ranked, explored): (&Ranked, &bool)| ShownSlot {
         item: ranked.scored.item.clone(),
         score: ranked.scored.estimate.score,
@@ -395,7 +395,7 @@ fn recorded_slots(drawn: &Drawn) -> Vec<ShownSlot> {
     drawn.shown.iter().zip(&drawn.explored).map(slot).collect()
 }
 
-fn counts(drawn: &Drawn, logged: bool) -> ExplorationCounts {
+fn counts(drawn: &RankedSlots, logged: bool) -> ExplorationCounts {
     ExplorationCounts {
         decisions: 1,
         logged: u64::from(logged),
@@ -407,7 +407,12 @@ fn counts(drawn: &Drawn, logged: bool) -> ExplorationCounts {
 }
 
 /// The slots with their estimates, which are computed only here where the policy did not ask for them.
-fn shown(subject: &Subject, scene: &Scene<'_>, picked: &Picked<'_>, drawn: &celeris_bandits::Ranking) -> Vec<Ranked> {
+fn shown(
+    subject: &RequestContext,
+    scene: &Scene<'_>,
+    picked: &ResolvedItems<'_>,
+    drawn: &celeris_bandits::Ranking,
+) -> Vec<Ranked> {
     let resolved = drawn.slots.iter().map(|slot| &scene.resolved[slot.candidate]);
     let estimates: Vec<Estimate> = if scene.estimates.is_empty() {
         scoring::estimates(&scene.moment.model, &subject.version, resolved.clone())

@@ -95,7 +95,7 @@ pub(crate) struct UserEntry {
 
 /// A user's state at one moment, to compute with outside the lock.
 #[derive(Clone)]
-pub(crate) struct Moment {
+pub(crate) struct UserSnapshot {
     pub(crate) epoch: UserEpoch,
     pub(crate) model: Arc<UserModel>,
     /// What a reply built on this must wait for.
@@ -103,7 +103,7 @@ pub(crate) struct Moment {
 }
 
 /// How far a user has come, without their state: enough for an answer that was computed before.
-pub(crate) struct Glance {
+pub(crate) struct UserStatus {
     pub(crate) epoch: UserEpoch,
     /// Whether the user has said nothing.
     pub(crate) cold: bool,
@@ -176,11 +176,11 @@ impl UserEntry {
     }
 
     /// How far the user has come, where that is known without waiting.
-    pub(crate) fn glance(&self) -> Option<Glance> {
+    pub(crate) fn glance(&self) -> Option<UserStatus> {
         let guard = self.state.try_lock()?;
         let state = guard.as_ref()?;
         let pending = state.pending.as_ref().filter(|ticket| !ticket.is_durable()).cloned();
-        Some(Glance { epoch: state.epoch, cold: state.observations() == 0, pending })
+        Some(UserStatus { epoch: state.epoch, cold: state.observations() == 0, pending })
     }
 
     /// Whether it is known, without waiting, that the user has said something.

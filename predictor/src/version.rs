@@ -10,10 +10,10 @@ use celeris_features::{ColdMap, Theta};
 use celeris_model::{Learning, ModelError, ModelId, ModelName, StreamName, UserModel, VersionId};
 use tokio::sync::mpsc;
 
-use crate::beside::Witnessed;
-use crate::catalogue::{Retrieval, StreamCatalogue};
+use crate::catalog::{Retrieval, StreamCatalog};
 use crate::exploration::Exploration;
 use crate::predictions::PredictionCosts;
+use crate::shadow::ShadowSample;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -132,7 +132,7 @@ pub(crate) struct ServedModel {
     pub(crate) id: ModelId,
     pub(crate) stream: StreamName,
     /// The stream's items.
-    pub(crate) catalogue: Arc<StreamCatalogue>,
+    pub(crate) catalog: Arc<StreamCatalog>,
     pub(crate) defaults: RankingDefaults,
     pub(crate) active: ArcSwap<ServingVersion>,
     pub(crate) exploration: Arc<Exploration>,
@@ -144,5 +144,5 @@ pub(crate) struct ServedModel {
 #[derive(Clone)]
 pub(crate) struct Beside {
     pub(crate) version: VersionId,
-    pub(crate) witnesses: mpsc::Sender<Witnessed>,
+    pub(crate) witnesses: mpsc::Sender<ShadowSample>,
 }

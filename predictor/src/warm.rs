@@ -108,7 +108,7 @@ impl Predictor {
         let version = self.measured(version);
         // Not a matter of time: without it nothing is found.
         self.equip(&hot.stream, &version)?;
-        let features = self.features.unasked();
+        let features = self.features.untracked();
         let mut warmed = Warmed {
             users: Share { prepared: 0, of: hot.users_of },
             features: Share { prepared: 0, of: hot.items_of },
@@ -134,7 +134,7 @@ impl Predictor {
                 Err(error) => return Err(error),
             }
             drop(entry);
-            self.users.reweigh(&key);
+            self.users.update_weight(&key);
         }
         if version.caches_predictions(1).is_some() {
             for (user, epoch, items) in hot.predictions.iter().rev() {
@@ -181,7 +181,7 @@ impl Predictor {
         version: &ServingVersion,
         features: &FeatureSource,
     ) -> Result<usize, PredictorError> {
-        let users = self.users.unasked();
+        let users = self.users.untracked();
         let key = UserKey { stream: stream.clone(), user: user.clone() };
         let Some(entry) = users.get(&key) else { return Ok(0) };
         let sources = Sources::new(&self.storage, features, &key);
@@ -225,7 +225,7 @@ impl Predictor {
         let of_stream = |key: &UserKey| key.stream == served.stream;
         self.users.visit(of_stream, |key, entry| {
             entry.release(served.id, kept);
-            self.users.reweigh(key);
+            self.users.update_weight(key);
         });
     }
 }

@@ -4,9 +4,9 @@ use celeris_model::{Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp,
 use celeris_storage::{Event, observation_id};
 
 use crate::error::PredictorError;
-use crate::node::{Predictor, Subject, compute};
-use crate::scoring::{self, Picked};
-use crate::users::{Moment, ResolvedEvents, Stretch};
+use crate::node::{Predictor, RequestContext, compute};
+use crate::scoring::{self, ResolvedItems};
+use crate::users::{ResolvedEvents, Stretch, UserSnapshot};
 
 /// Histories longer than this are not explained: their events, some 64 bytes each, are all looked at at once.
 const OBSERVATIONS_MAX: u64 = 1 << 18;
@@ -92,8 +92,8 @@ impl Predictor {
     }
 
     /// The user's state, and all that it has learnt from, at the same moment.
-    fn moment_with_past(&self, subject: &Subject) -> Result<(Moment, Vec<Event>), PredictorError> {
-        let Subject { version, entry, key, .. } = subject;
+    fn moment_with_past(&self, subject: &RequestContext) -> Result<(UserSnapshot, Vec<Event>), PredictorError> {
+        let RequestContext { version, entry, key, .. } = subject;
         let sources = self.sources(key);
         let mut user = entry.lock(&sources, version)?;
         let state = user.state();
@@ -101,24 +101,25 @@ impl Predictor {
         if observations > OBSERVATIONS_MAX {
             return Err(PredictorError::HistoryTooLong { observations, max: OBSERVATIONS_MAX });
         }
-        let moment = Moment { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        let moment =
+            UserSnapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
         let past = state.past(&sources, version)?;
         drop(user);
-        self.reweigh(key);
+        self.update_weight(key);
         Ok((moment, past))
     }
 
     /// The answer but for the names of its observations, and their terms.
     fn told_apart(
         &self,
-        subject: &Subject,
-        moment: &Moment,
+        subject: &RequestContext,
+        moment: &UserSnapshot,
         past: Vec<Event>,
         request: &WhyRequest,
     ) -> Result<(Why, Vec<Term>), PredictorError> {
         let version = &*subject.version;
         let items = std::slice::from_ref(&request.item);
-        let resolved = self.resolve_all(subject, &Picked::all(version, items))?.swap_remove(0);
+        let resolved = self.resolve_all(subject, &ResolvedItems::all(version, items))?.swap_remove(0);
         let estimate = scoring::estimates(&moment.model, version, std::iter::once(&resolved)).swap_remove(0);
         let history = ResolvedEvents::of(Stretch::whole(&past, version), version, &self.sources(&subject.key))?;
         let (offset, features) = (resolved.offset(), resolved.features());
@@ -149,7 +150,7 @@ impl Predictor {
     }
 
     /// The terms with the ids by which their observations go, all of which are durable.
-    fn named(&self, subject: &Subject, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
+    fn named(&self, subject: &RequestContext, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
         let named = |Term { event, contribution }| {
             let found = self.storage.event(&subject.key.stream, &subject.key.user, event.epoch)?;
             let Event { item, label, weight, timestamp, .. } = event;

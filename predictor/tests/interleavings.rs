@@ -20,7 +20,7 @@ use celeris_model::{
 use celeris_predictor::{
     ItemChange, PredictRequest, Predictor, PredictorError, PredictorOptions, RankingDefaults, ServingVersion,
 };
-use celeris_storage::{Storage, StorageError, StorageOptions, Then};
+use celeris_storage::{AckMode, Storage, StorageError, StorageOptions};
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use rand::SeedableRng as _;
@@ -258,7 +258,7 @@ impl Scene {
             decision: None,
         };
         let predictor = Arc::clone(&self.node().predictor);
-        let pending = predictor.begin_observe(&name("steady"), &observation, Then::AppendsMore).unwrap();
+        let pending = predictor.begin_observe(&name("steady"), &observation, AckMode::Gather).unwrap();
         self.sent[who].push(id);
         self.wait(async move {
             let observed = predictor.finish_observe(pending).await?;

@@ -5,9 +5,9 @@ use celeris_features::{ColdItem, Theta};
 use celeris_model::{
     DecisionId, ItemId, Joined, ModelId, ModelName, Observation, Prior, StreamName, UserEpoch, UserId, VersionId,
 };
-use celeris_predictor::joins::FOLLOWED_MAX;
+use celeris_predictor::attribution::FOLLOWED_MAX;
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion, TopkRequest};
-use celeris_storage::{Storage, StorageOptions, Then};
+use celeris_storage::{AckMode, Storage, StorageOptions};
 
 const DIM: usize = 2;
 
@@ -61,7 +61,7 @@ async fn rewards_join_a_decision_until_its_user_has_done_much_else() {
     // All but one of the events that may follow, none of which the user waits for.
     for _ in 1..FOLLOWED_MAX {
         let begun = loop {
-            match predictor.begin_observe(&model(), &observation(None, 0), Then::AppendsMore) {
+            match predictor.begin_observe(&model(), &observation(None, 0), AckMode::Gather) {
                 Err(error) if error.is_overload() => tokio::task::yield_now().await,
                 begun => break begun.unwrap(),
             }

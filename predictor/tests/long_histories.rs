@@ -12,7 +12,7 @@ use celeris_model::{
     Timestamp, UserEpoch, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion};
-use celeris_storage::{Snapshot, Storage, StorageOptions, Then};
+use celeris_storage::{AckMode, Snapshot, Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -134,7 +134,7 @@ impl Scene {
                 feedback: None,
                 decision: None,
             };
-            pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation, Then::AppendsMore).unwrap());
+            pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation, AckMode::Gather).unwrap());
             self.count += 1;
             self.said.push(said);
         }

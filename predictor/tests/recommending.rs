@@ -14,8 +14,8 @@ use celeris_model::{
     VersionId,
 };
 use celeris_predictor::{
-    Asker, Boost, DecisionReplay, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults,
-    RecommendRequest, Recommendation, SeenRule, ServingVersion, is_same,
+    Audience, Boost, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, RecommendRequest,
+    Recommendation, ReplayOutcome, SeenRule, ServingVersion, is_same,
 };
 use celeris_retrieval::Filter;
 use celeris_storage::{Storage, StorageOptions};
@@ -60,7 +60,7 @@ fn open(dir: &Path, items: usize, defaults: RankingDefaults) -> (Storage, Predic
 fn request(k: usize) -> RecommendRequest {
     RecommendRequest {
         model: model(),
-        asker: Asker::User(user(0)),
+        audience: Audience::User(user(0)),
         k,
         filter: None,
         exclude: Vec::new(),
@@ -164,7 +164,7 @@ async fn every_policy_fills_its_slots_with_different_items_and_repeats_them_by_s
 const CHI_SQUARE_MAX: f64 = 36.12;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pool_draws_from_the_whole_catalogue_whatever_the_model_thinks() {
+async fn the_pool_draws_from_the_whole_catalog_whatever_the_model_thinks() {
     let dir = tempfile::tempdir().unwrap();
     let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(1.0).unwrap() };
     let (_storage, predictor) = open(dir.path(), 1500, defaults);
@@ -221,7 +221,7 @@ async fn propensities_are_the_frequencies_with_which_items_are_shown() {
         assert!((frequency - expected).abs() < 4.0 * std_error, "{count} items: {frequency} for {expected}");
         // What inverse propensity weighting rests on: an item that is always a candidate has the mean weight 1.
         assert!((weights / rounds as f64 - 1.0).abs() < 4.0 * std_error / expected, "{count} items: {weights}");
-        // Of 1500 draws from the shortlist and what was drawn blindly, many are from far down the catalogue.
+        // Of 1500 draws from the shortlist and what was drawn blindly, many are from far down the catalog.
         assert!(others.len() > if count == 15 { 13 } else { 400 }, "{count} items: {}", others.len());
     }
 }
@@ -284,7 +284,7 @@ fn seen(storage: &Storage, rule: &SeenRule, now: Timestamp) -> BTreeSet<ItemId> 
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Observations, corrections, retractions and erasures in turn, looked at now and then, through restarts.
+/// Observations, corrections, retractions and erasures in turn, looked at now and ack, through restarts.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_seen_is_exactly_what_the_log_says() {
     const ITEMS: usize = 60;
@@ -295,7 +295,7 @@ async fn what_is_seen_is_exactly_what_the_log_says() {
     let now: Timestamp = SystemTime::now().into();
     let mut looks = 0;
     for _ in 0..3 {
-        // Some observed items are not in the catalogue at first, and come later.
+        // Some observed items are not in the catalog at first, and come later.
         let (storage, predictor) = open(dir.path(), ITEMS - 10, RankingDefaults::default());
         for round in 0..150 {
             match rng.random_range(0..30) {
@@ -358,7 +358,7 @@ fn decision(storage: &Storage, recommendation: &Recommendation) -> Arc<Decision>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_drawn_from_a_large_catalogue_is_recorded_in_full_and_drawn_again() {
+async fn what_was_drawn_from_a_large_catalog_is_recorded_in_full_and_drawn_again() {
     let dir = tempfile::tempdir().unwrap();
     let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(0.5).unwrap() };
     let (storage, predictor) = open(dir.path(), 1500, defaults);
@@ -371,7 +371,7 @@ async fn what_was_drawn_from_a_large_catalogue_is_recorded_in_full_and_drawn_aga
         let recommendation = ask(&predictor, &request).await;
         assert!(recommendation.ranking.logged);
         let decision = decision(&storage, &recommendation);
-        let DecisionReplay::Rebuilt(scene) = predictor.replay_decision(&version, &decision).unwrap() else {
+        let ReplayOutcome::Rebuilt(scene) = predictor.replay_decision(&version, &decision).unwrap() else {
             panic!("{decision:?} is not rebuilt");
         };
         let drawn = scene.draw(&version, &decision).unwrap();

@@ -151,7 +151,7 @@ async fn assert_views(storage: &Storage, predictor: &Predictor) {
     }
 }
 
-/// Observations, corrections, retractions and erasures in turn, looked at now and then, through restarts.
+/// Observations, corrections, retractions and erasures in turn, looked at now and ack, through restarts.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_equal_a_replay_of_the_log_whatever_was_amended() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The system of a row is `(G + sum e y y^T) x = m + sum p y`, with `G` and `m` shared by all rows of a side and the sums
 //! over the row's own pairs, their excesses `e` and pulls `p`. A product of its matrix with a vector costs `dim^2` and two passes over the row's pairs, and
-//! few steps from the solution of the sweep before are enough, where a factorisation would cost `dim^3` every time.
+//! few steps from the solution of the iteration before are enough, where a factorisation would cost `dim^3` every time.
 
 use celeris_model::kernel::{add_weighted, multiply, padded};
 use nalgebra::{DMatrix, DVector};

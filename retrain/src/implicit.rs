@@ -51,11 +51,11 @@ const START_SPREAD: f32 = 0.1;
 /// Factors smaller than this carry nothing and are not blown up.
 const RMS_MIN: f64 = 1e-9;
 
-/// Steps of conjugate gradients a row and sweep, from the row of the sweep before. With two or three steps sweeps
+/// Steps of conjugate gradients a row and iteration, from the row of the iteration before. With two or three steps iterations
 /// converge as with exact solves (Takács et al. 2011, section 5).
 const STEPS: usize = 3;
 
-/// Steps from nothing, in the first sweep of users and after the last.
+/// Steps from nothing, in the first iteration of users and after the last.
 const STEPS_FROM_NOTHING: usize = 10;
 
 /// Rounds of refinement in `f64` that the users' final rows take, each of at most [`STEPS_EXACT`] steps: every round
@@ -89,7 +89,7 @@ pub(crate) struct ImplicitRecipe<'a> {
     pub(crate) dim: usize,
     pub(crate) seed: u64,
     pub(crate) lambda: f64,
-    pub(crate) sweeps: usize,
+    pub(crate) iterations: usize,
     pub(crate) pinned: &'a Pinned,
     /// Row-major `items x (dim - 1)`: factors to go on from, in place of random ones.
     pub(crate) factors: Option<&'a [f32]>,
@@ -106,7 +106,7 @@ pub(crate) struct ImplicitFit {
     pub(crate) cold_item: ColdItem,
     /// `Lambda = Y^T Y + lambda I`.
     pub(crate) precision: DMatrix<f64>,
-    /// Row-major `items x (dim - 1)`: the factors as the sweeps left them.
+    /// Row-major `items x (dim - 1)`: the factors as the iterations left them.
     pub(crate) factors: Vec<f32>,
 }
 
@@ -143,7 +143,7 @@ pub(crate) enum Users {
     Near,
 }
 
-/// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every sweep.
+/// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every iteration.
 ///
 /// # Errors
 /// `NonFinite` where features have overflowed.
@@ -156,11 +156,11 @@ pub(crate) fn fit(
     mut swept: impl FnMut(usize),
 ) -> Result<ImplicitFit, ModelError> {
     let mut factors = Factors::start((users, items), taken, active, recipe);
-    for sweep in 1..=recipe.sweeps {
+    for iteration in 1..=recipe.iterations {
         let precision = factors.user_precision();
-        factors.solve_users(&precision, if sweep == 1 { STEPS_FROM_NOTHING } else { STEPS });
+        factors.solve_users(&precision, if iteration == 1 { STEPS_FROM_NOTHING } else { STEPS });
         factors.solve_items(STEPS);
-        swept(sweep);
+        swept(iteration);
     }
     factors.finish(recipe.pinned, solved)
 }
@@ -475,7 +475,7 @@ mod tests {
     const ACTIVE: [bool; ITEMS] = [true, true, true, true, true, true, false];
 
     fn recipe(pinned: &Pinned) -> ImplicitRecipe<'_> {
-        ImplicitRecipe { dim: DIM, seed: 3, lambda: 0.5, sweeps: 4, pinned, factors: None }
+        ImplicitRecipe { dim: DIM, seed: 3, lambda: 0.5, iterations: 4, pinned, factors: None }
     }
 
     /// Preference and confidence of every pair, entry by entry from the ratings.
@@ -540,9 +540,9 @@ mod tests {
         let pinned = Pinned::default();
         let pairs = taken(&ratings());
         let mut raw = Factors::start((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned));
-        for sweep in 0..4 {
+        for iteration in 0..4 {
             let precision = raw.user_precision();
-            raw.solve_users(&precision, if sweep == 0 { STEPS_FROM_NOTHING } else { STEPS });
+            raw.solve_users(&precision, if iteration == 0 { STEPS_FROM_NOTHING } else { STEPS });
             raw.solve_items(STEPS);
         }
         let precision = raw.user_precision();

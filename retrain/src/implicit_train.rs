@@ -1,6 +1,6 @@
 //! Training on implicit feedback: `lambda` by how many held-out pairs lists of ten find, then the factors of all.
 //!
-//! Lists are what recommendations are, and the percentile rank over the whole catalogue is another aim: on
+//! Lists are what recommendations are, and the percentile rank over the whole catalog is another aim: on
 //! ml-latest-small it is best at twice the ridge, where lists of ten find a sixth less of what users take next.
 
 use celeris_model::Loss;
@@ -29,8 +29,8 @@ const LAMBDAS: [f64; 5] = [0.5, 2.0, 8.0, 32.0, 128.0];
 /// The ridge where nothing can be held out.
 const LAMBDA_UNTUNED: f64 = 4.0;
 
-/// Sweeps unless fewer are asked for; alternations on a whole matrix settle in about ten (Hu et al. 2008).
-const SWEEPS: usize = 12;
+/// Iterations unless fewer are asked for; alternations on a whole matrix settle in about ten (Hu et al. 2008).
+const ITERATIONS: usize = 12;
 
 /// Ranks that differ by less than this share are equal.
 const INDIFFERENCE: f64 = 5e-3;
@@ -38,9 +38,9 @@ const INDIFFERENCE: f64 = 5e-3;
 /// The noise where nothing could be held out: that of a preference of which nothing is known.
 const NOISE_UNTUNED: f64 = 0.25;
 
-/// Sweeps from the factors of an earlier training: what is new moves few of them, and a whole matrix settles in about ten
+/// Iterations from the factors of an earlier training: what is new moves few of them, and a whole matrix settles in about ten
 /// from nothing.
-const REFRESH_SWEEPS: usize = 3;
+const REFRESH_ITERATIONS: usize = 3;
 
 struct Tuned {
     lambda: f64,
@@ -57,14 +57,14 @@ pub(crate) fn train_implicit(
 ) -> Result<Trained, RetrainError> {
     check_ridge(settings)?;
     let data = Pairs::of(ratings);
-    let sweeps = SWEEPS.min(settings.sweeps_max);
+    let iterations = ITERATIONS.min(settings.iterations_max);
     let (dim, seed) = (settings.dim, settings.seed);
-    let recipe = ImplicitRecipe { dim, seed, lambda: 0.0, sweeps, pinned, factors: None };
+    let recipe = ImplicitRecipe { dim, seed, lambda: 0.0, iterations, pinned, factors: None };
     let tuned = tune(data.shape, &data.pairs, &data.active, recipe, settings.regularization, progress)?;
     data.train(ratings, ImplicitRecipe { lambda: tuned.lambda, ..recipe }, &tuned, progress)
 }
 
-/// Goes on from the factors of an earlier training with its ridge and noise. The few sweeps need no held-out pairs to say
+/// Goes on from the factors of an earlier training with its ridge and noise. The few iterations need no held-out pairs to say
 /// when to stop: each lowers the same objective.
 pub(crate) fn refresh_implicit(
     ratings: &Ratings,
@@ -76,9 +76,9 @@ pub(crate) fn refresh_implicit(
     check_ridge(settings)?;
     let lambda = settings.regularization.unwrap_or(settled.regularization);
     let tuned = Tuned { lambda, noise_variance: settled.noise_variance, ranks: None };
-    let sweeps = REFRESH_SWEEPS.min(settings.sweeps_max);
+    let iterations = REFRESH_ITERATIONS.min(settings.iterations_max);
     let (dim, seed) = (settings.dim, settings.seed);
-    let recipe = ImplicitRecipe { dim, seed, lambda, sweeps, pinned, factors: Some(factors) };
+    let recipe = ImplicitRecipe { dim, seed, lambda, iterations, pinned, factors: Some(factors) };
     Pairs::of(ratings).train(ratings, recipe, &tuned, progress)
 }
 
@@ -113,8 +113,8 @@ impl Pairs {
         tuned: &Tuned,
         progress: &dyn Progress,
     ) -> Result<Trained, RetrainError> {
-        let fit = fit(self.shape, &self.pairs, &self.active, recipe, Users::Exact, |sweep| {
-            progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / recipe.sweeps as f32 });
+        let fit = fit(self.shape, &self.pairs, &self.active, recipe, Users::Exact, |iteration| {
+            progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / recipe.iterations as f32 });
         })?;
         finish(ratings, &self.pairs, recipe, fit, tuned)
     }
@@ -145,8 +145,8 @@ fn tune(
     let candidates = fixed.as_ref().map_or(LAMBDAS.as_slice(), <[f64; 1]>::as_slice);
     let mut judged: Vec<(f64, Ranks)> = Vec::with_capacity(candidates.len());
     for (tried, &lambda) in candidates.iter().enumerate() {
-        let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, Users::Near, |sweep| {
-            let within = sweep as f32 / recipe.sweeps as f32;
+        let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, Users::Near, |iteration| {
+            let within = iteration as f32 / recipe.iterations as f32;
             let fraction = (tried as f32 + within) / candidates.len() as f32;
             progress.report(Step { phase: Phase::Tuning, fraction });
         })?;
@@ -168,7 +168,7 @@ fn tune(
 
 /// The strongest ridge whose lists find as much as the best's, but for one standard error (Breiman et al.,
 /// "Classification and Regression Trees", 1984, section 3.4.3): what some hundred users took tells no less apart. Where
-/// lists find nothing or all, in catalogues so large or so small, the best rank decides.
+/// lists find nothing or all, in catalogs so large or so small, the best rank decides.
 fn choice(judged: &[(f64, Ranks)]) -> Option<(f64, Ranks)> {
     let (_, best) = judged.iter().max_by(|(_, a), (_, b)| a.recall().total_cmp(&b.recall()))?;
     let (most, error) = (best.recall(), best.recall_std_error());
@@ -201,7 +201,7 @@ fn finish(
         users: ratings.users(),
         items: ratings.items(),
         regularization: tuned.lambda,
-        sweeps: recipe.sweeps,
+        iterations: recipe.iterations,
         prior_scale: 1.0,
         validation_rmse: None,
         validation_percentile_rank: tuned.ranks.map(|ranks| ranks.percentile()),

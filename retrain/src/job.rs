@@ -14,9 +14,9 @@ use celeris_model::{Loss, ModelName, VersionId};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::{Finished, finish};
 use crate::cold_map::{ColdMapInput, fit_cold_map};
 use crate::error::RetrainError;
-use crate::finish::{Finished, finish};
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
 use crate::item_attributes::read_attributes;
 use crate::progress::{Phase, Progress, Step};
@@ -33,9 +33,9 @@ const NICENESS: i32 = 10;
 pub enum Algorithm {
     /// Alternating least squares, in the form that the loss asks for.
     Als {
-        /// Sweeps at most.
-        #[serde(default = "default_sweeps")]
-        sweeps_max: usize,
+        /// Iterations at most.
+        #[serde(default = "default_iterations")]
+        iterations_max: usize,
         /// See [`TrainSettings::regularization`]; tuned where it is missing.
         #[serde(default)]
         regularization: Option<f64>,
@@ -52,7 +52,7 @@ pub struct External {
     pub engine: String,
     /// How many factors an item gets; the constant makes them `dim`.
     pub rank: usize,
-    /// Sweeps; the engine chooses where it is missing.
+    /// Iterations; the engine chooses where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
     /// The engine's own; it chooses where it is missing.
@@ -86,13 +86,13 @@ pub struct JobLimits {
     pub disk_bytes: u64,
 }
 
-fn default_sweeps() -> usize {
-    TrainSettings::SWEEPS_MAX
+fn default_iterations() -> usize {
+    TrainSettings::ITERATIONS_MAX
 }
 
 impl Default for Algorithm {
     fn default() -> Self {
-        Self::Als { sweeps_max: default_sweeps(), regularization: None }
+        Self::Als { iterations_max: default_iterations(), regularization: None }
     }
 }
 
@@ -153,12 +153,12 @@ impl Job {
     }
 
     fn settings(&self) -> TrainSettings {
-        let (sweeps_max, regularization) = match &self.algorithm {
-            Algorithm::Als { sweeps_max, regularization } => (*sweeps_max, *regularization),
-            Algorithm::External(external) => (default_sweeps(), external.regularization),
+        let (iterations_max, regularization) = match &self.algorithm {
+            Algorithm::Als { iterations_max, regularization } => (*iterations_max, *regularization),
+            Algorithm::External(external) => (default_iterations(), external.regularization),
         };
         let threads = self.threads.unwrap_or_else(spare_threads);
-        TrainSettings { dim: self.dim, seed: self.seed, threads, sweeps_max, regularization, loss: self.loss }
+        TrainSettings { dim: self.dim, seed: self.seed, threads, iterations_max, regularization, loss: self.loss }
     }
 }
 

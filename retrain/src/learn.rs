@@ -1,4 +1,4 @@
-//! From ratings to features: traits, alternating least squares, standardisation, and the caller's own features.
+//! From ratings to features: side_features, alternating least squares, standardisation, and the caller's own features.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use nalgebra::{DMatrix, DVector};
 
 use crate::als::{Als, AlsState, Grouped, Shape, Start};
 use crate::ratings::{Rating, Ratings};
+use crate::side_features::{SIDE_FEATURES, SideFeatures};
 use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{Metrics, Trained};
-use crate::traits::{TRAITS, Traits};
 
-/// Sweeps that fit offsets and population to given features; nothing is latent then, so they settle soon.
-const REFIT_SWEEPS: usize = 10;
+/// Iterations that fit offsets and population to given features; nothing is latent then, so they settle soon.
+const REFIT_ITERATIONS: usize = 10;
 
 /// A feature that is smaller than this for all items carries nothing and is not blown up to unit RMS.
 const RMS_MIN: f64 = 1e-12;
@@ -60,21 +60,26 @@ pub(crate) struct Learnt {
 /// What every fit to the same ratings begins with.
 pub(crate) struct Prepared {
     pub(crate) grouped: Grouped,
-    traits: Traits,
+    side_features: SideFeatures,
 }
 
 impl Prepared {
     pub(crate) fn of(ratings: &Ratings, dim: usize) -> Result<Self, ModelError> {
         let grouped = Grouped::of(ratings);
-        let traits = Traits::of(ratings, &grouped, TRAITS.min(dim - 1))?;
-        Ok(Self { grouped, traits })
+        let side_features = SideFeatures::of(ratings, &grouped, SIDE_FEATURES.min(dim - 1))?;
+        Ok(Self { grouped, side_features })
     }
 
-    /// A fit before its first sweep.
+    /// A fit before its first iteration.
     pub(crate) fn begin(&self, ratings: &Ratings, recipe: Recipe) -> Als {
-        let traits = &self.traits;
-        let shape = Shape { latent: recipe.dim - 1 - traits.count, traits: traits.count };
-        let start = Start { shape, traits: &traits.items, regularization: recipe.regularization, seed: recipe.seed };
+        let side_features = &self.side_features;
+        let shape = Shape { latent: recipe.dim - 1 - side_features.count, side_features: side_features.count };
+        let start = Start {
+            shape,
+            side_features: &side_features.items,
+            regularization: recipe.regularization,
+            seed: recipe.seed,
+        };
         Als::start(ratings, &self.grouped, start)
     }
 
@@ -82,7 +87,7 @@ impl Prepared {
     pub(crate) fn finish(&self, ratings: &Ratings, recipe: Recipe, als: Als) -> Result<Learnt, ModelError> {
         let shape = als.shape;
         let mut cold_features = vec![0.0; shape.latent];
-        cold_features.extend(&self.traits.cold);
+        cold_features.extend(&self.side_features.cold);
         cold_features.push(1.0);
         let mut learnt = Learnt::of(ratings, als, cold_features);
         let state = Arc::clone(&learnt.state);
@@ -97,7 +102,7 @@ impl Prepared {
     }
 }
 
-/// Fits features to the ratings, sweep by sweep until `finished` says so, which is asked after each.
+/// Fits features to the ratings, iteration by iteration until `finished` says so, which is asked after each.
 pub(crate) fn learn(
     ratings: &Ratings,
     prepared: &Prepared,
@@ -105,11 +110,11 @@ pub(crate) fn learn(
     mut finished: impl FnMut(usize, &Als) -> bool,
 ) -> Result<Learnt, ModelError> {
     let mut als = prepared.begin(ratings, recipe);
-    let mut sweeps = 0;
+    let mut iterations = 0;
     loop {
         als.sweep()?;
-        sweeps += 1;
-        if finished(sweeps, &als) {
+        iterations += 1;
+        if finished(iterations, &als) {
             break;
         }
     }
@@ -126,9 +131,9 @@ pub(crate) fn fit_weights(
 ) -> Result<Learnt, ModelError> {
     let dim = cold_features.len();
     let known: Vec<f32> = features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
-    let shape = Shape { latent: 0, traits: dim - 1 };
-    let mut als = Als::start(ratings, grouped, Start { shape, traits: &known, regularization: 1.0, seed: 0 });
-    for _ in 0..REFIT_SWEEPS {
+    let shape = Shape { latent: 0, side_features: dim - 1 };
+    let mut als = Als::start(ratings, grouped, Start { shape, side_features: &known, regularization: 1.0, seed: 0 });
+    for _ in 0..REFIT_ITERATIONS {
         als.sweep()?;
     }
     Ok(Learnt::of(ratings, als, cold_features))

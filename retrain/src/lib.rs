@@ -7,7 +7,7 @@
 //! version that named users would have to be looked through at every erasure.
 //!
 //! Where to look, in the order of the work: [`input`] and [`observations`] for the files, [`ratings`] for what is learnt from,
-//! `traits` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
+//! `side_features` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
 //! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
 //! user is, [`trainer`] for the whole,
 //! `engine_output` and `finish` for what other engines bring, `logistic` for clicks, `implicit`, `conjugate`,
@@ -16,11 +16,11 @@
 //! [`job`] for the child process and [`progress`] for what it says meanwhile.
 
 mod als;
+mod calibration;
 pub mod cold_map;
 mod conjugate;
 mod engine_output;
 pub mod error;
-mod finish;
 mod implicit;
 mod implicit_train;
 pub mod input;
@@ -29,15 +29,15 @@ pub mod job;
 mod learn;
 mod logistic;
 pub mod observations;
+mod posterior_evaluation;
 pub mod prior_fit;
 pub mod progress;
 mod ranking;
 pub mod ratings;
 pub mod refresh;
-mod served;
+mod side_features;
 mod state;
 pub mod trainer;
-mod traits;
 mod tuning;
 
 pub use cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};

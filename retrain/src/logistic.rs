@@ -28,7 +28,7 @@ use crate::ratings::{Entry, Rating, Ratings, Rows};
 use crate::refresh::{Fresh, HeldRows, refit};
 use crate::state::Settled;
 use crate::trainer::{Metrics, TrainSettings, Trained};
-use crate::tuning::{PRIOR_SCALES, RATINGS_MIN, SWEEPS_MIN, folds};
+use crate::tuning::{ITERATIONS_MIN, PRIOR_SCALES, RATINGS_MIN, folds};
 
 /// The base rate is kept this far from 0 and 1, so that working responses stay finite where all labels are equal.
 const RATE_MIN: f64 = 1e-4;
@@ -221,18 +221,18 @@ pub(crate) fn train_logistic(
 ) -> Result<Trained, RetrainError> {
     let regularization = settings.regularization.unwrap_or(1.0);
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
-    let sweeps = SWEEPS_MIN.min(settings.sweeps_max);
-    let tuned = tune(ratings, recipe, sweeps, progress)?;
+    let iterations = ITERATIONS_MIN.min(settings.iterations_max);
+    let tuned = tune(ratings, recipe, iterations, progress)?;
     let base = BaseRate::of(ratings);
     let working = base.working(ratings)?;
-    let learnt = learn(&working, &Prepared::of(&working, settings.dim)?, recipe, |sweep, _| {
-        progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / sweeps as f32 });
-        sweep >= sweeps
+    let learnt = learn(&working, &Prepared::of(&working, settings.dim)?, recipe, |iteration, _| {
+        progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / iterations as f32 });
+        iteration >= iterations
     })?;
-    finish(ratings, shrunk(learnt, base, tuned.gain), &tuned, (regularization, sweeps))
+    finish(ratings, shrunk(learnt, base, tuned.gain), &tuned, (regularization, iterations))
 }
 
-/// Goes on from an earlier training with its gain and scale: new working responses, a few sweeps.
+/// Goes on from an earlier training with its gain and scale: new working responses, a few iterations.
 pub(crate) fn refresh_logistic(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -246,12 +246,12 @@ pub(crate) fn refresh_logistic(
     let base = BaseRate::of(ratings);
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;
-    // Sweeps fit working responses, so that these say when to stop; what is served is judged in the end.
+    // Iterations fit working responses, so that these say when to stop; what is served is judged in the end.
     let error = |learnt: &Learnt| {
         Ok(asked.as_ref().map_or(0.0, |asked| learnt.own_rmse(asked.list(), (f32::NEG_INFINITY, f32::INFINITY))))
     };
     let working = base.working(ratings)?;
-    let refit = refit(&working, recipe, state, (held.as_ref(), settings.sweeps_max), error, progress)?;
+    let refit = refit(&working, recipe, state, (held.as_ref(), settings.iterations_max), error, progress)?;
     let losses = match refit.judged.zip(held) {
         None => None,
         Some((judged, held)) => {
@@ -261,14 +261,14 @@ pub(crate) fn refresh_logistic(
         }
     };
     let tuned = Tuned { gain: settled.gain, scale: settled.prior_scale, losses };
-    finish(ratings, shrunk(refit.learnt, base, tuned.gain), &tuned, (regularization, refit.sweeps))
+    finish(ratings, shrunk(refit.learnt, base, tuned.gain), &tuned, (regularization, refit.iterations))
 }
 
 fn finish(
     ratings: &Ratings,
     learnt: Learnt,
     tuned: &Tuned,
-    (regularization, sweeps): (f64, usize),
+    (regularization, iterations): (f64, usize),
 ) -> Result<Trained, RetrainError> {
     let prior = fit_absolute_prior(&learnt, tuned.scale)?;
     let squares = |rating: &Rating| {
@@ -281,7 +281,7 @@ fn finish(
         users: ratings.users(),
         items: ratings.items(),
         regularization,
-        sweeps,
+        iterations,
         prior_scale: tuned.scale,
         validation_rmse: None,
         validation_percentile_rank: None,
@@ -305,7 +305,7 @@ fn finish(
 }
 
 /// Chooses the gain and the scale of the prior by the log loss of held-out labels.
-fn tune(ratings: &Ratings, recipe: Recipe, sweeps: usize, progress: &dyn Progress) -> Result<Tuned, RetrainError> {
+fn tune(ratings: &Ratings, recipe: Recipe, iterations: usize, progress: &dyn Progress) -> Result<Tuned, RetrainError> {
     if ratings.list().len() < RATINGS_MIN {
         return Ok(Tuned { gain: 1.0, scale: 1.0, losses: None });
     }
@@ -316,10 +316,10 @@ fn tune(ratings: &Ratings, recipe: Recipe, sweeps: usize, progress: &dyn Progres
     for (fold, (known, asked)) in folds.iter().enumerate() {
         let base = BaseRate::of(known);
         let working = base.working(known)?;
-        let learnt = learn(&working, &Prepared::of(&working, recipe.dim)?, recipe, |sweep, _| {
-            let within = 0.5 * sweep as f32 / sweeps as f32;
+        let learnt = learn(&working, &Prepared::of(&working, recipe.dim)?, recipe, |iteration, _| {
+            let within = 0.5 * iteration as f32 / iterations as f32;
             progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
-            sweep >= sweeps
+            iteration >= iterations
         })?;
         let (known, asked) = (Rows::by_user(known), Rows::by_user(asked));
         for ((gain, scale), sum) in settings.iter().zip(&mut sums) {

@@ -55,7 +55,7 @@ fn adjusted(learnt: &Learnt) -> DMatrix<f64> {
     let latent = learnt.shape.latent;
     let deviations = DVector::from_fn(learnt.dim, |coordinate, _| match coordinate {
         _ if coordinate < latent => FACTOR_WIDENING.sqrt(),
-        _ if coordinate == latent && learnt.shape.traits > 0 => POPULARITY_NARROWING.sqrt().recip(),
+        _ if coordinate == latent && learnt.shape.side_features > 0 => POPULARITY_NARROWING.sqrt().recip(),
         _ => 1.0,
     });
     learnt.weight_covariance.component_mul(&(&deviations * deviations.transpose()))

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::implicit::ImplicitFit;
 use crate::ratings::{Rating, Rows};
 
-/// Users who are judged, at most: each is scored on the whole catalogue.
+/// Users who are judged, at most: each is scored on the whole catalog.
 const USERS_MAX: usize = 1000;
 
 /// The length of the list that recall looks at.

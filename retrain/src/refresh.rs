@@ -1,14 +1,14 @@
 //! Training that goes on from an earlier one.
 //!
 //! A refresh takes over what an earlier training from nothing settled on (regularization, the scale of the prior, the
-//! noise) and its factors, and sweeps on over everything there is now until held-out ratings are no longer predicted
+//! noise) and its factors, and iterations on over everything there is now until held-out ratings are no longer predicted
 //! better. Only ratings that the earlier training has not seen can be held out: of the others its factors know. Where the
-//! caller cannot say which those are, or they are few, a fixed number of sweeps is taken.
+//! caller cannot say which those are, or they are few, a fixed number of iterations is taken.
 //!
 //! Every refresh goes on from the factors of the training from nothing, not from those of the refresh before, which are
-//! not kept. One reason is that sweeps beyond the first dozens make the served posteriors worse, though the trainer's own
+//! not kept. One reason is that iterations beyond the first dozens make the served posteriors worse, though the trainer's own
 //! weights go on improving: these know how unsure each item's features are, and the posteriors do not (on
-//! ml-latest-small, 36 sweeps more raise the served RMSE from 0.837 to 0.844). Twenty refreshes one upon the other would
+//! ml-latest-small, 36 iterations more raise the served RMSE from 0.837 to 0.844). Twenty refreshes one upon the other would
 //! take as many. The other is that a version then knows only of what two trainings have read, and not of what any refresh
 //! between them has.
 //!
@@ -26,10 +26,10 @@ use crate::error::RetrainError;
 use crate::implicit_train::refresh_implicit;
 use crate::learn::{Learnt, Pinned, Prepared, Recipe};
 use crate::logistic::refresh_logistic;
+use crate::posterior_evaluation::{Errors, HeldOut};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::Ratings;
-use crate::served::{Errors, HeldOut};
 use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{TrainSettings, Trained, check, finish};
 use crate::tuning::{HeldOutFigures, Tuned};
@@ -43,10 +43,10 @@ const HELD_OUT_MAX: usize = 20_000;
 /// trainer's own estimate has changed.
 const NOISE_ENOUGH: usize = 2000;
 
-/// Sweeps where nothing is held out. On ml-latest-small with 70 % more ratings, one to three sweeps serve alike.
-const SWEEPS_UNJUDGED: usize = 3;
+/// Iterations where nothing is held out. On ml-latest-small with 70 % more ratings, one to three iterations serve alike.
+const ITERATIONS_UNJUDGED: usize = 3;
 
-/// A sweep that lowers the held-out error by less than this share is the last but one.
+/// A iteration that lowers the held-out error by less than this share is the last but one.
 const IMPROVEMENT_MIN: f64 = 1e-3;
 
 /// With more ratings than this times those of the earlier training, its settings say little.
@@ -138,7 +138,7 @@ fn refresh_squared(
         Ok(served.as_ref().map(|served| served.errors(learnt, &prior)).transpose()?)
     };
     let error = |learnt: &Learnt| Ok(judge(learnt)?.map_or(0.0, |errors| errors.rmse()));
-    let refit = refit(ratings, recipe, fresh.state, (held.as_ref(), settings.sweeps_max), error, progress)?;
+    let refit = refit(ratings, recipe, fresh.state, (held.as_ref(), settings.iterations_max), error, progress)?;
     let changed = refit.learnt.noise_variance / fresh.state.population.noise_variance;
     let mut figures = HeldOutFigures { rmse: None, noise_variance: settled.noise_variance * changed };
     let errors = refit.judged.as_ref().map(judge).transpose()?.flatten();
@@ -149,10 +149,14 @@ fn refresh_squared(
         }
     }
     let Settled { prior_scale, .. } = *settled;
-    finish(ratings, refit.learnt, Tuned { regularization, sweeps: refit.sweeps, prior_scale, held_out: Some(figures) })
+    finish(
+        ratings,
+        refit.learnt,
+        Tuned { regularization, iterations: refit.iterations, prior_scale, held_out: Some(figures) },
+    )
 }
 
-/// Ratings that are held out of a refresh until its last sweep.
+/// Ratings that are held out of a refresh until its last iteration.
 pub(crate) struct HeldRows {
     /// For every rating whether it is held out.
     pub(crate) rows: Vec<bool>,
@@ -172,45 +176,45 @@ impl HeldRows {
 /// A fit to everything, and the same fit before it saw what was held out.
 pub(crate) struct Refit {
     pub(crate) learnt: Learnt,
-    pub(crate) sweeps: usize,
+    pub(crate) iterations: usize,
     pub(crate) judged: Option<Learnt>,
 }
 
-/// Sweeps on from `state`: over what is not held out until `error`, that of what is held out, no longer falls; then once
+/// Iterations on from `state`: over what is not held out until `error`, that of what is held out, no longer falls; then once
 /// over everything. The caller guarantees that `held` is of the same rows as `ratings`, whatever its labels.
 pub(crate) fn refit(
     ratings: &Ratings,
     recipe: Recipe,
     state: &AlsState,
-    (held, sweeps_max): (Option<&HeldRows>, usize),
+    (held, iterations_max): (Option<&HeldRows>, usize),
     error: impl Fn(&Learnt) -> Result<f64, RetrainError>,
     progress: &dyn Progress,
 ) -> Result<Refit, RetrainError> {
     let prepared = Prepared::of(ratings, recipe.dim)?;
     let mut als = prepared.begin(ratings, recipe);
     als.resume(state);
-    let report = |sweep: usize, of: usize| {
-        let fraction = (sweep as f32 / of as f32).min(1.0);
+    let report = |iteration: usize, of: usize| {
+        let fraction = (iteration as f32 / of as f32).min(1.0);
         progress.report(Step { phase: Phase::Training, fraction });
     };
     let Some(held) = held else {
-        let sweeps = SWEEPS_UNJUDGED.min(sweeps_max);
-        for sweep in 1..=sweeps {
+        let iterations = ITERATIONS_UNJUDGED.min(iterations_max);
+        for iteration in 1..=iterations {
             als.sweep()?;
-            report(sweep, sweeps);
+            report(iteration, iterations);
         }
-        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, sweeps, judged: None });
+        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, iterations, judged: None });
     };
     let known = ratings.filtered(|row| !held.rows[row]);
     als.learn_from(&Grouped::of(&known));
-    let (mut sweeps, mut last) = (0, f64::INFINITY);
+    let (mut iterations, mut last) = (0, f64::INFINITY);
     let judged = loop {
         als.sweep()?;
-        sweeps += 1;
-        report(sweeps, sweeps_max + 1);
+        iterations += 1;
+        report(iterations, iterations_max + 1);
         let learnt = prepared.finish(&known, recipe, als.clone())?;
         let now = error(&learnt)?;
-        if now > last * (1.0 - IMPROVEMENT_MIN) || sweeps >= sweeps_max {
+        if now > last * (1.0 - IMPROVEMENT_MIN) || iterations >= iterations_max {
             break learnt;
         }
         last = now;
@@ -218,7 +222,7 @@ pub(crate) fn refit(
     als.learn_from(&prepared.grouped);
     als.sweep()?;
     report(1, 1);
-    Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, sweeps: sweeps + 1, judged: Some(judged) })
+    Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, iterations: iterations + 1, judged: Some(judged) })
 }
 
 /// Which ratings are held out: a share of the fresh ones; `None` where those are too few.

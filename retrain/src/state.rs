@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::als::{AlsState, Population};
 use crate::error::RetrainError;
-use crate::traits::TRAITS;
+use crate::side_features::SIDE_FEATURES;
 
 /// The file of settings.
 pub(crate) const STATE_FILE: &str = TRAINER_STATE_FILE;
@@ -76,7 +76,7 @@ impl Settled {
     /// Latent factors of an item.
     fn latent(&self) -> usize {
         match self.loss {
-            Loss::Squared | Loss::Logistic => self.dim - 1 - TRAITS.min(self.dim - 1),
+            Loss::Squared | Loss::Logistic => self.dim - 1 - SIDE_FEATURES.min(self.dim - 1),
             Loss::Implicit => self.dim - 1,
         }
     }

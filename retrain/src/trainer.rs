@@ -21,20 +21,20 @@ use crate::tuning::{Tuned, tune};
 /// The largest `dim`: beyond it a user's state alone is megabytes.
 pub use celeris_features::bounds::DIM_MAX;
 
-/// The most sweeps that can be asked for.
-pub const SWEEPS_LIMIT: usize = 1000;
+/// The most iterations that can be asked for.
+pub const ITERATIONS_LIMIT: usize = 1000;
 
 /// What the caller chooses; everything else is chosen on held-out ratings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainSettings {
-    /// The length of features and weights, the constant included: `dim` 20 is 17 latent factors, two traits, and 1.
+    /// The length of features and weights, the constant included: `dim` 20 is 17 latent factors, two side_features, and 1.
     pub dim: usize,
     /// Seeds the factors and the choice of held-out ratings. Equal seeds and ratings give equal bytes.
     pub seed: u64,
     /// Threads to train on; they change nothing but the time.
     pub threads: NonZeroUsize,
-    /// Sweeps at most.
-    pub sweeps_max: usize,
+    /// Iterations at most.
+    pub iterations_max: usize,
     /// The share of the partners' variances that goes into every row's ridge; `None` tunes it.
     pub regularization: Option<f64>,
     /// What labels mean, and so which trainer: graded, clicks, or implicit feedback, where `regularization` is the
@@ -43,8 +43,8 @@ pub struct TrainSettings {
 }
 
 impl TrainSettings {
-    /// Sweeps at most, unless told.
-    pub const SWEEPS_MAX: usize = 30;
+    /// Iterations at most, unless told.
+    pub const ITERATIONS_MAX: usize = 30;
 
     /// Everything tuned, on one thread.
     #[must_use]
@@ -53,7 +53,7 @@ impl TrainSettings {
             dim,
             seed,
             threads: NonZeroUsize::MIN,
-            sweeps_max: Self::SWEEPS_MAX,
+            iterations_max: Self::ITERATIONS_MAX,
             regularization: None,
             loss: Loss::Squared,
         }
@@ -67,7 +67,7 @@ impl TrainSettings {
             Err(RetrainError::Setting { what, range, value: value.to_string() })
         };
         within("dim", "1 to 512", self.dim, DIM_MAX)?;
-        within("sweeps_max", "1 to 1000", self.sweeps_max, SWEEPS_LIMIT)?;
+        within("iterations_max", "1 to 1000", self.iterations_max, ITERATIONS_LIMIT)?;
         match self.regularization {
             Some(value) if !(0.0..=100.0).contains(&value) => {
                 let range = "between 0 and 100";
@@ -89,8 +89,8 @@ pub struct Metrics {
     pub items: usize,
     /// The chosen or given regularization.
     pub regularization: f64,
-    /// Sweeps of the final training.
-    pub sweeps: usize,
+    /// Iterations of the final training.
+    pub iterations: usize,
     /// The chosen scale of the prior precision.
     pub prior_scale: f64,
     /// RMSE of the served posterior on held-out ratings; `None` where there were too few to hold any out.
@@ -120,7 +120,7 @@ impl Metrics {
             ("users", self.users as f64),
             ("items", self.items as f64),
             ("regularization", self.regularization),
-            ("sweeps", self.sweeps as f64),
+            ("iterations", self.iterations as f64),
             ("prior_scale", self.prior_scale),
             ("train_rmse", self.train_rmse),
             ("noise_variance", self.noise_variance),
@@ -229,9 +229,9 @@ fn train_squared(
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
     let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim)?, recipe, |sweep, _| {
-        progress.report(Step { phase: Phase::Training, fraction: sweep as f32 / tuned.sweeps as f32 });
-        sweep >= tuned.sweeps
+    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim)?, recipe, |iteration, _| {
+        progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / tuned.iterations as f32 });
+        iteration >= tuned.iterations
     })?;
     finish(ratings, learnt, tuned)
 }
@@ -262,7 +262,7 @@ pub(crate) fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<
         users: ratings.users(),
         items: ratings.items(),
         regularization: tuned.regularization,
-        sweeps: tuned.sweeps,
+        iterations: tuned.iterations,
         prior_scale: tuned.prior_scale,
         validation_rmse: tuned.held_out.and_then(|held_out| held_out.rmse),
         validation_percentile_rank: None,

@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use crate::als::Als;
 use crate::error::RetrainError;
 use crate::learn::{Learnt, Prepared, Recipe, learn};
+use crate::posterior_evaluation::{Errors, HeldOut};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
-use crate::served::{Errors, HeldOut};
 use crate::trainer::TrainSettings;
 
 /// One rating in so many is held out.
@@ -27,11 +27,11 @@ const FOLDS_TRIED_MAX: usize = 3;
 /// With fewer ratings nothing is held out, and the settings are [`Tuned::untuned`].
 pub(crate) const RATINGS_MIN: usize = 100;
 
-/// Sweeps before the held-out error is asked whether to go on.
+/// Iterations before the held-out error is asked whether to go on.
 ///
-/// Chosen on ml-latest-small, where the error of a split is flat from 10 sweeps to 20. With some ten ratings a user fewer
-/// sweeps predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::traits`]), but the users learn less online.
-pub(crate) const SWEEPS_MIN: usize = 18;
+/// Chosen on ml-latest-small, where the error of a split is flat from 10 iterations to 20. With some ten ratings a user fewer
+/// iterations predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::side_features`]), but the users learn less online.
+pub(crate) const ITERATIONS_MIN: usize = 18;
 
 /// Shares of the partners' variances that are tried. The first is what the model says, and stays unless one is better.
 const REGULARIZATIONS: [f64; 2] = [1.0, 0.5];
@@ -46,7 +46,7 @@ const INDIFFERENCE: f64 = 1e-3;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tuned {
     pub(crate) regularization: f64,
-    pub(crate) sweeps: usize,
+    pub(crate) iterations: usize,
     pub(crate) prior_scale: f64,
     pub(crate) held_out: Option<HeldOutFigures>,
 }
@@ -62,14 +62,19 @@ pub(crate) struct HeldOutFigures {
 impl Tuned {
     fn untuned(settings: &TrainSettings) -> Self {
         let regularization = settings.regularization.unwrap_or(REGULARIZATIONS[0]);
-        Self { regularization, sweeps: SWEEPS_MIN.min(settings.sweeps_max), prior_scale: 1.0, held_out: None }
+        Self {
+            regularization,
+            iterations: ITERATIONS_MIN.min(settings.iterations_max),
+            prior_scale: 1.0,
+            held_out: None,
+        }
     }
 }
 
 /// One candidate's errors by prior scale, summed over folds.
 struct Trial {
     regularization: f64,
-    sweeps: usize,
+    iterations: usize,
     errors: Vec<Errors>,
 }
 
@@ -89,7 +94,7 @@ impl Trial {
     }
 }
 
-/// Chooses the regularization, the number of sweeps and the scale of the prior.
+/// Chooses the regularization, the number of iterations and the scale of the prior.
 ///
 /// # Errors
 /// [`RetrainError::Prior`] where a prior or posterior overflows.
@@ -114,20 +119,20 @@ pub(crate) fn tune(
     let (mut done, total) = (0, candidates.len() * folds.len());
     let mut best: Option<Trial> = None;
     for &regularization in candidates {
-        let mut trial = Trial { regularization, sweeps: 0, errors: vec![Errors::default(); PRIOR_SCALES.len()] };
+        let mut trial = Trial { regularization, iterations: 0, errors: vec![Errors::default(); PRIOR_SCALES.len()] };
         for (known, asked, prepared) in &folds {
-            let report = |sweep: usize| {
-                let within = sweep as f32 / settings.sweeps_max as f32;
+            let report = |iteration: usize| {
+                let within = iteration as f32 / settings.iterations_max as f32;
                 progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
             };
-            let (learnt, sweeps) = learn_until_worse(
+            let (learnt, iterations) = learn_until_worse(
                 (known, prepared),
                 asked.list(),
                 Recipe { regularization, ..recipe },
-                settings.sweeps_max,
+                settings.iterations_max,
                 report,
             )?;
-            trial.sweeps += sweeps;
+            trial.iterations += iterations;
             let held_out = HeldOut::new(known, asked);
             for (sum, scale) in trial.errors.iter_mut().zip(PRIOR_SCALES) {
                 let prior = fit_prior(&learnt, scale, learnt.noise_variance)?;
@@ -145,7 +150,7 @@ pub(crate) fn tune(
     let chosen = best.errors[scale];
     Ok(Tuned {
         regularization: best.regularization,
-        sweeps: best.sweeps.div_ceil(folds.len()),
+        iterations: best.iterations.div_ceil(folds.len()),
         prior_scale: PRIOR_SCALES[scale],
         held_out: Some(HeldOutFigures { rmse: Some(chosen.rmse()), noise_variance: chosen.noise_variance() }),
     })
@@ -161,28 +166,28 @@ pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
     (0_u8..FOLDS).take(tried).map(split).collect()
 }
 
-/// Learns until a sweep, from [`SWEEPS_MIN`] on, no longer lowers the held-out error; returns the number of sweeps too.
+/// Learns until a iteration, from [`ITERATIONS_MIN`] on, no longer lowers the held-out error; returns the number of iterations too.
 fn learn_until_worse(
     (known, prepared): (&Ratings, &Prepared),
     asked: &[Rating],
     recipe: Recipe,
-    sweeps_max: usize,
+    iterations_max: usize,
     report: impl Fn(usize),
 ) -> Result<(Learnt, usize), RetrainError> {
     let mut last = f64::INFINITY;
-    let mut sweeps = 0;
-    let learnt = learn(known, prepared, recipe, |sweep, als| {
-        report(sweep);
-        sweeps = sweep;
-        if sweep + 1 < SWEEPS_MIN {
-            return sweep >= sweeps_max;
+    let mut iterations = 0;
+    let learnt = learn(known, prepared, recipe, |iteration, als| {
+        report(iteration);
+        iterations = iteration;
+        if iteration + 1 < ITERATIONS_MIN {
+            return iteration >= iterations_max;
         }
         let error = held_out_square(als, asked);
         let worse = error >= last;
         last = error;
-        sweep >= sweeps_max || worse
+        iteration >= iterations_max || worse
     })?;
-    Ok((learnt, sweeps))
+    Ok((learnt, iterations))
 }
 
 fn held_out_square(als: &Als, asked: &[Rating]) -> f64 {

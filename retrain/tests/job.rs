@@ -142,7 +142,7 @@ fn a_version_that_went_on_from_another_says_so_and_where_the_first_began() {
         let warm = manifest.warm.as_ref().unwrap();
         assert_eq!((warm.from, warm.refreshes), (VersionId(from), refreshes));
         assert_eq!(warm.cold_watermark, first.watermark, "that of the version trained from nothing");
-        assert!(manifest.metrics["sweeps"] < cold.metrics["sweeps"] / 2.0, "{:?}", manifest.metrics);
+        assert!(manifest.metrics["iterations"] < cold.metrics["iterations"] / 2.0, "{:?}", manifest.metrics);
     }
     // Nothing is new since the first version, so that there is little to change.
     let scores = |dir: &str| {

@@ -81,7 +81,7 @@ fn an_implicit_posterior_is_the_users_row_of_the_factorisation() {
     assert!(version.item_offsets.iter().all(|offset| *offset == 0.0));
     assert!(version.prior.mean().iter().all(|mean| *mean == 0.0));
 
-    // The prior is the whole catalogue not taken: Y^T Y plus one number on the diagonal.
+    // The prior is the whole catalog not taken: Y^T Y plus one number on the diagonal.
     let mut rest = precision(&version);
     for item in 0..ITEMS as u32 {
         let y = features(&version, item);

@@ -41,7 +41,7 @@ fn world(seed: u64, loss: Loss) -> (Vec<Rating>, Vec<Rating>) {
 
 fn settings(loss: Loss) -> TrainSettings {
     // A strong ridge, where that of preferences would be tuned: under a weak one many factors fit as well, and a few
-    // sweeps need not end at those that many from nothing end at.
+    // iterations need not end at those that many from nothing end at.
     let regularization = (loss == Loss::Implicit).then_some(64.0);
     TrainSettings { loss, regularization, threads: NonZeroUsize::new(2).unwrap(), ..TrainSettings::new(8, 3) }
 }
@@ -87,7 +87,7 @@ fn a_refresh_predicts_as_a_training_from_nothing_does() {
         let (cold_rmse, warm_rmse) = (served_rmse(&cold, &told, &kept), served_rmse(&warm, &told, &kept));
         assert!((cold_rmse - warm_rmse).abs() <= 0.002, "{fresh} fresh: {warm_rmse} is not {cold_rmse}");
         assert!(cold_rmse < 0.6, "the noise is 0.5, and what was told is enough: {cold_rmse}");
-        assert!(warm.metrics.sweeps < cold.metrics.sweeps / 2, "{:?}", warm.metrics);
+        assert!(warm.metrics.iterations < cold.metrics.iterations / 2, "{:?}", warm.metrics);
         let noise = warm.prior.noise_variance() / cold.prior.noise_variance();
         assert!((noise - 1.0).abs() < 0.05, "{fresh} fresh: the noise is {noise} of the other's");
     }
@@ -129,7 +129,7 @@ fn clicks_and_implicit_feedback_go_on_too() {
     assert!(warm.metrics.validation_log_loss.unwrap() < warm.metrics.base_rate_log_loss.unwrap());
 
     let (cold, warm) = (trained(&told, Loss::Implicit), refreshed(&told, fresh, Loss::Implicit));
-    assert!(warm.metrics.sweeps < cold.metrics.sweeps / 2);
+    assert!(warm.metrics.iterations < cold.metrics.iterations / 2);
     // Factors are found up to a rotation; scores are not.
     let scores = |version: &Trained| -> Vec<f64> {
         kept.iter()

@@ -261,7 +261,9 @@ fn bad_input_is_refused_by_name() {
     let ratings = Ratings::new(1, 1, vec![rating]).unwrap();
     let refused = |settings| train(&ratings, &settings, &Pinned::default(), &Silent).unwrap_err().to_string();
     assert_eq!(refused(TrainSettings::new(0, 1)), "dim must be 1 to 512, got 0");
-    assert!(refused(TrainSettings { sweeps_max: 0, ..TrainSettings::new(2, 1) }).starts_with("sweeps_max must be"));
+    assert!(
+        refused(TrainSettings { iterations_max: 0, ..TrainSettings::new(2, 1) }).starts_with("iterations_max must be")
+    );
     let regularization = Some(f64::NAN);
     assert!(
         refused(TrainSettings { regularization, ..TrainSettings::new(2, 1) }).starts_with("regularization must be")

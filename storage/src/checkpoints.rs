@@ -148,7 +148,7 @@ mod tests {
     use celeris_model::{Record, RecordKind, Timestamp, UserEpoch, UserId};
 
     use super::*;
-    use crate::{Append, Appended, Placed, Storage, StorageOptions, Then};
+    use crate::{AckMode, Append, Appended, Placed, Storage, StorageOptions};
 
     fn films() -> StreamName {
         StreamName::new("films").unwrap()
@@ -178,7 +178,7 @@ mod tests {
             first_label: None,
             targets: Vec::new(),
         };
-        match storage.append(Append { stream: films(), record, frozen: Vec::new(), then: Then::Waits }).unwrap() {
+        match storage.append(Append { stream: films(), record, frozen: Vec::new(), ack: AckMode::Wait }).unwrap() {
             Appended::New(placed) => placed,
             Appended::Existing(existing) => panic!("{existing:?} was there already"),
         }

@@ -52,7 +52,7 @@ pub(crate) enum Column {
     Items,
     ItemFeatures,
     Frozen,
-    Catalog,
+    Registry,
     Erasures,
     Snapshots,
     Checkpoints,
@@ -70,7 +70,7 @@ impl Column {
         Self::Items,
         Self::ItemFeatures,
         Self::Frozen,
-        Self::Catalog,
+        Self::Registry,
         Self::Erasures,
         Self::Snapshots,
         Self::Checkpoints,
@@ -84,7 +84,7 @@ impl Column {
             Self::Items => "items",
             Self::ItemFeatures => "item_features",
             Self::Frozen => "frozen",
-            Self::Catalog => "catalog",
+            Self::Registry => "registry",
             Self::Erasures => "erasures",
             Self::Snapshots => "snapshots",
             Self::Checkpoints => "checkpoints",
@@ -101,7 +101,7 @@ impl Column {
 
     /// Whether single keys are looked up that may well be absent, so that a filter pays.
     fn wants_filter(self) -> bool {
-        !matches!(self, Self::Log | Self::History | Self::Catalog | Self::Checkpoints | Self::DecidedFor)
+        !matches!(self, Self::Log | Self::History | Self::Registry | Self::Checkpoints | Self::DecidedFor)
     }
 }
 

@@ -123,14 +123,14 @@ pub enum StorageError {
         /// Its encoded size.
         bytes: usize,
     },
-    /// A catalog key has no part, or a part that is empty or too long.
-    #[error("a catalog key needs at least one part, of 1 to 256 bytes each, got {parts:?}")]
-    CatalogKey {
+    /// A registry key has no part, or a part that is empty or too long.
+    #[error("a registry key needs at least one part, of 1 to 256 bytes each, got {parts:?}")]
+    RegistryKey {
         /// The parts received.
         parts: Vec<String>,
     },
-    /// A catalog document cannot be written as JSON or read as the type asked for.
-    #[error("the catalog document {key} does not fit its type: {reason}")]
+    /// A registry document cannot be written as JSON or read as the type asked for.
+    #[error("the registry document {key} does not fit its type: {reason}")]
     Document {
         /// Its key.
         key: String,

@@ -96,7 +96,7 @@ impl Storage {
     }
 
     /// Deletes what belongs to a model: features put, features frozen, snapshots, decisions. Its stream stays, and so do its
-    /// catalog documents, which are the manager's. Returns once that is durable.
+    /// registry documents, which are the manager's. Returns once that is durable.
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.

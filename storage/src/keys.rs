@@ -16,7 +16,7 @@
 //! |                   |                                            | or sealed revision alone: it was deleted  |
 //! | `item_features`   | model id, item                                | sealed revision, features                 |
 //! | `frozen`          | model id, version, item                    | sealed offset, features, origin           |
-//! | `catalog`         | the parts of the [`crate::CatalogKey`]     | sealed JSON                               |
+//! | `registry`         | the parts of the [`crate::RegistryKey`]     | sealed JSON                               |
 //! | `erasures`        | byte 0                                     | sealed key of the hashes, 16 bytes        |
 //! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |
 //! |                   | byte 2, stream, partition, sequence        | sealed [erasure](crate::Erasure)          |
@@ -182,8 +182,8 @@ pub(crate) fn frozen(model: ModelId, version: VersionId, item: &ItemId) -> Vec<u
     with_text(frozen_by(model, version), item.as_str())
 }
 
-/// A catalog document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
-pub(crate) fn catalog(parts: &[String]) -> Vec<u8> {
+/// A registry document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
+pub(crate) fn registry(parts: &[String]) -> Vec<u8> {
     with_texts(parts.iter().map(String::as_str))
 }
 
@@ -313,7 +313,7 @@ mod tests {
             (item(&stream, &item_id), "0466696c6d73016d31"),
             (item_features(model, &item_id), "020201016d31"),
             (frozen(model, VersionId(3), &item_id), "0202010103016d31"),
-            (catalog(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
+            (registry(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
             (decision(model, &DecisionId::new("d").unwrap()), "0202010064"),
         ];
         for (key, expected) in cases {

@@ -1,4 +1,4 @@
-//! The storage layer of one node: the observation log with its indexes, items and features, the catalog, decisions.
+//! The storage layer of one node: the observation log with its indexes, items and features, the registry, decisions.
 //!
 //! # What it promises
 //!
@@ -49,10 +49,9 @@
 //! `store.rs` opens and closes; `log/` is the queue, the committer and the tickets, with `log/amend.rs` for what changes
 //! earlier records; `history.rs` reads the log, and `events.rs` is what states learn of it; `erasures.rs`,
 //! `erased_users.rs`, `hashing.rs` and `scrub.rs` are how a user is forgotten; `snapshots.rs`, `items.rs`, `features.rs`,
-//! `catalog.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`, `verify.rs` and `verifier.rs`
+//! `registry.rs` and `decisions/` hold the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`, `verify.rs` and `verifier.rs`
 //! keep a node from running on a damaged disk.
 
-mod catalog;
 mod checkpoints;
 mod database;
 mod decisions;
@@ -71,6 +70,7 @@ mod keys;
 mod log;
 mod options;
 mod record;
+mod registry;
 mod scrub;
 mod snapshots;
 mod space;
@@ -81,7 +81,6 @@ mod wal_check;
 mod watermark;
 mod wire;
 
-pub use catalog::{CatalogBatch, CatalogKey, ListedDocument};
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, ErasingDecisions, LateCandidates, LatePropensity};
 pub use erased_users::ErasedUsers;
@@ -93,9 +92,10 @@ pub use history::{LogRange, Lookup, observation_id};
 pub use history_spans::HistorySpan;
 pub use items::{ItemRecord, ItemWrite, SweptItem};
 pub use log::{
-    Append, Appended, CommitPosition, Committed, Existing, LogCounters, Placed, RECORD_BYTES_MAX, Then, Ticket,
+    AckMode, Append, Appended, CommitPosition, Committed, Existing, LogCounters, Placed, RECORD_BYTES_MAX, Ticket,
 };
 pub use options::StorageOptions;
+pub use registry::{ListedDocument, RegistryBatch, RegistryKey};
 pub use snapshots::Snapshot;
 pub use store::Storage;
 pub use verifier::Verification;

@@ -20,7 +20,7 @@
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
 //! The flags of a decision say in three bits how it joined and which of its parts are there; a selection is its text,
-//! its id, flags, the arm and the context if there are any, and a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
+//! its id, flags, the arm and the segment if there are any, and a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
 
 use celeris_model::{
     DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record, RecordKind,
@@ -173,11 +173,11 @@ fn encode_decision(value: &mut Writer, facts: &DecisionFacts) {
     }
 }
 
-fn encode_selection(value: &mut Writer, SelectionFacts { model, model_id, arm, propensity, context }: &SelectionFacts) {
+fn encode_selection(value: &mut Writer, SelectionFacts { model, model_id, arm, propensity, segment }: &SelectionFacts) {
     value.text(model.as_str());
     value.varint(model_id.0);
-    value.varint(flag(arm.is_some(), Flags::ARM) | flag(context.is_some(), Flags::CONTEXT));
-    for name in arm.iter().chain(context) {
+    value.varint(flag(arm.is_some(), Flags::ARM) | flag(segment.is_some(), Flags::CONTEXT));
+    for name in arm.iter().chain(segment) {
         value.text(name.as_str());
     }
     value.float(*propensity);
@@ -259,8 +259,8 @@ fn decode_selection(body: &mut Reader) -> Option<SelectionFacts> {
     let (model, model_id) = (ModelName::new(body.text()?).ok()?, ModelId(body.varint()?));
     let flags = body.varint()?;
     let mut name = |flag| if flags & flag == 0 { Some(None) } else { Some(Some(ModelName::new(body.text()?).ok()?)) };
-    let (arm, context) = (name(Flags::ARM)?, name(Flags::CONTEXT)?);
-    Some(SelectionFacts { model, model_id, arm, propensity: body.float()?, context })
+    let (arm, segment) = (name(Flags::ARM)?, name(Flags::CONTEXT)?);
+    Some(SelectionFacts { model, model_id, arm, propensity: body.float()?, segment })
 }
 
 fn decode_predictions(body: &mut Reader) -> Option<Vec<Prediction>> {
@@ -374,9 +374,9 @@ mod tests {
     fn every_outcome_of_a_join_and_a_selection_come_back() {
         let id = || DecisionId::new("d").unwrap();
         let name = |name: &str| ModelName::new(name).unwrap();
-        let selection = |arm: Option<&str>, context: Option<&str>| {
-            let (arm, context) = (arm.map(name), context.map(name));
-            Some(SelectionFacts { model: name("best"), model_id: ModelId(9), arm, propensity: 0.25, context })
+        let selection = |arm: Option<&str>, segment: Option<&str>| {
+            let (arm, segment) = (arm.map(name), segment.map(name));
+            Some(SelectionFacts { model: name("best"), model_id: ModelId(9), arm, propensity: 0.25, segment })
         };
         let joined = Joined::ALL.into_iter().filter(|joined| *joined != Joined::Slot);
         let mut all: Vec<DecisionFacts> = joined.map(|joined| DecisionFacts::without_slot(id(), joined)).collect();

@@ -39,7 +39,7 @@ impl Storage {
     /// observations up to the epoch as the log has them, or will have them once it is written.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; nothing is kept then, and nothing is lost.
+    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; nothing is kept ack, and nothing is lost.
     pub fn keep_snapshot(
         &self,
         stream: &StreamName,

@@ -19,9 +19,9 @@ const LOOK_EVERY_MS: u64 = 100;
 /// The largest part of the file system that the reserve may claim: one in so many.
 const SHARE_MIN: u64 = 8;
 
-/// Changes of the catalog may use the reserve of observations down to one part in so many: they are small and few, and a
+/// Changes of the registry may use the reserve of observations down to one part in so many: they are small and few, and a
 /// rollback and the end of a job are among them.
-const CATALOG_RESERVE_DIVISOR: u64 = 2;
+const REGISTRY_RESERVE_DIVISOR: u64 = 2;
 
 /// Write buffers that one compaction rewrites: the four that start it, and what arrives meanwhile.
 const COMPACTION_BUFFERS: usize = 6;
@@ -75,13 +75,13 @@ impl SpaceGuard {
         Err(StorageError::StorageFull { free, needed })
     }
 
-    /// Whether there is room for a change of the catalog, which may use a part of the reserve.
+    /// Whether there is room for a change of the registry, which may use a part of the reserve.
     ///
     /// # Errors
     /// [`StorageError::StorageFull`].
-    pub(crate) fn check_catalog(&self) -> Result<(), StorageError> {
+    pub(crate) fn check_registry(&self) -> Result<(), StorageError> {
         self.look();
-        let needed = self.needed.load(Ordering::Relaxed) / CATALOG_RESERVE_DIVISOR;
+        let needed = self.needed.load(Ordering::Relaxed) / REGISTRY_RESERVE_DIVISOR;
         let free = self.free.load(Ordering::Relaxed);
         if free < needed { Err(StorageError::StorageFull { free, needed }) } else { Ok(()) }
     }

@@ -184,7 +184,7 @@ impl Storage {
         self.inner.log.counters()
     }
 
-    /// Bytes that observations, items and the catalog have cost on the disk since the store was opened: RocksDB's own
+    /// Bytes that observations, items and the registry have cost on the disk since the store was opened: RocksDB's own
     /// count.
     #[must_use]
     pub fn bytes_written(&self) -> BytesWritten {

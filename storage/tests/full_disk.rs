@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use celeris_model::Record;
-use celeris_storage::{Appended, CatalogBatch, CatalogKey, Storage, StorageError, StorageOptions};
+use celeris_storage::{Appended, RegistryBatch, RegistryKey, Storage, StorageError, StorageOptions};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use scenario::{append, assert_consistent, log_of, observation, stream, user};
@@ -138,9 +138,9 @@ async fn a_full_disk_refuses_changes_of_the_catalog_before_they_fail() {
     };
     let ballast = disk.path().join("ballast");
     let storage = Storage::open(disk.path().join("data"), &options()).unwrap();
-    let key = CatalogKey::new(["model", "films"]).unwrap();
+    let key = RegistryKey::new(["model", "films"]).unwrap();
     let change = || {
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         batch.put(key.clone(), &"settings".to_owned()).unwrap();
         batch
     };
@@ -148,28 +148,28 @@ async fn a_full_disk_refuses_changes_of_the_catalog_before_they_fail() {
     write_ballast(&ballast, 12 << 20);
     fill_up(&storage, 1).await;
     assert!(storage.check_accepts().is_err());
-    storage.commit_catalog(&change()).unwrap();
+    storage.commit_registry(&change()).unwrap();
 
     // Something else eats up what is left, but for what is too little to flush a write buffer.
     let free = free_bytes(&disk.path());
     write_ballast(&disk.path().join("more"), free - (2 << 20));
     let deadline = Instant::now() + Duration::from_secs(30);
     let refused = loop {
-        match storage.commit_catalog(&change()) {
+        match storage.commit_registry(&change()) {
             Ok(()) => assert!(Instant::now() < deadline, "never refused"),
             Err(error) => break error,
         }
     };
     assert!(matches!(refused, StorageError::StorageFull { .. }), "{refused}");
     storage.health().unwrap();
-    let mut deletion = CatalogBatch::new();
+    let mut deletion = RegistryBatch::new();
     deletion.delete(key.clone());
-    storage.commit_catalog(&deletion).unwrap();
+    storage.commit_registry(&deletion).unwrap();
 
     std::fs::remove_file(disk.path().join("more")).unwrap();
     std::fs::remove_file(&ballast).unwrap();
-    while storage.commit_catalog(&change()).is_err() {
+    while storage.commit_registry(&change()).is_err() {
         assert!(Instant::now() < deadline, "never accepted again");
     }
-    assert_eq!(storage.catalog::<String>(&key).unwrap().as_deref(), Some("settings"));
+    assert_eq!(storage.registry::<String>(&key).unwrap().as_deref(), Some("settings"));
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
-use celeris_storage::{Append, Appended, CommitPosition, Erasure, LogRange, Lookup, Storage, StorageError, Then};
+use celeris_storage::{AckMode, Append, Appended, CommitPosition, Erasure, LogRange, Lookup, Storage, StorageError};
 use proptest::prelude::*;
 use scenario::{amendment, assert_consistent, id, log_of, observation, open, stream, user};
 
@@ -146,7 +146,7 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
         ..observation(who, epoch)
     };
     let append =
-        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
+        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
     let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
     match (storage.append(append), known) {
         (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
@@ -185,7 +185,7 @@ async fn amend(
     let epoch = log.epoch(who) + 1;
     let record = Record { label: epoch as f32, ..amendment(kind, who, epoch, Some(target)) };
     let append =
-        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
+        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
     let original = log.at(partition, target).map(|at| log.places[at].2.clone());
     match (storage.append(append), original) {
         (Ok(Appended::New(placed)), Some(Some(original))) => {
@@ -222,7 +222,7 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
     let epoch = log.epoch(who) + 1;
     let record = amendment(RecordKind::Erase, who, epoch, None);
     let append =
-        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), then: Then::Waits };
+        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
     let Appended::New(placed) = storage.append(append).unwrap() else { panic!("an erasure has no id") };
     placed.durable().await.unwrap();
     let observe = |(.., record): &&Place| {

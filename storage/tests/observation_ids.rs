@@ -4,7 +4,7 @@
 mod scenario;
 
 use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch};
-use celeris_storage::{Append, Appended, Lookup, Storage, StorageError, Then};
+use celeris_storage::{AckMode, Append, Appended, Lookup, Storage, StorageError};
 use scenario::{
     amendment, append, assert_consistent, crash_image, existing, found, id, log_of, new, observation, open, stream,
     user,
@@ -28,7 +28,7 @@ async fn an_id_that_is_pending_or_committed_is_answered_with_the_first_record() 
     assert!(repeat.placed.ticket().is_durable());
     // Ids are unique in a stream only.
     let elsewhere =
-        Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new(), then: Then::Waits };
+        Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new(), ack: AckMode::Wait };
     new(storage.append(elsewhere).unwrap()).durable().await.unwrap();
     drop(storage);
     let storage = open(dir.path());

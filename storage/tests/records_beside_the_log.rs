@@ -1,4 +1,4 @@
-//! Items, features, frozen features, catalog documents and decisions.
+//! Items, features, frozen features, registry documents and decisions.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -8,7 +8,7 @@ use celeris_model::{
     VersionId,
 };
 use celeris_storage::{
-    Append, CatalogBatch, CatalogKey, FrozenFeatures, ItemWrite, Snapshot, Storage, StorageError, StorageOptions,
+    Append, FrozenFeatures, ItemWrite, RegistryBatch, RegistryKey, Snapshot, Storage, StorageError, StorageOptions,
     Watermark,
 };
 use scenario::{append, crash_image, files, fill, flip, item, model, model_name, new, observation, open, stream, user};
@@ -187,34 +187,34 @@ async fn deleting_a_stream_takes_what_came_before_and_nothing_of_its_neighbours(
 }
 
 #[test]
-fn catalog_changes_happen_together_and_lists_follow_the_parts() {
+fn registry_changes_happen_together_and_lists_follow_the_parts() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    let key = |parts: &[&str]| CatalogKey::new(parts.iter().copied()).unwrap();
-    let mut batch = CatalogBatch::new();
+    let key = |parts: &[&str]| RegistryKey::new(parts.iter().copied()).unwrap();
+    let mut batch = RegistryBatch::new();
     batch.put(key(&["model", "a"]), &json!({"dim": 1})).unwrap();
     batch.put(key(&["model", "b"]), &json!({"dim": 2})).unwrap();
     batch.put(key(&["models", "c"]), &json!({"dim": 3})).unwrap();
     batch.put(key(&["version", "a", "1"]), &json!({"n": 1})).unwrap();
-    storage.commit_catalog(&batch).unwrap();
-    let mut batch = CatalogBatch::new();
+    storage.commit_registry(&batch).unwrap();
+    let mut batch = RegistryBatch::new();
     batch.delete(key(&["model", "a"])).put(key(&["model", "b"]), &json!({"dim": 5})).unwrap();
-    storage.commit_catalog(&batch).unwrap();
+    storage.commit_registry(&batch).unwrap();
     drop(storage);
     let storage = open(dir.path());
-    let listed: Vec<(CatalogKey, Value)> = storage
-        .list_catalog(&key(&["model"]))
+    let listed: Vec<(RegistryKey, Value)> = storage
+        .list_registry(&key(&["model"]))
         .unwrap()
         .into_iter()
         .map(|(key, document)| (key, document.unwrap()))
         .collect();
     assert_eq!(listed, [(key(&["model", "b"]), json!({"dim": 5}))]);
-    assert_eq!(storage.catalog::<Value>(&key(&["model", "a"])).unwrap(), None);
-    assert_eq!(storage.catalog(&key(&["version", "a", "1"])).unwrap(), Some(json!({"n": 1})));
-    assert!(matches!(storage.catalog::<u64>(&key(&["model", "b"])), Err(StorageError::Document { .. })));
-    assert!(matches!(CatalogKey::new(["model", ""]), Err(StorageError::CatalogKey { .. })));
-    assert!(matches!(CatalogKey::new(["x".repeat(257)]), Err(StorageError::CatalogKey { .. })));
-    assert!(matches!(CatalogKey::new(Vec::<String>::new()), Err(StorageError::CatalogKey { .. })));
+    assert_eq!(storage.registry::<Value>(&key(&["model", "a"])).unwrap(), None);
+    assert_eq!(storage.registry(&key(&["version", "a", "1"])).unwrap(), Some(json!({"n": 1})));
+    assert!(matches!(storage.registry::<u64>(&key(&["model", "b"])), Err(StorageError::Document { .. })));
+    assert!(matches!(RegistryKey::new(["model", ""]), Err(StorageError::RegistryKey { .. })));
+    assert!(matches!(RegistryKey::new(["x".repeat(257)]), Err(StorageError::RegistryKey { .. })));
+    assert!(matches!(RegistryKey::new(Vec::<String>::new()), Err(StorageError::RegistryKey { .. })));
 }
 
 #[test]
@@ -311,18 +311,18 @@ fn a_document_that_no_reader_takes_is_not_written_and_hides_no_other() {
     }
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    let key = |name: &str| CatalogKey::new(["figures", name]).unwrap();
-    let mut batch = CatalogBatch::new();
+    let key = |name: &str| RegistryKey::new(["figures", name]).unwrap();
+    let mut batch = RegistryBatch::new();
     for loss in [f64::NAN, f64::INFINITY] {
         let refused = batch.put(key("a"), &Figures { loss }).map(drop);
         assert!(matches!(&refused, Err(StorageError::Document { key, .. }) if key == "figures/a"), "{refused:?}");
     }
     batch.put(key("b"), &Figures { loss: 0.5 }).unwrap();
     batch.put(key("c"), &json!({"loss": null})).unwrap();
-    storage.commit_catalog(&batch).unwrap();
-    let listed = storage.list_catalog::<Figures>(&CatalogKey::new(["figures"]).unwrap()).unwrap();
+    storage.commit_registry(&batch).unwrap();
+    let listed = storage.list_registry::<Figures>(&RegistryKey::new(["figures"]).unwrap()).unwrap();
     assert_eq!(listed.len(), 2);
     assert_eq!(*listed[0].1.as_ref().unwrap(), Figures { loss: 0.5 });
     assert!(matches!(&listed[1].1, Err(StorageError::Document { key, .. }) if key == "figures/c"), "{listed:?}");
-    assert_eq!(storage.catalog_keys(&CatalogKey::new(["figures"]).unwrap()).unwrap(), [key("b"), key("c")]);
+    assert_eq!(storage.registry_keys(&RegistryKey::new(["figures"]).unwrap()).unwrap(), [key("b"), key("c")]);
 }

@@ -201,7 +201,7 @@ fn lists_reasons_and_settings_have_bounds() {
     let post = |request, body: Value, names| refused(request, body.to_string(), 422, names);
     let kinds: Vec<String> = (0..65).map(|kind| format!("kind-{kind}")).collect();
     let past = json!([{"item": "item-0", "label": 4, "feedback": "x".repeat(65)}]);
-    let watch = json!({"watch": {"seconds": u64::MAX}});
+    let guard = json!({"guard": {"seconds": u64::MAX}});
     assert_refused_and_unchanged(&[
         post(
             "POST /v1/models/films/recommend",
@@ -210,7 +210,7 @@ fn lists_reasons_and_settings_have_bounds() {
         ),
         post("POST /v1/models/films/recommend", json!({"history": past, "k": 1}), "feedback"),
         post("POST /v1/models/films/retrain", json!({"why": "x".repeat(1_001)}), "why"),
-        post("PATCH /v1/models/films", watch, "watch.seconds"),
+        post("PATCH /v1/models/films", guard, "guard.seconds"),
         post(
             "POST /v1/models/films/evaluate-policy",
             json!({"policy": "uniform", "missing_reward": 1e300}),

@@ -218,7 +218,7 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"seconds": 8, "heartbeat_seconds": 4}),
         ),
-        // `tail` keeps a line that does not end: one process, faster than anyone looks.
+        // `holdout` keeps a line that does not end: one process, faster than anyone looks.
         limited(
             case("fills", trainers.script("fills", "tail /dev/zero"), &["trainer.limits.memory"]),
             json!({"memory": 256_u64 << 20}),

@@ -50,15 +50,15 @@ fn update_is_compared_with_solving_again_and_with_a_pass() {
 }
 
 #[test]
-fn topk_is_measured_by_items_catalogue_policy_and_cache() {
+fn topk_is_measured_by_items_catalog_policy_and_cache() {
     assert_cases(
         "topk",
         &[
             "greedy/n=1000/d=50",
             "uncertainty/n=1000/d=50",
             "greedy/n=1000/d=50/p99",
-            "greedy/n=1000/d=50/catalogue=1000000",
-            "uncertainty/n=1000/d=50/catalogue=1000000",
+            "greedy/n=1000/d=50/catalog=1000000",
+            "uncertainty/n=1000/d=50/catalog=1000000",
             "linear/greedy",
             "default/n=1000/d=50",
             "lookup/d=50",
@@ -168,8 +168,15 @@ fn ope_is_compared_in_value_and_time() {
 /// The bench itself refuses a search that differs from computing all scores.
 #[test]
 fn searches_are_compared_with_computing_all_scores() {
-    let kinds =
-        ["exact", "first_pass", "planner", "planner/by_graph", "filter/keeps=50%", "filter/keeps=10", "exclude=10000"];
+    let kinds = [
+        "exact",
+        "quantized_scan",
+        "planner",
+        "planner/by_graph",
+        "filter/keeps=50%",
+        "filter/keeps=10",
+        "exclude=10000",
+    ];
     let cases: Vec<String> = ["", "/norms=equal"]
         .iter()
         .flat_map(|suffix| kinds.map(|kind| format!("{kind}/n=1000000/d=50{suffix}")))

@@ -1,6 +1,6 @@
 //! A version whose numbers are beyond all bounds, from a trainer or from an import folder: it is refused by name, and the
 //! node goes on, is listed and starts again as if nothing had come. One that is within all bounds and wrong is taken back
-//! by the shortest watch.
+//! by the shortest guard.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -174,7 +174,7 @@ fn the_shortest_watch_takes_a_version_back() {
     binary::install(&binary::path(), &dir.path().join("celeris"));
     let node = node(dir.path());
     let client = node.client();
-    let model = json!({"name": "films", "dim": 8, "gate": {"force": true}, "watch": {"observations": 12}});
+    let model = json!({"name": "films", "dim": 8, "gate": {"force": true}, "guard": {"observations": 12}});
     let _created = client.post("/v1/models", &model).expect(201);
     let films = client.model("films");
     let dataset = dataset.path().to_str().unwrap();
@@ -187,18 +187,18 @@ fn the_shortest_watch_takes_a_version_back() {
     hand_in(&dir.path().join("celeris"), &wrong);
     let forced = retrained(&client, "films");
     assert_eq!((&forced["gate"]["verdict"], &forced["version"]), (&json!("forced"), &json!(3)), "{forced}");
-    assert_eq!(films.get("").expect(200)["watching"]["against"], 2);
+    assert_eq!(films.get("").expect(200)["guarding"]["against"], 2);
 
     // Newcomers: whoever has a past has taught their own bias to make up for the offsets.
     let mut more = ratings.iter().zip(0..);
-    eventually("the watch's rollback", || {
+    eventually("the guard's rollback", || {
         let (rating, newcomer) = more.next()?;
         let seen = json!({"user": format!("newcomer-{newcomer}"), "item": rating.item, "label": rating.label});
         let _observed = films.observe(&seen);
         (films.get("").expect(200)["active_version"] == 2).then_some(())
     });
     let newest = films.get("events?limit=1").expect(200)["events"][0].clone();
-    assert_eq!((&newest["kind"], &newest["by"]), (&json!("rolled_back"), &json!("watch")), "{newest}");
+    assert_eq!((&newest["kind"], &newest["by"]), (&json!("rolled_back"), &json!("guard")), "{newest}");
     let why = newest["why"].as_str().unwrap();
     assert!(why.contains("live loss") && why.contains("on 12 observations of the live traffic"), "{why}");
     assert_eq!(node.terminate().code, Some(0));

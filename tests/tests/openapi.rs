@@ -96,7 +96,7 @@ fn settings() -> [(&'static str, &'static [&'static str], Value); 11] {
     [
         ("ModelChange", &[], json!({})),
         ("Gate", &["gate"], json!({})),
-        ("Watch", &["watch"], json!({})),
+        ("Guard", &["guard"], json!({})),
         ("Trainer", &["trainer"], json!({})),
         ("TrainerLimits", &["trainer", "limits"], json!({})),
         ("DefaultReward", &["default_reward"], json!({"label": 0, "after_seconds": 60})),
@@ -160,7 +160,7 @@ fn a_new_model_has_the_described_defaults() {
     let (_dir, node, description) = node();
     let created = node.client().post("/v1/models", &json!({"name": "films"})).expect(201);
     for (schema, settings) in
-        [("Gate", &created["gate"]), ("Watch", &created["watch"]), ("Triggers", &created["triggers"])]
+        [("Gate", &created["gate"]), ("Guard", &created["guard"]), ("Triggers", &created["triggers"])]
     {
         let described = description["components"]["schemas"][schema]["properties"].as_object().unwrap();
         assert_eq!(settings.as_object().unwrap().len(), described.len());

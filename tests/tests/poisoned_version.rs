@@ -1,4 +1,4 @@
-//! A trainer that has it all the wrong way round: the gate refuses what it makes; with the gate forced open, the watch
+//! A trainer that has it all the wrong way round: the gate refuses what it makes; with the gate forced open, the guard
 //! takes it back.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -85,7 +85,7 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
         .post(
             "/v1/models",
             &json!({"name": "open", "stream": "films", "dim": 8, "gate": {"force": true},
-                    "watch": {"observations": 2000, "seconds": 3000}}),
+                    "guard": {"observations": 2000, "seconds": 3000}}),
         )
         .expect(201);
     let _created = client.post("/v1/models", &json!({"name": "mirrored", "dim": 8})).expect(201);
@@ -96,7 +96,7 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
         let done = retrain(&client, model);
         assert_eq!((&done["state"], &done["version"]), (&json!("succeeded"), &json!(2)), "{done}");
         assert_eq!(done["gate"]["verdict"], "passed", "a first training beats a version that knows nothing: {done}");
-        let (tail, report) = (&done["gate"]["tail"], &done["gate"]);
+        let (tail, report) = (&done["gate"]["holdout"], &done["gate"]);
         assert!(tail["candidate"].as_f64() < tail["incumbent"].as_f64(), "{report}");
         assert_eq!((&report["measure"], &report["incumbent"]), (&json!("rmse"), &json!(1)));
     }
@@ -107,7 +107,7 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
     assert_eq!((&refused["state"], &refused["version"]), (&json!("rejected"), &json!(3)), "{refused}");
     let report = &refused["gate"];
     assert_eq!((&report["verdict"], &report["incumbent"]), (&json!("refused"), &json!(2)), "{refused}");
-    let tail = &report["tail"];
+    let tail = &report["holdout"];
     assert!(tail["observations"].as_u64().unwrap() >= 50 && tail["standard_error"].as_f64().unwrap() > 0.0, "{report}");
     assert!(tail["difference"].as_f64().unwrap() > tail["standard_error"].as_f64().unwrap(), "{report}");
     assert_eq!(active(&films), 2);
@@ -119,10 +119,10 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
     let forced = retrain(&client, &open);
     assert_eq!((&forced["state"], &forced["gate"]["verdict"]), (&json!("succeeded"), &json!("forced")), "{forced}");
     assert_eq!(active(&open), 3);
-    let watching = open.get("").expect(200)["watching"].clone();
-    assert_eq!(watching["against"], 2, "{watching}");
+    let guarding = open.get("").expect(200)["guarding"].clone();
+    assert_eq!(guarding["against"], 2, "{guarding}");
     let mut chunks = live.chunks(25);
-    eventually("the watch's rollback", || {
+    eventually("the guard's rollback", || {
         if active(&open) == 2 {
             return Some(());
         }
@@ -132,9 +132,9 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
         None
     });
     let model = open.get("").expect(200);
-    assert_eq!(model["watching"], Value::Null, "{model}");
+    assert_eq!(model["guarding"], Value::Null, "{model}");
     let rolled_back = open.get("events?limit=1").expect(200)["events"][0].clone();
-    assert_eq!((&rolled_back["kind"], &rolled_back["by"]), (&json!("rolled_back"), &json!("watch")), "{rolled_back}");
+    assert_eq!((&rolled_back["kind"], &rolled_back["by"]), (&json!("rolled_back"), &json!("guard")), "{rolled_back}");
     assert_eq!((&rolled_back["before"], &rolled_back["after"]), (&json!(3), &json!(2)), "{rolled_back}");
     assert!(rolled_back["why"].as_str().unwrap().contains("live loss"), "{rolled_back}");
     let metrics = client.get("/metrics").text;

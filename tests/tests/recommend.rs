@@ -1,4 +1,4 @@
-//! Recommending from the whole catalogue: the best of what may be shown, never what may not, page after page.
+//! Recommending from the whole catalog: the best of what may be shown, never what may not, page after page.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;

@@ -87,7 +87,7 @@ fn labels_outside_the_range_of_a_loss_count_alike_everywhere() {
             let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
             (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
         });
-        let tail = &done["gate"]["tail"];
+        let tail = &done["gate"]["holdout"];
         assert!(tail["candidate"].as_f64().unwrap() >= 0.0 && tail["incumbent"].as_f64().unwrap() >= 0.0, "{done}");
         let windows = quality["windows"].as_array().unwrap();
         let losses = windows.iter().chain([&quality["baseline"]]).map(|loss| loss["value"].as_f64());

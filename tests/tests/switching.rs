@@ -143,7 +143,7 @@ fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_find_warm_what_wa
     let data = dir.path().join("data");
     let node = Node::serve(&data);
     let client = node.client();
-    let settings = json!({"name": "films", "dim": DIM, "gate": {"force": true}, "watch": {"observations": 0}});
+    let settings = json!({"name": "films", "dim": DIM, "gate": {"force": true}, "guard": {"observations": 0}});
     let _created = client.post("/v1/models", &settings).expect(201);
     let films = client.model("films");
     let mut taught = Acknowledged::new();

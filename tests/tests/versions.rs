@@ -34,7 +34,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
     let settings = json!({"name": "films", "dim": 8, "keep_versions": 2, "gate": {"force": true}});
     let created = client.post("/v1/models", &settings).expect(201);
     assert_eq!((&created["keep_versions"], &created["gate"]["force"]), (&json!(2), &json!(true)));
-    assert_eq!((&created["gate"]["tail_share"], &created["watch"]["observations"]), (&json!(0.05), &json!(1000)));
+    assert_eq!((&created["gate"]["holdout_share"], &created["guard"]["observations"]), (&json!(0.05), &json!(1000)));
     let films = client.model("films");
     // Every other item only turns up in the second part.
     let is_late = |item: &str| item.parse::<usize>().unwrap() % 2 == 0;
@@ -52,13 +52,13 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
     let versions = listed(&films);
     let parents: Vec<&Value> = versions.iter().map(|version| &version["parent"]).collect();
     assert_eq!(parents, [&json!(2), &json!(1), &Value::Null]);
-    assert!(versions[0]["gate"]["tail"]["observations"].as_u64().unwrap() > 0 && versions[2]["gate"].is_null());
+    assert!(versions[0]["gate"]["holdout"]["observations"].as_u64().unwrap() > 0 && versions[2]["gate"].is_null());
     let read = |version: &Value| -> u64 {
         version["watermark"].as_array().unwrap().iter().map(|sequence| sequence.as_u64().unwrap()).sum()
     };
     let (all, trained) = (ratings.len() as f64, versions[0]["metrics"]["ratings"].as_f64().unwrap());
     assert_eq!(read(&versions[0]) as f64, all, "the log is known up to its end");
-    let held = versions[0]["gate"]["tail"]["observations"].as_f64().unwrap();
+    let held = versions[0]["gate"]["holdout"]["observations"].as_f64().unwrap();
     assert_eq!(trained, all - held, "a training leaves out what it is judged by");
     // A share of 0.05 within four standard deviations of the draw.
     assert!((held - 0.05 * all).abs() < 4.0 * (0.1 * all).sqrt() / 2.0, "{held} of {all}");
@@ -105,10 +105,10 @@ fn settings_that_make_no_sense_are_refused_by_name() {
     let node = Node::serve(dir.path());
     for (settings, named) in [
         (json!({"gate": {"margin": 1}}), "gate.margin"),
-        (json!({"gate": {"tail_share": 0.6}}), "gate.tail_share"),
+        (json!({"gate": {"holdout_share": 0.6}}), "gate.holdout_share"),
         (json!({"gate": {"shadow_seconds": 4000}}), "gate.shadow_seconds"),
         (json!({"gate": {"maximum": 4000}}), "maximum"),
-        (json!({"watch": {"margin": -0.1}}), "watch.margin"),
+        (json!({"guard": {"margin": -0.1}}), "guard.margin"),
         (json!({"keep_versions": 0}), "keep_versions"),
     ] {
         let mut model = settings.clone();

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use celeris_model::{Decision, ItemId, Record, RecordedCandidates, Sequence, ShownSlot};
-use celeris_predictor::joins::{DEFAULT_FEEDBACK, default_reward_id};
-use celeris_predictor::{DecisionReplay, PredictorError, WhyNot, is_same};
+use celeris_predictor::attribution::{DEFAULT_FEEDBACK, default_reward_id};
+use celeris_predictor::{PredictorError, ReplayOutcome, WhyNot, is_same};
 use celeris_storage::observation_id;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -82,8 +82,8 @@ fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
         return Ok(impossible(WhyNot::VersionPruned));
     };
     let scene = match node.predictor.replay_decision(&version, decision)? {
-        DecisionReplay::Rebuilt(scene) => scene,
-        DecisionReplay::Impossible(why) => return Ok(impossible(why)),
+        ReplayOutcome::Rebuilt(scene) => scene,
+        ReplayOutcome::Impossible(why) => return Ok(impossible(why)),
     };
     let slots = scene.draw(&version, decision)?;
     let same = scene.is_of(decision) && is_same(&slots, decision);
@@ -108,7 +108,7 @@ fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionR
         pool: decision.pool,
         selection: selection.map(|facts| SelectionOfArm {
             arm: facts.arm.clone(),
-            context: facts.context.clone(),
+            segment: facts.segment.clone(),
             propensity: facts.propensity,
         }),
         candidates: candidates(&decision.candidates),

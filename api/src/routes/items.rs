@@ -81,7 +81,7 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list, edit_stream)).routes(routes!(put, get, delete))
 }
 
-/// The items that were described, in the order of their ids; with `q` or `filter`, those of the whole catalogue, trained
+/// The items that were described, in the order of their ids; with `q` or `filter`, those of the whole catalog, trained
 /// or described, that match.
 #[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
     responses((status = 200, body = Items), (status = 404, body = Problem), (status = 422, body = Problem)))]

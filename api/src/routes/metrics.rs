@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::node::keep_series;
-use crate::routes::{catalogue, exploration, quality};
+use crate::routes::{catalog, exploration, quality};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -32,7 +32,7 @@ async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, A
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
     render_verification(&node.storage.verification());
     exploration::render(&node);
-    catalogue::render(&node);
+    catalog::render(&node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
     }

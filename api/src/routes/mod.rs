@@ -1,6 +1,6 @@
 //! One file for each resource; each offers its router. Names and shapes are the contract with clients.
 
-pub mod catalogue;
+pub mod catalog;
 pub mod decisions;
 pub mod evaluate_policy;
 pub mod events;

@@ -12,8 +12,8 @@ use crate::extract::{Body, InModel, Text, parse};
 use crate::node::keep_series;
 use crate::routes::selections;
 use crate::schema::models::{
-    Kind, Model, ModelChange, ModelOrSelection, Models, NewModel, NewModelOrSelection, OfKind, RecentLoss, Unavailable,
-    Watching,
+    Guarding, Kind, Model, ModelChange, ModelOrSelection, Models, NewModel, NewModelOrSelection, OfKind, RecentLoss,
+    Unavailable,
 };
 use crate::schema::selections::NewSelectionBody;
 use crate::state::Node;
@@ -23,11 +23,11 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
-    let ModelRecord { id, config, created, active, watching, .. } = record;
+    let ModelRecord { id, config, created, active, guarding, .. } = record;
     let status = node.manager.watch_status(id);
-    let watching = watching.map(|watching| Watching {
-        against: watching.against.0,
-        since: watching.since.0,
+    let guarding = guarding.map(|guarding| Guarding {
+        against: guarding.against.0,
+        since: guarding.since.0,
         comparison: status.and_then(|status| status.comparison).map(Into::into),
     });
     let recent = node.manager.recent_loss(id);
@@ -46,9 +46,9 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         policy: config.policy.into(),
         pool_share: config.pool_share,
         gate: config.gate.into(),
-        watch: config.watch.into(),
+        guard: config.guard.into(),
         keep_versions: config.keep_versions,
-        watching,
+        guarding,
         triggers: config.triggers.into(),
         trainer: config.trainer.into(),
         default_reward: config.default_reward.map(Into::into),

@@ -6,7 +6,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use celeris_model::Observation;
 use celeris_predictor::PendingObservation;
-use celeris_storage::Then;
+use celeris_storage::AckMode;
 use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse};
-use crate::learning_threads::{Dealt, OfStream};
+use crate::ingest_pool::{Dispatched, OfStream};
 use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::schema::observations::{ObserveBody, ObserveReply};
 use crate::state::Node;
@@ -84,12 +84,12 @@ async fn begin_all(
     node: &Node,
     model: &OfStream,
     mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
-    begun: mpsc::Sender<Dealt>,
+    begun: mpsc::Sender<Dispatched>,
 ) {
     while let Some(lines) = parsed.recv().await {
         let goes_on = !parsed.is_empty() && begun.capacity() > 1;
-        let then = if goes_on { Then::AppendsMore } else { Then::Waits };
-        let dealt = node.learning_threads.deal(node, model, lines, then).await;
+        let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
+        let dealt = node.ingest_pool.dispatch(node, model, lines, ack).await;
         if begun.send(dealt).await.is_err() {
             return;
         }

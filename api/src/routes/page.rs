@@ -35,7 +35,7 @@ files![
     ("app.js", JAVASCRIPT),
     ("browse.js", JAVASCRIPT),
     ("card.js", JAVASCRIPT),
-    ("catalogue.js", JAVASCRIPT),
+    ("catalog.js", JAVASCRIPT),
     ("chart.js", JAVASCRIPT),
     ("dom.js", JAVASCRIPT),
     ("exploration.js", JAVASCRIPT),

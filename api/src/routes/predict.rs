@@ -46,7 +46,7 @@ pub async fn predict(
     };
     check_count(&node, "items", items.len())?;
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
-    let predicted = node.predictor.predict_in(&request, body.context.as_ref()).await?;
+    let predicted = node.predictor.predict_in(&request, body.segment.as_ref()).await?;
     let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted;
     let Answered { arm, arm_propensity, arms, confidence } = selected.into();
     let mut scores: Vec<Score> = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();

@@ -44,7 +44,7 @@ async fn get(
 /// Sets the gauges of every model's quality.
 ///
 /// # Errors
-/// Where the catalog cannot be read.
+/// Where the registry cannot be read.
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of observations stay below 2^53")]
 pub fn render(node: &Node) -> Result<(), ApiError> {
     for record in node.manager.models()? {
@@ -65,7 +65,7 @@ pub fn render(node: &Node) -> Result<(), ApiError> {
             }
         }
         if let Some(baseline) = known.baseline {
-            metrics::gauge!("celeris_model_loss_at_birth", &labels("")).set(known.metric.value(baseline.mean));
+            metrics::gauge!("celeris_model_loss_baseline", &labels("")).set(known.metric.value(baseline.mean));
         }
         let model = || [("model", model.to_string())];
         metrics::gauge!("celeris_model_version", &model()).set(known.version.0 as f64);

@@ -1,7 +1,7 @@
-//! Rankings from the whole catalogue.
+//! Rankings from the whole catalog.
 
 use axum::extract::State;
-use celeris_predictor::{Asker, Boost, Page, RecommendRequest};
+use celeris_predictor::{Audience, Boost, Page, RecommendRequest};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -16,7 +16,7 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(recommend))
 }
 
-/// Recommends from the whole catalogue by a policy, and leaves a decision record.
+/// Recommends from the whole catalog by a policy, and leaves a decision record.
 #[utoipa::path(post, path = "/v1/models/{model}/recommend", tag = "serving", request_body = RecommendBody,
     params(("model" = String, Path)),
     responses((status = 200, body = RecommendReply), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -32,8 +32,13 @@ pub async fn recommend(
     });
     let request = RecommendRequest {
         model,
-        asker: AudienceFields { user: body.user, history: body.history, users: body.users, aggregate: body.aggregate }
-            .try_into()?,
+        audience: AudienceFields {
+            user: body.user,
+            history: body.history,
+            users: body.users,
+            aggregate: body.aggregate,
+        }
+        .try_into()?,
         k: body.k,
         filter: body.filter,
         exclude: body.exclude,
@@ -45,8 +50,8 @@ pub async fn recommend(
         seed: body.seed,
         min_epoch: body.min_epoch,
     };
-    let recommended = node.predictor.recommend_in(&request, body.context.as_ref()).await?;
-    let user = if let Asker::User(user) = request.asker { Some(user) } else { None };
+    let recommended = node.predictor.recommend_in(&request, body.segment.as_ref()).await?;
+    let user = if let Audience::User(user) = request.audience { Some(user) } else { None };
     let ranking = TopkReply::new(user, recommended.ranking);
     Ok(Answer(RecommendReply { ranking, next: recommended.next.map(|page| page.token()) }))
 }

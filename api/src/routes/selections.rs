@@ -27,7 +27,7 @@ pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection,
             let report = node.predictor.selection_report(&record.name, None, None).await?;
             Some(report.arms.into_iter().map(|arm| (arm.arm, arm.weight)).collect())
         }
-        ScopeKind::User | ScopeKind::Context => None,
+        ScopeKind::User | ScopeKind::Segment => None,
     };
     Ok(Selection {
         observations: node.storage.watermark(&record.stream).records(),
@@ -38,7 +38,7 @@ pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection,
         arms: record.arms,
         strategy: record.strategy.into(),
         scope: record.scope.into(),
-        contexts: record.contexts,
+        segments: record.segments,
         objective: record.objective.into(),
         label_range: record.label_range,
         half_life_records: record.half_life_records,
@@ -57,9 +57,9 @@ pub struct Whose {
     /// The user, where every user has a state.
     #[param(value_type = Option<String>)]
     user: Option<UserId>,
-    /// The context, where every context has one.
+    /// The segment, where every segment has one.
     #[param(value_type = Option<String>)]
-    context: Option<ModelName>,
+    segment: Option<ModelName>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -80,14 +80,14 @@ fn arm(report: ArmReport) -> Arm {
 async fn report(
     State(node): State<Node>,
     InModel(model): InModel,
-    Params(Whose { user, context }): Params<Whose>,
+    Params(Whose { user, segment }): Params<Whose>,
 ) -> Result<Json<Report>, ApiError> {
     let Some(record) = node.manager.selection(&model)? else {
         node.manager.model(&model)?;
         return Err(ApiError::not_found(format!("{model} is a model, not a selection among models")));
     };
     let SelectionReport { arms, records, state_hash, curve } =
-        node.predictor.selection_report(&model, user.as_ref(), context.as_ref()).await?;
+        node.predictor.selection_report(&model, user.as_ref(), segment.as_ref()).await?;
     Ok(Json(Report {
         model,
         strategy: record.strategy.into(),

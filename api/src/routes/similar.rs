@@ -54,7 +54,7 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(similar))
 }
 
-/// The items of the whole catalogue whose features are most like an item's.
+/// The items of the whole catalog whose features are most like an item's.
 #[utoipa::path(get, path = "/v1/models/{model}/items/{item}/similar", tag = "items",
     params(("model" = String, Path), ("item" = String, Path), Wanted),
     responses((status = 200, body = SimilarReply), (status = 404, body = Problem), (status = 409, body = Problem),

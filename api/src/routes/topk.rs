@@ -30,8 +30,8 @@ pub async fn topk(
     if body.k == 0 {
         return Err(ApiError::invalid("k: must be at least 1"));
     }
-    let TopkBody { user, items, k, policy, seed, min_epoch, context } = body;
+    let TopkBody { user, items, k, policy, seed, min_epoch, segment } = body;
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, selection: None };
-    let ranking = node.predictor.topk_in(&request, context.as_ref()).await?;
+    let ranking = node.predictor.topk_in(&request, segment.as_ref()).await?;
     Ok(Answer(TopkReply::new(Some(request.user), ranking)))
 }

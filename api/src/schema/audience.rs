@@ -1,7 +1,7 @@
 //! The audience of a ranking: a user, an anonymous user whose past comes with the request, or several users at once.
 
 use celeris_model::{ItemId, Timestamp, UserId};
-use celeris_predictor::{Aggregate, Asker, PastItem};
+use celeris_predictor::{Aggregate, Audience, PastItem};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -78,7 +78,7 @@ pub struct AudienceFields {
     pub aggregate: Option<AggregateBody>,
 }
 
-impl TryFrom<AudienceFields> for Asker {
+impl TryFrom<AudienceFields> for Audience {
     type Error = ApiError;
 
     fn try_from(fields: AudienceFields) -> Result<Self, ApiError> {

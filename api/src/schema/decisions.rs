@@ -74,7 +74,7 @@ impl From<ReplayedSlot> for SlotAgain {
     }
 }
 
-/// The ranking drawn again from what the user had said by then, with the recorded policy and seed.
+/// The ranking drawn again from what the user had said by ack, with the recorded policy and seed.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Replay {
     /// Whether it is the same: the scores of all candidates, and what is shown, to the bit; null where it cannot be drawn
@@ -92,9 +92,9 @@ pub struct SelectionOfArm {
     /// The model that answered; null where all arms answered together.
     #[schema(value_type = Option<String>)]
     pub arm: Option<ModelName>,
-    /// The context in which it was selected, where the selection has a state for each.
+    /// The segment in which it was selected, where the selection has a state for each.
     #[schema(value_type = Option<String>)]
-    pub context: Option<ModelName>,
+    pub segment: Option<ModelName>,
     /// The probability with which it was.
     pub propensity: f32,
 }

@@ -45,8 +45,8 @@ mirror_enum! {
         Operator,
         /// A trigger.
         Trigger,
-        /// The watch after a switch.
-        Watch,
+        /// The guard after a switch.
+        Guard,
         /// A retrain job.
         Job,
     }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
 use super::selections::{NewSelectionBody, Selection};
-use super::settings::{DefaultReward, Gate, Loss, Trainer, Watch};
+use super::settings::{DefaultReward, Gate, Guard, Loss, Trainer};
 use super::triggers::{Triggers, TriggersChange};
 use super::versions::Comparison;
 
@@ -92,8 +92,8 @@ pub struct NewModel {
     pub pool_share: Option<PoolShare>,
     /// How its candidates are judged.
     pub gate: Option<Gate>,
-    /// How long a new version is watched.
-    pub watch: Option<Watch>,
+    /// How long a new version is guarded.
+    pub guard: Option<Guard>,
     /// How many versions are kept beside the active, the pinned and the one that a rollback leads to; 10 by default.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
@@ -105,9 +105,9 @@ pub struct NewModel {
     pub default_reward: Option<DefaultReward>,
 }
 
-/// A watch under way.
+/// A guard under way.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Watching {
+pub struct Guarding {
     /// The version that served before, to which the model goes back if the new one is worse.
     pub against: u64,
     /// When the new version began to serve, in Unix milliseconds.
@@ -125,8 +125,8 @@ pub struct ModelChange {
     pub triggers: Option<TriggersChange>,
     /// How candidates are judged, from the next one on; replaces all of `gate`, its missing fields by their defaults.
     pub gate: Option<Gate>,
-    /// How long new versions are watched, from the next one on; replaces all of `watch`.
-    pub watch: Option<Watch>,
+    /// How long new versions are guarded, from the next one on; replaces all of `guard`.
+    pub guard: Option<Guard>,
     /// How many versions are kept, from the next one on.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
@@ -167,10 +167,10 @@ pub struct Model {
     #[schema(value_type = f64)]
     pub pool_share: PoolShare,
     pub gate: Gate,
-    pub watch: Watch,
+    pub guard: Guard,
     pub keep_versions: u32,
-    /// The watch of the active version; null where there is none.
-    pub watching: Option<Watching>,
+    /// The guard of the active version; null where there is none.
+    pub guarding: Option<Guarding>,
     /// When it is retrained by itself.
     pub triggers: Triggers,
     pub trainer: Trainer,
@@ -208,7 +208,7 @@ impl From<NewModel> for ModelConfig {
             policy: new.policy.unwrap_or(usual.policy),
             pool_share: new.pool_share.unwrap_or(usual.pool_share),
             gate: new.gate.map_or(usual.gate, Into::into),
-            watch: new.watch.map_or(usual.watch, Into::into),
+            guard: new.guard.map_or(usual.guard, Into::into),
             keep_versions: new.keep_versions.unwrap_or(usual.keep_versions),
             triggers: new.triggers.map_or(usual.triggers, Into::into),
             trainer: new.trainer.map_or(usual.trainer, Into::into),
@@ -219,12 +219,12 @@ impl From<NewModel> for ModelConfig {
 
 impl ModelChange {
     pub fn apply(self, config: &mut ModelConfig) {
-        let Self { triggers, gate, watch, keep_versions, trainer, default_reward } = self;
+        let Self { triggers, gate, guard, keep_versions, trainer, default_reward } = self;
         if let Some(triggers) = triggers {
             triggers.apply(&mut config.triggers);
         }
         config.gate = gate.map_or(config.gate, Into::into);
-        config.watch = watch.map_or(config.watch, Into::into);
+        config.guard = guard.map_or(config.guard, Into::into);
         config.keep_versions = keep_versions.unwrap_or(config.keep_versions);
         if let Some(trainer) = trainer {
             config.trainer = trainer.into();

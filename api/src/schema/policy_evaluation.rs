@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use celeris_bandits::ope::{Evaluation, Interval, OpeSettings};
 use celeris_bandits::{EpsilonGreedy, PolicySpec};
-use celeris_manager::{JudgeRequest, Judgement, Skipped as SkippedDecisions};
+use celeris_manager::{EvaluationRequest, PolicyEvaluation, Skipped as SkippedDecisions};
 use celeris_model::observation::LABEL_ABS_MAX;
 use celeris_model::{ModelName, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -66,7 +66,7 @@ fn policy_or_uniform<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Polic
 impl EvaluateBody {
     /// # Errors
     /// 422, naming the field.
-    pub fn request(self, model: ModelName, deadline: Instant) -> Result<JudgeRequest, ApiError> {
+    pub fn request(self, model: ModelName, deadline: Instant) -> Result<EvaluationRequest, ApiError> {
         let decisions_max = self.max_decisions.unwrap_or(DECISIONS_DEFAULT);
         if !(1..=DECISIONS_MAX).contains(&decisions_max) {
             return Err(ApiError::invalid(format!("max_decisions: must be from 1 to {DECISIONS_MAX}")));
@@ -80,7 +80,7 @@ impl EvaluateBody {
         if self.missing_reward.is_some_and(|reward| !(-largest..=largest).contains(&reward)) {
             return Err(ApiError::invalid(format!("missing_reward: must be between -{largest} and {largest}")));
         }
-        Ok(JudgeRequest {
+        Ok(EvaluationRequest {
             model,
             policy: self.policy,
             from: self.from,
@@ -164,7 +164,7 @@ pub struct EvaluateReply {
     pub estimators: Option<Estimators>,
 }
 
-pub fn describe(request: JudgeRequest, found: &Judgement) -> EvaluateReply {
+pub fn describe(request: EvaluationRequest, found: &PolicyEvaluation) -> EvaluateReply {
     let evaluation = found.evaluation.as_ref();
     EvaluateReply {
         model: request.model,

@@ -22,9 +22,9 @@ pub struct PredictBody {
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each context: the context.
+    /// Of a selection that has a state for each segment: the segment.
     #[schema(value_type = Option<String>)]
-    pub context: Option<ModelName>,
+    pub segment: Option<ModelName>,
 }
 
 /// One score.

@@ -1,4 +1,4 @@
-//! Rankings, of given items or of the whole catalogue.
+//! Rankings, of given items or of the whole catalog.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,9 +38,9 @@ pub struct TopkBody {
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each context: the context.
+    /// Of a selection that has a state for each segment: the segment.
     #[schema(value_type = Option<String>)]
-    pub context: Option<ModelName>,
+    pub segment: Option<ModelName>,
 }
 
 /// One slot.
@@ -185,9 +185,9 @@ pub struct RecommendBody {
     /// The answer must reflect at least that many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each context: the context.
+    /// Of a selection that has a state for each segment: the segment.
     #[schema(value_type = Option<String>)]
-    pub context: Option<ModelName>,
+    pub segment: Option<ModelName>,
 }
 
 /// A preference.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::selections::{Objective, Scope};
-use super::settings::{DefaultReward, Gate, Loss, Metric, Trainer, TrainerLimits, Watch};
+use super::settings::{DefaultReward, Gate, Guard, Loss, Metric, Trainer, TrainerLimits};
 use super::triggers::{DriftTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger};
 
 /// Reads `written`, which has no value at its default, and passes it through the domain. The schema of the wire type must
@@ -51,9 +51,9 @@ fn settings_pass_to_the_domain_and_back_whole() {
     let schedule = json!({"every": 3600.0});
     let volume = json!({"observations": 1234});
     assert_kept::<Gate, manager::GateConfig>(
-        &json!({"margin": 0.5, "tail_share": 0.25, "pool_min": 7, "force": true, "shadow_seconds": 30}),
+        &json!({"margin": 0.5, "holdout_share": 0.25, "pool_min": 7, "force": true, "shadow_seconds": 30}),
     );
-    assert_kept::<Watch, manager::WatchConfig>(&json!({"observations": 20, "seconds": 60, "margin": 0.5}));
+    assert_kept::<Guard, manager::GuardConfig>(&json!({"observations": 20, "seconds": 60, "margin": 0.5}));
     assert_kept::<TrainerLimits, manager::LowerLimits>(&limits);
     assert_kept::<Trainer, manager::TrainerSettings>(
         &json!({"engine": "spark", "iterations": 12, "regularization": 0.5, "alpha": 40.0, "limits": limits}),
@@ -76,7 +76,7 @@ fn names_on_the_wire_are_those_of_the_domain() {
     for name in ["rmse", "log_loss", "rank"] {
         assert_kept::<Metric, manager::Metric>(&json!(name));
     }
-    for name in ["user", "global", "context"] {
+    for name in ["user", "global", "segment"] {
         assert_kept::<Scope, manager::ScopeKind>(&json!(name));
     }
     for name in ["reward", "error"] {
@@ -91,7 +91,7 @@ fn names_on_the_wire_are_those_of_the_domain() {
 fn settings_that_are_not_given_have_the_defaults_of_the_domain() {
     let none = json!({});
     assert_same_defaults::<Gate, manager::GateConfig>(&none);
-    assert_same_defaults::<Watch, manager::WatchConfig>(&none);
+    assert_same_defaults::<Guard, manager::GuardConfig>(&none);
     assert_same_defaults::<Trainer, manager::TrainerSettings>(&none);
     assert_same_defaults::<TrainerLimits, manager::LowerLimits>(&none);
     assert_same_defaults::<Triggers, manager::Triggers>(&none);

@@ -22,8 +22,8 @@ mirror_enum! {
         User,
         /// There is one state.
         Global,
-        /// Each context has a state.
-        Context,
+        /// Each segment has a state.
+        Segment,
     }
 }
 
@@ -54,10 +54,10 @@ pub struct NewSelectionBody {
     pub strategy: Option<StrategySpec>,
     /// `global` by default.
     pub scope: Option<Scope>,
-    /// With the scope `context`: the contexts, one of which every request names.
+    /// With the scope `segment`: the segments, one of which every request names.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 16)]
-    pub contexts: Vec<ModelName>,
+    pub segments: Vec<ModelName>,
     /// What arms are judged by; by default `reward` where one arm answers, else `error`.
     pub objective: Option<Objective>,
     /// The smallest and the largest label; by default those that the arms were trained on.
@@ -85,7 +85,7 @@ impl From<NewSelectionBody> for NewSelection {
             arms: body.arms,
             strategy: body.strategy,
             scope: body.scope.map(Into::into),
-            contexts: body.contexts,
+            segments: body.segments,
             objective: body.objective.map(Into::into),
             label_range: body.label_range,
             half_life_records: body.half_life_records,
@@ -114,7 +114,7 @@ pub struct Selection {
     pub strategy: Strategy,
     pub scope: Scope,
     #[schema(value_type = Vec<String>)]
-    pub contexts: Vec<ModelName>,
+    pub segments: Vec<ModelName>,
     pub objective: Objective,
     #[schema(value_type = Vec<f32>, min_items = 2, max_items = 2)]
     pub label_range: LabelRange,
@@ -130,7 +130,7 @@ pub struct Selection {
     pub created: i64,
     /// Records in the log of its stream.
     pub observations: u64,
-    /// The probability or weight of each arm now; null where users or contexts have their own.
+    /// The probability or weight of each arm now; null where users or segments have their own.
     #[schema(value_type = Option<BTreeMap<String, f64>>)]
     pub weights: Option<BTreeMap<ModelName, f64>>,
 }
@@ -144,7 +144,7 @@ pub struct Answered {
     pub arm_propensity: Option<f32>,
     /// Of a selection that combines: the models that answered together.
     pub arms: Option<Vec<ArmWeight>>,
-    /// Then, of each item, the share of the arms that agree.
+    /// AckMode, of each item, the share of the arms that agree.
     pub confidence: Vec<f32>,
 }
 

@@ -1,6 +1,6 @@
-//! Settings of a model: loss, gate, watch, trainer and default reward.
+//! Settings of a model: loss, gate, guard, trainer and default reward.
 
-use celeris_manager::{self as manager, Engine, GateConfig, LowerLimits, TrainerSettings, WatchConfig};
+use celeris_manager::{self as manager, Engine, GateConfig, GuardConfig, LowerLimits, TrainerSettings};
 use celeris_model as model;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -39,8 +39,8 @@ pub struct Gate {
     pub margin: f64,
     /// The share of the log that candidates are not trained on and are judged by.
     #[schema(minimum = 0, maximum = 0.5)]
-    pub tail_share: f64,
-    /// The observations of the validation pool in the tail from which on they are judged by themselves.
+    pub holdout_share: f64,
+    /// The observations of the validation pool in the holdout from which on they are judged by themselves.
     pub pool_min: u64,
     /// Lets every candidate pass; the report says what the verdict would have been.
     pub force: bool,
@@ -52,11 +52,11 @@ pub struct Gate {
 /// How long a new version is compared with the one before, which serves again if it is better.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Watch {
-    /// Observations after which the watch ends, from 10; 0 is no watch.
+pub struct Guard {
+    /// Observations after which the guard ends, from 10; 0 is no guard.
     #[schema(maximum = 100_000)]
     pub observations: u64,
-    /// Seconds after which it ends at the latest; 0 is no watch.
+    /// Seconds after which it ends at the latest; 0 is no guard.
     #[schema(maximum = 31_536_000)]
     pub seconds: u64,
     /// The share of the loss of the version before by which the new one may be worse.
@@ -135,8 +135,8 @@ fn slots_default() -> u32 {
     10
 }
 
-same_fields!(Gate = GateConfig { margin, tail_share, pool_min, force, shadow_seconds });
-same_fields!(Watch = WatchConfig { observations, seconds, margin });
+same_fields!(Gate = GateConfig { margin, holdout_share, pool_min, force, shadow_seconds });
+same_fields!(Guard = GuardConfig { observations, seconds, margin });
 same_fields!(Trainer = TrainerSettings { engine, iterations, regularization, alpha, limits });
 same_fields!(TrainerLimits = LowerLimits { memory, seconds, heartbeat_seconds, processes, disk });
 same_fields!(DefaultReward = manager::DefaultReward { label, after_seconds, slots });
@@ -147,8 +147,8 @@ impl Default for Gate {
     }
 }
 
-impl Default for Watch {
+impl Default for Guard {
     fn default() -> Self {
-        WatchConfig::default().into()
+        GuardConfig::default().into()
     }
 }

@@ -149,13 +149,13 @@ pub struct GateReport {
     pub why: String,
     /// The version that served.
     pub incumbent: u64,
-    /// What losses are on the tail and on the pool.
+    /// What losses are on the holdout and on the pool.
     pub measure: Metric,
     /// The margin that was asked for.
     pub margin: f64,
-    /// On the held-out tail of the log.
-    pub tail: Option<Comparison>,
-    /// On what of the tail belongs to the validation pool, where there is enough of it.
+    /// On the held-out holdout of the log.
+    pub holdout: Option<Comparison>,
+    /// On what of the holdout belongs to the validation pool, where there is enough of it.
     pub pool: Option<Comparison>,
     /// On live traffic, where `gate.shadow_seconds` asks for it.
     pub shadow: Option<Comparison>,
@@ -165,14 +165,14 @@ pub struct GateReport {
 
 impl From<manager::GateReport> for GateReport {
     fn from(report: manager::GateReport) -> Self {
-        let manager::GateReport { verdict, why, incumbent, measure, margin, tail, pool, shadow, seconds } = report;
+        let manager::GateReport { verdict, why, incumbent, measure, margin, holdout, pool, shadow, seconds } = report;
         Self {
             verdict: verdict.into(),
             why,
             incumbent: incumbent.0,
             measure: measure.into(),
             margin,
-            tail: tail.map(Into::into),
+            holdout: holdout.map(Into::into),
             pool: pool.map(Into::into),
             shadow: shadow.map(Into::into),
             seconds,

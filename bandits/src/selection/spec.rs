@@ -1,4 +1,4 @@
-//! How a strategy is written in requests and in the catalog.
+//! How a strategy is written in requests and in the registry.
 
 use std::fmt;
 

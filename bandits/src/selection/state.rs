@@ -71,7 +71,7 @@ pub struct Place {
     pub lane: usize,
     /// Its number in the lane, from 1.
     pub position: u64,
-    /// The group of sums, from 0: a context.
+    /// The group of sums, from 0: a segment.
     pub group: usize,
 }
 
@@ -99,7 +99,7 @@ struct Lane {
 pub struct Layout {
     /// Arms.
     pub arms: usize,
-    /// Groups of sums that share the lanes: one, or the contexts.
+    /// Groups of sums that share the lanes: one, or the segments.
     pub groups: usize,
     /// Lanes of the log.
     pub lanes: usize,

@@ -1,6 +1,6 @@
 //! Searches among some of the items: what filters keep, and all but those that are excluded.
 
-use celeris_retrieval::{Allowed, Row};
+use celeris_retrieval::{CandidateSet, Row};
 use rand::seq::index::sample;
 
 use super::{K, Scene, millis, same};
@@ -27,7 +27,7 @@ pub fn run(report: &mut Report, scene: &Scene) -> Result<(), Failure> {
     for (name, kept) in KEPT {
         // A quick run keeps the share, but no fewer than the slots.
         let kept = (kept * count / OF).max(K);
-        let mut allowed = Allowed::none();
+        let mut allowed = CandidateSet::none();
         sample(&mut rng, count, kept).into_iter().for_each(|row| allowed.insert(row_of(row)));
         let (mut filtered, mut unfiltered) = (Durations::default(), Durations::default());
         for weights in &scene.world.queries {

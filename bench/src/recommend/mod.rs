@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use celeris_retrieval::graph::{Build, Plan};
-use celeris_retrieval::{Allowed, GraphIndex, Hit, Matrix, Row, Table};
+use celeris_retrieval::{CandidateSet, GraphIndex, Hit, Matrix, Row, Table};
 
 use self::peer::Faiss;
 use self::world::{Norms, World};
@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::stopwatch::Durations;
 use celeris_cli::Failure;
 
-/// The dimension and the catalogue of the cases that have targets; a quick run has fewer items under the same names.
+/// The dimension and the catalog of the cases that have targets; a quick run has fewer items under the same names.
 const DIM: usize = 50;
 const ITEMS: [usize; 2] = [1_000_000, 10_000];
 
@@ -89,8 +89,8 @@ impl Scene<'_> {
         self.world.matrix()
     }
 
-    pub fn everything(&self) -> Allowed {
-        Allowed::all(self.matrix().len())
+    pub fn everything(&self) -> CandidateSet {
+        CandidateSet::all(self.matrix().len())
     }
 
     /// The scan of all scores and the first pass, in turns with faiss's scan; all have to find the same.
@@ -116,7 +116,7 @@ impl Scene<'_> {
         }
         let flat = self.faiss.is_some().then(|| millis(&mut flat));
         report.measured(self.case("exact"), "ms", millis(&mut scan), flat);
-        report.measured(self.case("first_pass"), "ms", millis(&mut pass), flat);
+        report.measured(self.case("quantized_scan"), "ms", millis(&mut pass), flat);
         Ok(())
     }
 

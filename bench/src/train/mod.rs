@@ -69,7 +69,7 @@ impl Bench<'_> {
     fn graded(&self, report: &mut Report) -> Result<(), Failure> {
         let folder = self.folder.join("graded");
         let mut job = write_job(&folder, &self.data, self.data.train.len(), GRADED.factors + 1)?;
-        job.algorithm = Algorithm::Als { sweeps_max: GRADED.iterations, regularization: Some(1.0) };
+        job.algorithm = Algorithm::Als { iterations_max: GRADED.iterations, regularization: Some(1.0) };
         let seconds = self.fastest(&job, &folder)?;
         let rmse = served_rmse(&job.output, &self.data, self.data.train.len())?;
         let (mut spark_seconds, mut spark_rmse) = (None, None);
@@ -110,8 +110,8 @@ impl Bench<'_> {
         let mut job = write_job(&folder, &self.data, self.data.train.len(), IMPLICIT.factors)?;
         job.loss = Loss::Implicit;
         job.algorithm =
-            Algorithm::Als { sweeps_max: IMPLICIT.iterations, regularization: Some(IMPLICIT.regularization) };
-        let sweeps = sweep_seconds(&job, &folder)?;
+            Algorithm::Als { iterations_max: IMPLICIT.iterations, regularization: Some(IMPLICIT.regularization) };
+        let iterations = sweep_seconds(&job, &folder)?;
         let table = |file: &Path, id, vector| Vectors::read(file, id, vector, IMPLICIT.factors);
         let items = table(&job.output.join(ITEM_FEATURES_FILE), "item", "features")?;
         let rank = percentile_rank(&items, &served_weights(&job.output, &self.data)?, &self.data);
@@ -122,7 +122,7 @@ impl Bench<'_> {
             let users = table(&folder.join(USER_WEIGHTS_FILE), "user", "weights")?;
             peer_rank = Some(percentile_rank(&items, &users, &self.data));
         }
-        report.measured(self.case("implicit", "/iteration"), "s", median(sweeps), peer_seconds);
+        report.measured(self.case("implicit", "/iteration"), "s", median(iterations), peer_seconds);
         report.measured(self.case("implicit", "/rank"), "share", rank, peer_rank);
         Ok(())
     }
@@ -157,7 +157,7 @@ fn train(job: &Job, folder: &Path) -> Result<f64, Failure> {
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// The seconds of every sweep of a train job but the first, whose beginning the trainer does not say.
+/// The seconds of every iteration of a train job but the first, whose beginning the trainer does not say.
 fn sweep_seconds(job: &Job, folder: &Path) -> Result<Vec<f64>, Failure> {
     let file = write(job, folder)?;
     let mut command = Command::new(celeris_binary()?);

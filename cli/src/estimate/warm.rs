@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use celeris_model::{ItemId, ModelError, ModelId, ModelName, Observation, ObservationId, StreamName, VersionId};
 use celeris_predictor::{LossEvent, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
-use celeris_storage::{Storage, StorageOptions, Then};
+use celeris_storage::{AckMode, Storage, StorageOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use rand::RngExt;
 use tokio::sync::mpsc;
@@ -45,18 +45,18 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// A predictor of a version with `catalogue` items, without observations.
+    /// A predictor of a version with `catalog` items, without observations.
     ///
     /// # Errors
     /// Where no store can be opened in the temporary folder.
-    pub fn open(catalogue: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
+    pub fn open(catalog: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
         let dir = TemporaryFolder::new().map_err(Failure::other)?;
         let storage = Storage::open(dir.path(), &StorageOptions::default())?;
         // A recorder of its own: counters cost what they cost on a node, and two predictors do not count together.
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = recorder.handle();
         let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
-        let version = version("bench", VersionId(1), catalogue, dim)?;
+        let version = version("bench", VersionId(1), catalog, dim)?;
         let (model, items) = (version.model.clone(), version.theta.items().to_vec());
         predictor
             .activate(&StreamName::of_model(&model), RankingDefaults::default(), version)
@@ -80,8 +80,8 @@ impl Warm {
     ///
     /// # Errors
     /// Where the name is none.
-    pub fn add_model(&self, name: &str, catalogue: usize, dim: usize) -> Result<(), Failure> {
-        let version = version(name, VersionId(1), catalogue, dim)?;
+    pub fn add_model(&self, name: &str, catalog: usize, dim: usize) -> Result<(), Failure> {
+        let version = version(name, VersionId(1), catalog, dim)?;
         let stream = StreamName::of_model(&self.model);
         self.predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
     }
@@ -109,7 +109,7 @@ impl Warm {
                     feedback: None,
                     decision: None,
                 };
-                let begun = self.predictor.begin_observe(&self.model, &observation, Then::Waits);
+                let begun = self.predictor.begin_observe(&self.model, &observation, AckMode::Wait);
                 last = Some(begun.map_err(Failure::other)?);
             }
             // A user's events are durable in order, so the last one speaks for all.
@@ -147,9 +147,9 @@ impl Warm {
     }
 }
 
-fn version(name: &str, id: VersionId, catalogue: usize, dim: usize) -> Result<ServingVersion, Failure> {
+fn version(name: &str, id: VersionId, catalog: usize, dim: usize) -> Result<ServingVersion, Failure> {
     let model = ModelName::new(name).map_err(Failure::other)?;
-    let theta = scene::theta(catalogue, dim).map_err(Failure::other)?;
+    let theta = scene::theta(catalog, dim).map_err(Failure::other)?;
     let prior = scene::prior(dim).map_err(Failure::other)?;
     ServingVersion::new((model, ModelId(1)), id, theta, prior.into()).map_err(Failure::other)
 }

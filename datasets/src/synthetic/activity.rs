@@ -26,7 +26,7 @@ const RATING_GAP_SECONDS: f64 = 40.0;
 /// Seconds between two sittings of one user, on average: 20 days.
 const SESSION_GAP_SECONDS: f64 = 20.0 * 86_400.0;
 
-/// A user who rates fewer than one item in so many draws them one by one; others rank the whole catalogue.
+/// A user who rates fewer than one item in so many draws them one by one; others rank the whole catalog.
 const SPARSE_SHARE: usize = 64;
 
 /// How many items each user rates: heavy-tailed (log-normal), exactly `ratings` together, none more than there are items.

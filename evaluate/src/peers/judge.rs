@@ -15,7 +15,7 @@ use super::data::Data;
 /// Ratings that are predicted, at most: the error of the mean of so many is a thousandth.
 const RATINGS_MAX: usize = 200_000;
 
-/// Users whose catalogue is ranked, at most.
+/// Users whose catalog is ranked, at most.
 const USERS_MAX: usize = 500;
 
 /// Rows of vectors by id.

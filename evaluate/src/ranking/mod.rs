@@ -23,7 +23,7 @@ use celeris_datasets::{Dataset, Rating as NamedRating};
 use celeris_model::preference::Takings;
 use celeris_model::{HalfLife, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
 use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
-use celeris_retrieval::{Allowed, Matrix, Table};
+use celeris_retrieval::{CandidateSet, Matrix, Table};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -279,8 +279,8 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// What the user may be shown: an item's number is its row.
-    fn allowed(&self, user: u32) -> Allowed {
-        let mut allowed = Allowed::none();
+    fn allowed(&self, user: u32) -> CandidateSet {
+        let mut allowed = CandidateSet::none();
         for (row, _) in (0..).zip(self.taken).filter(|(_, taken)| **taken > 0) {
             allowed.insert(row);
         }

@@ -35,7 +35,7 @@ const HASHED_COLUMNS_MIN: usize = 64;
 /// Strings of a list that are read; a list is not a text.
 const TAGS_MAX: usize = 256;
 
-/// When an item may be shown: that is about the catalogue, and says nothing of the item.
+/// When an item may be shown: that is about the catalog, and says nothing of the item.
 const RESERVED: [&str; 2] = ["available_from", "available_until"];
 
 /// How the attributes of items become columns.

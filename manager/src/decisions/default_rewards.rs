@@ -1,6 +1,6 @@
 //! Rewards for slots that got none in time.
 //!
-//! Each model's decisions are gone through in the order of their ids, which is that of time, by a cursor in the catalog.
+//! Each model's decisions are gone through in the order of their ids, which is that of time, by a cursor in the registry.
 //! A crash between the rewards and the cursor makes the same decisions come up again, and nothing of it: a default
 //! reward has an id of its slot, which the log takes once.
 
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp};
 use celeris_predictor::{DefaultReward as Given, PendingObservation, PredictorError};
-use celeris_storage::{CatalogBatch, CatalogKey, DecisionRange, StorageError};
+use celeris_storage::{DecisionRange, RegistryBatch, RegistryKey, StorageError};
 
 use super::DefaultReward;
 use crate::deleting::deciding;
@@ -21,16 +21,16 @@ use crate::manager::Manager;
 /// Decisions between two writes of the cursor.
 const DECISIONS_AT_ONCE: usize = 256;
 
-fn cursors_key() -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["default_rewards"])
+fn cursors_key() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["default_rewards"])
 }
 
-fn cursor_key(model: ModelId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["default_rewards".to_owned(), model.to_string()])
+fn cursor_key(model: ModelId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["default_rewards".to_owned(), model.to_string()])
 }
 
 /// Adds to `batch`, by which a model or selection gets its setting, that default rewards begin with the decisions of now.
-pub(crate) fn begin(model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+pub(crate) fn begin(model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
     batch.put(cursor_key(model)?, &DecisionId::first_at(SystemTime::now().into()))?;
     Ok(())
 }
@@ -107,14 +107,14 @@ impl Manager {
         now: Timestamp,
     ) -> Result<BTreeMap<ModelId, (DefaultReward, DecisionId)>, ManagerError> {
         let mut cursors = BTreeMap::new();
-        for (key, cursor) in self.storage.list_catalog::<DecisionId>(&cursors_key()?)? {
+        for (key, cursor) in self.storage.list_registry::<DecisionId>(&cursors_key()?)? {
             match cursor {
                 Ok(cursor) => drop(cursors.insert(key, cursor)),
                 Err(error) => tracing::error!(%error, "a model's default rewards begin with the decisions of now"),
             }
         }
         let mut wanted = BTreeMap::new();
-        let mut changes = CatalogBatch::new();
+        let mut changes = RegistryBatch::new();
         let mut changed = false;
         let models = self.models()?.into_iter().map(|record| (record.id, record.config.default_reward));
         let selections = self.selections()?.into_iter().map(|record| (record.id, record.default_reward));
@@ -145,7 +145,7 @@ impl Manager {
             }
         }
         if changed {
-            self.storage.commit_catalog(&changes)?;
+            self.storage.commit_registry(&changes)?;
         }
         Ok(wanted)
     }
@@ -181,9 +181,9 @@ impl Manager {
         for observation in pending {
             self.predictor.finish_observe(observation).await?;
         }
-        let mut moved = CatalogBatch::new();
+        let mut moved = RegistryBatch::new();
         moved.put(cursor_key(model)?, &reached)?;
-        tokio::task::block_in_place(|| self.storage.commit_catalog(&moved))?;
+        tokio::task::block_in_place(|| self.storage.commit_registry(&moved))?;
         Ok(Some(reached))
     }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use celeris_model::{ModelId, ModelName, StreamName, Timestamp};
-use celeris_storage::{CatalogKey, Storage};
+use celeris_storage::{RegistryKey, Storage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -49,7 +49,7 @@ pub struct Exported {
     pub decisions: BTreeMap<ModelName, u64>,
     /// Versions by model.
     pub versions: BTreeMap<ModelName, u64>,
-    /// Why documents of the catalog could not be read; what they are about is left out.
+    /// Why documents of the registry could not be read; what they are about is left out.
     pub unreadable: Vec<String>,
 }
 
@@ -59,11 +59,11 @@ pub type Tell<'a> = &'a dyn Fn(&str, f32);
 /// The documents behind a prefix that can be read; of the others, `unreadable` gets the reason.
 fn readable<T: DeserializeOwned>(
     storage: &Storage,
-    prefix: &CatalogKey,
+    prefix: &RegistryKey,
     unreadable: &mut Vec<String>,
 ) -> Result<Vec<T>, ManagerError> {
     let mut read = Vec::new();
-    for (_, document) in storage.list_catalog::<T>(prefix)? {
+    for (_, document) in storage.list_registry::<T>(prefix)? {
         match document {
             Ok(document) => read.push(document),
             Err(error) => {

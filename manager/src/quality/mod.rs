@@ -6,7 +6,7 @@
 //! uniformly, as a curve over the model's life ([`curve`]), and are tested for drift ([`drift`]).
 //!
 //! Of every version, the position in the log at which it began to serve and its *baseline*, the mean loss of its first
-//! observations, are in the catalog. All else is a view of the log: at start it is rebuilt from the recorded predictions
+//! observations, are in the registry. All else is a view of the log: at start it is rebuilt from the recorded predictions
 //! (`replay.rs`).
 
 pub mod curve;
@@ -23,7 +23,7 @@ use std::time::SystemTime;
 
 use celeris_model::{Loss, ModelId, ModelName, Record, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::LossEvent;
-use celeris_storage::{CatalogBatch, CatalogKey, ErasedUsers, Storage, StorageError, Watermark};
+use celeris_storage::{ErasedUsers, RegistryBatch, RegistryKey, Storage, StorageError, Watermark};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -72,19 +72,19 @@ pub struct Baseline {
 
 /// A baseline, or the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct AtBirth {
+struct StoredBaseline {
     known: Option<Baseline>,
     /// The first losses, until there are enough.
     first: Running,
 }
 
-impl From<Option<Baseline>> for AtBirth {
+impl From<Option<Baseline>> for StoredBaseline {
     fn from(known: Option<Baseline>) -> Self {
         Self { known, first: Running::default() }
     }
 }
 
-impl AtBirth {
+impl StoredBaseline {
     /// Takes in a loss; whether it is the last of those `wanted`.
     fn completed_by(&mut self, loss: f64, at: Timestamp, wanted: u64) -> bool {
         if self.known.is_some() {
@@ -97,9 +97,9 @@ impl AtBirth {
     }
 }
 
-/// What the catalog keeps of the quality of one version.
+/// What the registry keeps of the quality of one version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Birth {
+pub(crate) struct VersionBaseline {
     version: VersionId,
     /// Where the log stood when the version first began to serve.
     first: Watermark,
@@ -117,8 +117,8 @@ pub(crate) struct Birth {
     pool_baseline: Option<Baseline>,
 }
 
-impl Birth {
-    pub(crate) fn put(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
+impl VersionBaseline {
+    pub(crate) fn put(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
         batch.put(birth_key(model, self.version)?, self)?;
         Ok(())
     }
@@ -193,9 +193,9 @@ pub(crate) struct Monitor {
     since: Watermark,
     armed: Watermark,
     born: Timestamp,
-    baseline: AtBirth,
-    pool_baseline: AtBirth,
-    /// Whether the catalog has [`Monitor::birth`] as it is.
+    baseline: StoredBaseline,
+    pool_baseline: StoredBaseline,
+    /// Whether the registry has [`Monitor::birth`] as it is.
     is_kept: bool,
     observations: u64,
     /// Observations under the version since the last training ended.
@@ -231,8 +231,8 @@ impl Monitor {
             since: Watermark::start(),
             armed: Watermark::start(),
             born: created,
-            baseline: AtBirth::default(),
-            pool_baseline: AtBirth::default(),
+            baseline: StoredBaseline::default(),
+            pool_baseline: StoredBaseline::default(),
             is_kept: true,
             observations: 0,
             since_training: 0,
@@ -288,7 +288,7 @@ impl Monitor {
         }
     }
 
-    fn serve(&mut self, birth: Birth) {
+    fn serve(&mut self, birth: VersionBaseline) {
         self.version = birth.version;
         self.first_served = birth.first;
         self.position = self.position.max(birth.since.records());
@@ -311,8 +311,8 @@ impl Monitor {
         self.rise = None;
     }
 
-    fn birth(&self) -> Birth {
-        Birth {
+    fn birth(&self) -> VersionBaseline {
+        VersionBaseline {
             version: self.version,
             first: self.first_served.clone(),
             since: self.since.clone(),
@@ -388,11 +388,11 @@ impl Monitors {
     }
 
     /// Begins to monitor a model, whose log is not read.
-    pub(crate) fn watch(&self, record: &ModelRecord) {
+    pub(crate) fn start(&self, record: &ModelRecord) {
         self.by_model.lock().insert(record.id, Monitor::new(record));
     }
 
-    /// Takes over what the catalog knows of the version that serves.
+    /// Takes over what the registry knows of the version that serves.
     pub(crate) fn resume(&self, model: ModelId) -> Result<(), StorageError> {
         let mut monitors = self.by_model.lock();
         let Some(monitor) = monitors.get_mut(&model) else { return Ok(()) };
@@ -402,10 +402,10 @@ impl Monitors {
         Ok(())
     }
 
-    /// What the catalog keeps of a version's quality. What cannot be read of it is begun again, since nothing else depends
+    /// What the registry keeps of a version's quality. What cannot be read of it is begun again, since nothing else depends
     /// on it.
-    fn kept(&self, model: ModelId, version: VersionId) -> Result<Option<Birth>, StorageError> {
-        match self.storage.catalog::<Birth>(&birth_key(model, version)?) {
+    fn kept(&self, model: ModelId, version: VersionId) -> Result<Option<VersionBaseline>, StorageError> {
+        match self.storage.registry::<VersionBaseline>(&birth_key(model, version)?) {
             Err(error @ StorageError::Document { .. }) => {
                 tracing::error!(%version, %error, "a version's quality is monitored from now on only");
                 Ok(None)
@@ -489,15 +489,15 @@ impl Monitors {
         }
     }
 
-    /// What the catalog is to know of a version that begins to serve; `None` for an unknown model, or where it serves.
-    pub(crate) fn birth(&self, model: ModelId, version: VersionId) -> Result<Option<Birth>, StorageError> {
+    /// What the registry is to know of a version that begins to serve; `None` for an unknown model, or where it serves.
+    pub(crate) fn birth(&self, model: ModelId, version: VersionId) -> Result<Option<VersionBaseline>, StorageError> {
         let stream = match self.by_model.lock().get(&model) {
             Some(monitor) if monitor.version != version || monitor.observations == 0 => monitor.stream.clone(),
             _ => return Ok(None),
         };
         let before = self.kept(model, version)?;
         let since = self.storage.watermark(&stream);
-        Ok(Some(Birth {
+        Ok(Some(VersionBaseline {
             version,
             first: before.as_ref().map_or_else(|| since.clone(), |birth| birth.first.clone()),
             armed: since.clone(),
@@ -509,7 +509,7 @@ impl Monitors {
         }))
     }
 
-    pub(crate) fn serve(&self, model: ModelId, birth: Birth) {
+    pub(crate) fn serve(&self, model: ModelId, birth: VersionBaseline) {
         if let Some(monitor) = self.by_model.lock().get_mut(&model) {
             monitor.serve(birth);
         }
@@ -537,8 +537,8 @@ impl Monitors {
     }
 
     /// Adds the removal of what is kept of a model to the write that deletes the model.
-    pub(crate) fn delete(&self, model: ModelId, batch: &mut CatalogBatch) -> Result<(), StorageError> {
-        for key in self.storage.catalog_keys(&births_key(model)?)? {
+    pub(crate) fn delete(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
+        for key in self.storage.registry_keys(&births_key(model)?)? {
             batch.delete(key);
         }
         Ok(())
@@ -564,9 +564,9 @@ impl Monitors {
             unkept.push((*model, monitor.birth()));
         }
         for (model, birth) in unkept {
-            let mut batch = CatalogBatch::new();
+            let mut batch = RegistryBatch::new();
             birth.put(model, &mut batch)?;
-            self.storage.commit_catalog(&batch)?;
+            self.storage.commit_registry(&batch)?;
             if let Some(monitor) = self.by_model.lock().get_mut(&model)
                 && monitor.birth() == birth
             {
@@ -604,11 +604,11 @@ impl Monitors {
 }
 
 /// The births of all versions of a model.
-fn births_key(model: ModelId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["quality".to_owned(), model.to_string()])
+fn births_key(model: ModelId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["quality".to_owned(), model.to_string()])
 }
 
-/// The number is padded so that the catalog's order is theirs.
-fn birth_key(model: ModelId, version: VersionId) -> Result<CatalogKey, StorageError> {
-    CatalogKey::new(["quality".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
+/// The number is padded so that the registry's order is theirs.
+fn birth_key(model: ModelId, version: VersionId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["quality".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_model::{DecisionFacts, DecisionId, Joined, Prediction, RecordKind, UserEpoch};
-use celeris_storage::{Append, StorageOptions, Then};
+use celeris_storage::{AckMode, Append, StorageOptions};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
@@ -17,10 +17,10 @@ fn config() -> ModelConfig {
     ModelConfig::new(ModelName::new("films").unwrap(), 8)
 }
 
-/// The model as the catalog has it.
+/// The model as the registry has it.
 fn record(config: ModelConfig) -> ModelRecord {
     let (created, active) = (Timestamp(0), VERSION);
-    ModelRecord { id: MODEL, config, created, active, newest: active, served: Vec::new(), watching: None }
+    ModelRecord { id: MODEL, config, created, active, newest: active, served: Vec::new(), guarding: None }
 }
 
 /// Observations as the log has them, a millisecond apart from the `first` on, whose predictions are off by at most `error`;
@@ -68,7 +68,7 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
             pool: record.decision.is_some(),
         };
         let _placed =
-            storage.append(Append { stream: stream.clone(), record, frozen: Vec::new(), then: Then::Waits }).unwrap();
+            storage.append(Append { stream: stream.clone(), record, frozen: Vec::new(), ack: AckMode::Wait }).unwrap();
         monitors.add(&[event], Timestamp(1_700_000_000_000), Behind::Events);
     }
     let begun = std::time::Instant::now();
@@ -84,7 +84,7 @@ fn known(monitors: &Monitors) -> Quality {
 
 fn restarted(storage: &Storage) -> Quality {
     let monitors = Monitors::new(storage.clone());
-    monitors.watch(&record(config()));
+    monitors.start(&record(config()));
     monitors.resume(MODEL).unwrap();
     monitors.rebuild(Timestamp(1_700_000_000_000)).unwrap();
     known(&monitors)
@@ -96,11 +96,11 @@ fn an_alarm_survives_a_restart_until_it_was_acted_on() {
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let monitors = Monitors::new(storage.clone());
-    monitors.watch(&record(config()));
+    monitors.start(&record(config()));
     let birth = monitors.birth(MODEL, VERSION).unwrap().unwrap();
-    let mut batch = CatalogBatch::new();
+    let mut batch = RegistryBatch::new();
     birth.put(MODEL, &mut batch).unwrap();
-    storage.commit_catalog(&batch).unwrap();
+    storage.commit_registry(&batch).unwrap();
     monitors.serve(MODEL, birth);
 
     observe(&storage, &monitors, records(0, 1500, 1.0, &mut random));
@@ -111,7 +111,7 @@ fn an_alarm_survives_a_restart_until_it_was_acted_on() {
     assert!((1510..1600).contains(&(rise.before + rise.after)), "the alarm comes soon: {rise:?}");
     assert_eq!(before.pool_observations, 200);
 
-    // Nothing was written to the catalog since the birth: all of it is read back.
+    // Nothing was written to the registry since the birth: all of it is read back.
     let after = restarted(&storage);
     assert_eq!(after.rise, before.rise, "in the same order, the same to the bit");
     assert_eq!((after.observations, after.pool_observations), (2000, 200));
@@ -136,12 +136,12 @@ fn a_version_that_serves_again_keeps_the_loss_at_its_first_birth() {
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(6);
     let monitors = Monitors::new(storage.clone());
-    monitors.watch(&record(config()));
+    monitors.start(&record(config()));
     let switch = |version| {
         let birth = monitors.birth(MODEL, version).unwrap().unwrap();
-        let mut batch = CatalogBatch::new();
+        let mut batch = RegistryBatch::new();
         birth.put(MODEL, &mut batch).unwrap();
-        storage.commit_catalog(&batch).unwrap();
+        storage.commit_registry(&batch).unwrap();
         monitors.serve(MODEL, birth);
     };
     switch(VERSION);

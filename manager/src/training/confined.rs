@@ -141,7 +141,7 @@ pub fn supervise(plan: &Path) -> io::Result<Ending> {
     // Without the right to it the kernel's own count of processes holds, see `limit`.
     let _ = setpriority_process(None, NICENESS);
     let trainer = Pid::from_child(&trainer);
-    let ending = Watch::new(&confined).follow(trainer, &stop);
+    let ending = Supervision::new(&confined).follow(trainer, &stop);
     kill_all(trainer);
     let ending = ending?;
     // Under another name first, so that nobody reads half of it.
@@ -166,7 +166,7 @@ fn watch_standard_input() -> Arc<AtomicBool> {
 }
 
 /// What is known of a trainer while it runs.
-struct Watch<'a> {
+struct Supervision<'a> {
     confined: &'a Confined,
     memory_peak: u64,
     /// What the folder of the job held before.
@@ -178,7 +178,7 @@ struct Watch<'a> {
     disk_at: Instant,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> Supervision<'a> {
     fn new(confined: &'a Confined) -> Self {
         let before = disk::usage(&confined.folder);
         Self { confined, memory_peak: 0, before, threads: 0, measured: None, disk_at: Instant::now() }

@@ -31,12 +31,12 @@ use self::process::Run;
 use crate::erasures::{ErasedSpan, began_with_erased};
 use crate::error::ManagerError;
 use crate::export::{Export, ExportPlan, export};
+use crate::holdout::Holdout;
 use crate::jobs::JobId;
 use crate::manager::Manager;
 use crate::pause::{self, Step as PausedAt};
 use crate::records::ModelRecord;
 use crate::retraining::{TrainFrom, TrainPlan};
-use crate::tail::Tail;
 
 /// Every job trains from the same seed: equal data give an equal version.
 const TRAIN_SEED: u64 = 1;
@@ -104,7 +104,7 @@ impl Manager {
         blocking(move || {
             remove_all_but(&dir, VERSION)?;
             reading.check()?;
-            Ok(Made { version: dir.join(VERSION), tail: files.tail, reading })
+            Ok(Made { version: dir.join(VERSION), holdout: files.holdout, reading })
         })
         .await
     }
@@ -119,17 +119,17 @@ impl Manager {
     ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
         let config = &record.config;
         let trained = self.trained_up_to(&config.name, record.active)?;
-        let mut tail = None;
+        let mut holdout = None;
         let reading = ReadingJob::begin(self, (id, attempt), (&config.name, &config.stream), |log| {
-            tail.insert(Tail::of(log, config.gate.tail_share, &trained)).to.clone()
+            holdout.insert(Holdout::of(log, config.gate.holdout_share, &trained)).to.clone()
         });
-        let tail = tail.expect("the log is asked for once");
+        let holdout = holdout.expect("the log is asked for once");
         let progress = |share| {
             self.jobs.progress(id, "export", share);
             if reading.is_outdated() { Err(ManagerError::Outdated) } else { Ok(()) }
         };
         progress(0.0)?;
-        let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, tail, dir }, progress)?;
+        let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, holdout, dir }, progress)?;
         let warm_start = self.warm_start(record, plan)?;
         let files = write_jobs(record, Training { engine: &plan.engine, limits, warm_start, export }, dir)?;
         pause::at(PausedAt::Training);
@@ -192,7 +192,7 @@ pub(crate) struct Made {
     /// The version directory.
     pub(crate) version: PathBuf,
     /// What it was not trained on.
-    pub(crate) tail: Tail,
+    pub(crate) holdout: Holdout,
     /// What it was.
     pub(crate) reading: Arc<ReadingJob>,
 }
@@ -203,7 +203,7 @@ struct JobFiles {
     engine: Option<PathBuf>,
     /// For the built-in trainer, which does all of the work or finishes that of an engine.
     own: PathBuf,
-    tail: Tail,
+    holdout: Holdout,
 }
 
 /// What the job files say beside the model.
@@ -234,7 +234,7 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
         output: VERSION.into(),
     };
     if *engine == Engine::Als {
-        return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, tail: export.tail });
+        return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, holdout: export.holdout });
     }
     let settings = &record.config.trainer;
     let external = External {
@@ -252,7 +252,7 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
     let raw = dir.join(RAW);
     fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
     let engine = Some(write_job(&for_engine, dir, "job.json")?);
-    Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, tail: export.tail })
+    Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, holdout: export.holdout })
 }
 
 fn write_job(job: &TrainJob, dir: &Path, name: &str) -> Result<PathBuf, ManagerError> {

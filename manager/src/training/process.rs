@@ -72,7 +72,7 @@ impl Run {
             tokio::spawn(hear(stdout, pulse.clone(), noted.clone(), tell)),
             tokio::spawn(hear(stderr, pulse.clone(), said.clone(), |_| {})),
         ];
-        let (overrun, supervised) = self.watch(&mut child, leash, &pulse).await?;
+        let (overrun, supervised) = self.wait(&mut child, leash, &pulse).await?;
         // The trainer can write to the report's place, too; only a supervisor that ended well has written it last.
         let ending = if supervised.success() { read_ending(&report) } else { None };
         drop(supervisor);
@@ -106,7 +106,7 @@ impl Run {
 
     /// Waits for the end, and sees to it where it does not come by itself. Returns why it had to, and how the supervisor
     /// ended.
-    async fn watch(
+    async fn wait(
         &self,
         child: &mut Child,
         leash: ChildStdin,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use celeris_model::{ModelName, StreamName, Timestamp};
 use celeris_storage::Watermark;
 
-use crate::erasures::{ErasedSpan, knows_of};
+use crate::erasures::{ErasedSpan, trained_on_erased};
 use crate::error::ManagerError;
 use crate::jobs::JobId;
 use crate::manager::Manager;
@@ -104,7 +104,7 @@ impl ReadingJob {
             return Ok(());
         }
         let erasures = self.manager.storage.erasures(&self.reading.stream)?;
-        if erasures.iter().any(|erasure| knows_of(&self.reading.watermark, ErasedSpan::from(erasure))) {
+        if erasures.iter().any(|erasure| trained_on_erased(&self.reading.watermark, ErasedSpan::from(erasure))) {
             return Err(ManagerError::Outdated);
         }
         Ok(())
@@ -136,8 +136,9 @@ impl Manager {
     #[must_use]
     pub fn trainings_holding(&self, stream: &StreamName, erased: ErasedSpan, at: Timestamp) -> Vec<ReadingTraining> {
         let readings = self.readings.lock();
-        let holding =
-            readings.iter().filter(|(_, reading)| reading.stream == *stream && knows_of(&reading.watermark, erased));
+        let holding = readings
+            .iter()
+            .filter(|(_, reading)| reading.stream == *stream && trained_on_erased(&reading.watermark, erased));
         let training = |(job, reading): (&JobId, &Reading)| ReadingTraining {
             job: job.clone(),
             model: reading.model.clone(),

@@ -35,7 +35,7 @@ const DISK_MIN: u64 = 1 << 20;
 pub struct TrainerSettings {
     /// The trainer, where a retraining names no other.
     pub engine: Engine,
-    /// Sweeps, for a trainer that is not built in: said in its job file, as the next two are.
+    /// Iterations, for a trainer that is not built in: said in its job file, as the next two are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
     /// How much factors are held back.

@@ -5,13 +5,13 @@
 //! nothing.
 
 use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
-use celeris_retrieval::Allowed;
+use celeris_retrieval::CandidateSet;
 use celeris_storage::Event;
 
 use super::{PastItem, Recommendation, Recommending, SeenRule};
 use crate::error::PredictorError;
-use crate::node::{Footprint, Predictor, Subject, compute};
-use crate::users::{Moment, ResolvedEvents, Stretch, UserEntry, UserKey};
+use crate::node::{Persistence, Predictor, RequestContext, compute};
+use crate::users::{ResolvedEvents, Stretch, UserEntry, UserKey, UserSnapshot};
 
 /// How much of a past a request may bring along.
 pub const PAST_MAX: usize = 1000;
@@ -41,20 +41,25 @@ impl Predictor {
         })
     }
 
-    fn stranger(&self, recommending: &Recommending<'_>) -> Result<Subject, PredictorError> {
+    fn stranger(&self, recommending: &Recommending<'_>) -> Result<RequestContext, PredictorError> {
         let model = self.model(recommending.model)?;
         let user = UserId::new(NOBODY).expect("a word is a valid id");
-        Ok(Subject {
+        Ok(RequestContext {
             version: model.active.load_full(),
             key: UserKey { stream: model.stream.clone(), user },
             model,
             entry: UserEntry::new(),
-            footprint: Footprint::Nothing,
+            persistence: Persistence::Nothing,
         })
     }
 
     /// The state of who has this past and no other.
-    fn moment_after(&self, past: &[PastItem], subject: &Subject, now: Timestamp) -> Result<Moment, PredictorError> {
+    fn moment_after(
+        &self,
+        past: &[PastItem],
+        subject: &RequestContext,
+        now: Timestamp,
+    ) -> Result<UserSnapshot, PredictorError> {
         let event = |(past, epoch): (&PastItem, u64)| Event {
             item: past.item.clone(),
             label: past.label,
@@ -66,11 +71,11 @@ impl Predictor {
         let version = &*subject.version;
         let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.sources(&subject.key))?;
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
-        Ok(Moment { model: model.into(), epoch: UserEpoch(0), pending: None })
+        Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), pending: None })
     }
 
     /// What an observation must be, of every entry.
-    fn check_past(&self, past: &[PastItem], subject: &Subject) -> Result<(), PredictorError> {
+    fn check_past(&self, past: &[PastItem], subject: &RequestContext) -> Result<(), PredictorError> {
         if past.len() > PAST_MAX {
             return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
         }
@@ -95,7 +100,12 @@ impl Predictor {
 }
 
 /// Takes out of `allowed` what `rule` says is in this past.
-fn take_out(past: &[PastItem], rule: &SeenRule, (subject, now): (&Subject, Timestamp), allowed: &mut Allowed) {
+fn take_out(
+    past: &[PastItem],
+    rule: &SeenRule,
+    (subject, now): (&RequestContext, Timestamp),
+    allowed: &mut CandidateSet,
+) {
     let since = rule.since(now);
     let counts = |entry: &&PastItem| {
         let is_of_kind =
@@ -103,7 +113,7 @@ fn take_out(past: &[PastItem], rule: &SeenRule, (subject, now): (&Subject, Times
         is_of_kind && entry.timestamp.unwrap_or(now) >= since
     };
     let seen = past.iter().filter(counts).map(|entry| &entry.item);
-    subject.model.catalogue.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
+    subject.model.catalog.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
 }
 
 fn field(field: &'static str, problem: String) -> PredictorError {

@@ -3,23 +3,23 @@
 //! Within a cell, the rows that match the same boosts, the order is that of the scores, so the best of all cells together
 //! are the best by boosted score.
 
-use celeris_retrieval::{Allowed, Row};
+use celeris_retrieval::{CandidateSet, Row};
 
 /// The boosts of a request, compiled.
 #[derive(Debug, Default)]
-pub(crate) struct Boosts(Vec<(Allowed, f32)>);
+pub(crate) struct Boosts(Vec<(CandidateSet, f32)>);
 
 /// Rows that match the same boosts.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    pub(crate) rows: Allowed,
+    pub(crate) rows: CandidateSet,
     /// What is added to the score of each.
     pub(crate) add: f32,
 }
 
 impl Boosts {
     /// Each boost's rows with what it adds.
-    pub(crate) fn new(boosts: Vec<(Allowed, f32)>) -> Self {
+    pub(crate) fn new(boosts: Vec<(CandidateSet, f32)>) -> Self {
         Self(boosts)
     }
 
@@ -33,7 +33,7 @@ impl Boosts {
     }
 
     /// The cells of `allowed` that are not empty. Every row is in exactly one.
-    pub(crate) fn cells(&self, allowed: &Allowed) -> Vec<Cell> {
+    pub(crate) fn cells(&self, allowed: &CandidateSet) -> Vec<Cell> {
         let mut cells = vec![(allowed.words().to_vec(), Vec::new())];
         for (rows, add) in &self.0 {
             let word = |at: usize| rows.words().get(at).copied().unwrap_or(0);
@@ -46,7 +46,7 @@ impl Boosts {
             cells.retain(|(words, _)| words.iter().any(|bits| *bits != 0));
         }
         let cell =
-            |(words, adds): (Vec<u64>, Vec<f32>)| Cell { rows: Allowed::of_words(words), add: adds.iter().sum() };
+            |(words, adds): (Vec<u64>, Vec<f32>)| Cell { rows: CandidateSet::of_words(words), add: adds.iter().sum() };
         cells.into_iter().map(cell).collect()
     }
 }
@@ -63,7 +63,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         for boosts in 0..=4 {
             let mut some = |share: f64, upto: Row| {
-                let mut rows = Allowed::none();
+                let mut rows = CandidateSet::none();
                 (0..upto).filter(|_| rng.random_bool(share)).for_each(|row| rows.insert(row));
                 rows
             };

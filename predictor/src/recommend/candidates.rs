@@ -12,18 +12,18 @@ use std::collections::HashSet;
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_model::ItemId;
-use celeris_retrieval::{Allowed, Hit, Row};
+use celeris_retrieval::{CandidateSet, Hit, Row};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
 use crate::drawing::Draw;
 use crate::error::PredictorError;
-use crate::node::{Predictor, Subject};
+use crate::node::{Predictor, RequestContext};
 use crate::recommend::boosts::{Boosts, Cell};
 use crate::recommend::sample::sample;
-use crate::scoring::Picked;
-use crate::users::Moment;
+use crate::scoring::ResolvedItems;
+use crate::users::UserSnapshot;
 
 /// Up to so many allowed items, all of them are candidates. No larger than what decisions record in full unless told
 /// otherwise, and so are the other numbers together.
@@ -87,10 +87,10 @@ impl Widths {
 
 /// What is looked for, and where.
 pub(crate) struct Search<'a> {
-    pub(crate) subject: &'a Subject,
-    pub(crate) moment: &'a Moment,
+    pub(crate) subject: &'a RequestContext,
+    pub(crate) moment: &'a UserSnapshot,
     /// What may be shown.
-    pub(crate) allowed: &'a Allowed,
+    pub(crate) allowed: &'a CandidateSet,
     pub(crate) boosts: &'a Boosts,
     pub(crate) draw: Draw<'a>,
 }
@@ -152,10 +152,10 @@ impl Predictor {
     /// The `kept` of these rows that the policy, which draws nothing, would show.
     fn by_bound(&self, search: &Search<'_>, rows: &[Row], kept: usize) -> Result<Vec<Row>, PredictorError> {
         let Search { subject, moment, boosts, draw, .. } = search;
-        let items = subject.model.catalogue.items_of(rows.iter().copied());
-        let picked = Picked::all(&subject.version, &items);
+        let items = subject.model.catalog.items_of(rows.iter().copied());
+        let picked = ResolvedItems::all(&subject.version, &items);
         let policy = draw.policy.policy();
-        let mut scene = self.scene(subject, Moment::clone(moment), &picked, policy.wants())?;
+        let mut scene = self.scene(subject, UserSnapshot::clone(moment), &picked, policy.wants())?;
         scene.boost(|candidate| boosts.of(rows[candidate]));
         let mut unused = generator(draw.seed.value, 0);
         let order = policy.choose(&scene.candidates(subject), kept, &mut unused)?;
@@ -176,7 +176,7 @@ pub(crate) fn diverse_width(k: usize) -> usize {
 }
 
 fn listed(search: &Search<'_>, rows: Vec<Row>, pool_share: Option<PoolShare>) -> Shortlist {
-    let items = search.subject.model.catalogue.items_of(rows.iter().copied());
+    let items = search.subject.model.catalog.items_of(rows.iter().copied());
     Shortlist { rows, items, pool_share }
 }
 
@@ -207,7 +207,7 @@ fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     rng
 }
 
-fn mean_weights(moment: &Moment) -> Vec<f32> {
+fn mean_weights(moment: &UserSnapshot) -> Vec<f32> {
     moment.model.weights().into_iter().map(|weight| weight as f32).collect()
 }
 

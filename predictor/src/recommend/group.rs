@@ -3,7 +3,7 @@
 //! A mean of scores is the score by the mean of the weights, so the best by the mean are found by one search. The least
 //! of several numbers is never above their mean, so the best by the least are found among the best by the mean: once
 //! the `k`-th best least score among `n` of them is above the mean of the last, whatever was not looked at has a mean,
-//! and so a least score, below it. Until then, `n` grows. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for
+//! and so a least score, below it. Until ack, `n` grows. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for
 //! middleware", PODS 2001, stop by the same argument.)
 //!
 //! Groups are ranked greedily. No decision is recorded: decisions are one user's, and so are the rewards that join
@@ -11,18 +11,18 @@
 
 use celeris_bandits::{Greedy, PolicySpec};
 use celeris_model::{DecisionId, Estimate, FeatureOrigin, UserEpoch, UserId};
-use celeris_retrieval::{Allowed, Row};
+use celeris_retrieval::{CandidateSet, Row};
 
 use super::boosts::Boosts;
 use super::candidates::{Search, diverse_width};
 use super::{Aggregate, DIVERSE_POLICY, Recommendation, Recommending, Relevant, marginal_relevance, without_constant};
 use crate::error::PredictorError;
 use crate::features::Resolved;
-use crate::node::{Predictor, Subject, compute};
+use crate::node::{Predictor, RequestContext, compute};
 use crate::predict::Scored;
-use crate::scoring::{self, Picked};
+use crate::scoring::{self, ResolvedItems};
 use crate::topk::{Ranked, Ranking};
-use crate::users::Moment;
+use crate::users::UserSnapshot;
 
 /// How many users a group has, at least and at most.
 pub const GROUP_SIZES: std::ops::RangeInclusive<usize> = 2..=16;
@@ -38,15 +38,15 @@ const ROUNDING: f32 = 1e-5;
 
 /// A member, and their state at this moment.
 struct Member {
-    subject: Subject,
-    moment: Moment,
+    subject: RequestContext,
+    moment: UserSnapshot,
 }
 
 /// A group on its way.
 struct Group<'a> {
     members: &'a [Member],
     by: Aggregate,
-    allowed: &'a Allowed,
+    allowed: &'a CandidateSet,
     boosts: &'a Boosts,
     recommending: Recommending<'a>,
 }
@@ -84,11 +84,11 @@ impl Predictor {
         compute(false, || {
             let (first, request) = (&members[0].subject, recommending.request);
             let mut allowed = self.showable(first, &recommending);
-            let catalogue = &first.model.catalogue;
+            let catalog = &first.model.catalog;
             for Member { subject, moment } in &members {
                 if let Some(rule) = &request.exclude_seen {
-                    let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalogue)?;
-                    seen.take_out(rule, recommending.now, &mut allowed, catalogue);
+                    let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalog)?;
+                    seen.take_out(rule, recommending.now, &mut allowed, catalog);
                 }
             }
             let boosts = self.boosts(first, &recommending);
@@ -101,8 +101,8 @@ impl Predictor {
         let (subject, request) = (&members[0].subject, recommending.request);
         let wanted = request.diversity.map_or(request.k, |_| diverse_width(request.k));
         let mut best = self.best_of_group(group, wanted)?;
-        let items = subject.model.catalogue.items_of(best.iter().map(|judged| judged.row));
-        let picked = Picked::all(&subject.version, &items);
+        let items = subject.model.catalog.items_of(best.iter().map(|judged| judged.row));
+        let picked = ResolvedItems::all(&subject.version, &items);
         let resolved = self.resolve_all(subject, &picked)?;
         let mut order: Vec<usize> = (0..best.len()).collect();
         if let Some(diversity) = request.diversity {
@@ -153,8 +153,8 @@ impl Predictor {
     /// What the group makes of each row.
     fn judge(&self, group: &Group<'_>, rows: &[Row]) -> Result<Vec<Judged>, PredictorError> {
         let subject = &group.members[0].subject;
-        let items = subject.model.catalogue.items_of(rows.iter().copied());
-        let resolved = self.resolve_all(subject, &Picked::all(&subject.version, &items))?;
+        let items = subject.model.catalog.items_of(rows.iter().copied());
+        let resolved = self.resolve_all(subject, &ResolvedItems::all(&subject.version, &items))?;
         let mut sums = vec![0.0_f64; rows.len()];
         let mut leasts = vec![f32::INFINITY; rows.len()];
         for Member { moment, .. } in group.members {

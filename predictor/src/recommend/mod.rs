@@ -1,4 +1,4 @@
-//! Rankings from the whole catalogue: the best for a user of all that may be shown, each leaving a decision behind.
+//! Rankings from the whole catalog: the best for a user of all that may be shown, each leaving a decision behind.
 //!
 //! What may be shown is exact: the filter, what is available now, what the request excludes, what the user has seen, and
 //! what earlier pages have shown are one set of rows, and everything is searched or drawn within it. What the policy then
@@ -20,16 +20,16 @@ use std::time::SystemTime;
 use celeris_bandits::selection::Selected;
 use celeris_bandits::{Greedy, PolicySpec, Ranking as BanditRanking, Slot};
 use celeris_model::{ModelName, SelectionFacts, Timestamp, UserId};
-use celeris_retrieval::Allowed;
+use celeris_retrieval::CandidateSet;
 
 use crate::drawing::{Draw, Seed};
 use crate::error::PredictorError;
-use crate::node::{Predictor, Subject, compute};
-use crate::scoring::Picked;
+use crate::node::{Predictor, RequestContext, compute};
+use crate::scoring::ResolvedItems;
 use crate::selection::choose::Turn;
-use crate::selection::{SelectedBy, Selection, without_context};
-use crate::topk::{Asked, Drawn};
-use crate::users::Moment;
+use crate::selection::{SelectedBy, Selection, without_segment};
+use crate::topk::{RankedSlots, RankingInput};
+use crate::users::UserSnapshot;
 
 use arrangement::Arrangement;
 use boosts::Boosts;
@@ -40,7 +40,7 @@ pub use anonymous::PAST_MAX;
 pub use group::GROUP_SIZES;
 pub use page::{Page, SHOWN_MAX};
 pub use request::{
-    Aggregate, Asker, BOOST_ABS_MAX, BOOSTS_MAX, Boost, EXCLUDED_MAX, PastItem, RECOMMENDED_MAX, RecommendRequest,
+    Aggregate, Audience, BOOST_ABS_MAX, BOOSTS_MAX, Boost, EXCLUDED_MAX, PastItem, RECOMMENDED_MAX, RecommendRequest,
     Recommendation, SeenRule,
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct Recommending<'a> {
 
 impl<'a> Recommending<'a> {
     /// What draws the ranking.
-    fn draw(&self, subject: &'a Subject) -> Draw<'a> {
+    fn draw(&self, subject: &'a RequestContext) -> Draw<'a> {
         let defaults = &subject.model.defaults;
         let (policy, pool_share) = match (&self.request.policy, self.request.diversity) {
             (_, Some(_)) => (&DIVERSE_POLICY, None),
@@ -73,35 +73,35 @@ impl<'a> Recommending<'a> {
 }
 
 impl Predictor {
-    /// Recommends from the whole catalogue, and leaves a decision record.
+    /// Recommends from the whole catalog, and leaves a decision record.
     ///
-    /// `context` is that of a selection that has a state for each.
+    /// `segment` is that of a selection that has a state for each.
     ///
     /// # Errors
-    /// `UnknownModel`, `Field`, `Context`, `EpochNotReached`, `Bandit` or `Storage`.
+    /// `UnknownModel`, `Field`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
     pub async fn recommend_in(
         &self,
         request: &RecommendRequest,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> Result<Recommendation, PredictorError> {
         request.check()?;
         let seed = Seed::of(request.seed);
         let now = SystemTime::now().into();
         let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
         match self.selection(&request.model) {
-            Some(selection) => self.recommend_among(&selection, recommending, context).await,
+            Some(selection) => self.recommend_among(&selection, recommending, segment).await,
             None => {
-                without_context(&request.model, context)?;
+                without_segment(&request.model, segment)?;
                 self.recommend_by_model(recommending).await
             }
         }
     }
 
     async fn recommend_by_model(&self, recommending: Recommending<'_>) -> Result<Recommendation, PredictorError> {
-        match &recommending.request.asker {
-            Asker::User(user) => self.recommend_to_user(user, recommending).await,
-            Asker::Anonymous(past) => self.recommend_to_stranger(past, recommending),
-            Asker::Group { users, by } => self.recommend_to_group(users, *by, recommending).await,
+        match &recommending.request.audience {
+            Audience::User(user) => self.recommend_to_user(user, recommending).await,
+            Audience::Anonymous(past) => self.recommend_to_stranger(past, recommending),
+            Audience::Group { users, by } => self.recommend_to_group(users, *by, recommending).await,
         }
     }
 
@@ -110,14 +110,14 @@ impl Predictor {
         &self,
         selection: &Selection,
         recommending: Recommending<'_>,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> Result<Recommendation, PredictorError> {
         let request = recommending.request;
         let refused = |problem: &str| PredictorError::Field { field: "model", problem: problem.to_owned() };
-        let Asker::User(user) = &request.asker else {
+        let Audience::User(user) = &request.audience else {
             return Err(refused("a selection recommends to one known user; ask one of its arms"));
         };
-        let turn = Turn { user, min_epoch: request.min_epoch, context, seed: Some(recommending.seed.value) };
+        let turn = Turn { user, min_epoch: request.min_epoch, segment, seed: Some(recommending.seed.value) };
         let Selected::One { arm, propensity } = self.choose(selection, &turn).await? else {
             return Err(refused(
                 "the arms of this selection answer together, and each would search for itself; ask one \
@@ -125,7 +125,7 @@ impl Predictor {
             ));
         };
         let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
-        let facts = selection.facts(Some(&arm), propensity, context);
+        let facts = selection.facts(Some(&arm), propensity, segment);
         let by_arm = Recommending { model: &arm, selection: Some(&facts), ..recommending };
         let mut recommendation = self.recommend_by_model(by_arm).await?;
         recommendation.ranking.selected = Some(SelectedBy::Arm { arm, propensity });
@@ -145,9 +145,9 @@ impl Predictor {
         compute(false, || {
             let mut allowed = self.showable(&subject, &recommending);
             if let Some(rule) = &recommending.request.exclude_seen {
-                let catalogue = &subject.model.catalogue;
-                let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalogue)?;
-                seen.take_out(rule, recommending.now, &mut allowed, catalogue);
+                let catalog = &subject.model.catalog;
+                let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalog)?;
+                seen.take_out(rule, recommending.now, &mut allowed, catalog);
             }
             self.recommend_at(&subject, moment, &allowed, recommending)
         })
@@ -155,12 +155,12 @@ impl Predictor {
 
     /// What may be shown whatever has been seen: what the filter lets through, is available, not excluded, and on no page
     /// before.
-    pub(crate) fn showable(&self, subject: &Subject, recommending: &Recommending<'_>) -> Allowed {
-        let (request, catalogue) = (recommending.request, &subject.model.catalogue);
+    pub(crate) fn showable(&self, subject: &RequestContext, recommending: &Recommending<'_>) -> CandidateSet {
+        let (request, catalog) = (recommending.request, &subject.model.catalog);
         let mut allowed = self.allowed(subject, request.filter.as_ref(), recommending.now);
-        catalogue.rows_of(&request.exclude).into_iter().flatten().for_each(|row| allowed.remove(row));
+        catalog.rows_of(&request.exclude).into_iter().flatten().for_each(|row| allowed.remove(row));
         if let Some(page) = &request.page {
-            page.take_out(&mut allowed, catalogue);
+            page.take_out(&mut allowed, catalog);
         }
         allowed
     }
@@ -168,9 +168,9 @@ impl Predictor {
     /// Ranks what is allowed for a user of this state.
     fn recommend_at(
         &self,
-        subject: &Subject,
-        moment: Moment,
-        allowed: &Allowed,
+        subject: &RequestContext,
+        moment: UserSnapshot,
+        allowed: &CandidateSet,
         recommending: Recommending<'_>,
     ) -> Result<Recommendation, PredictorError> {
         let request = recommending.request;
@@ -183,7 +183,7 @@ impl Predictor {
         };
         draw.pool_share = shortlist.pool_share;
         count(&request.model, allowed, &shortlist);
-        let picked = Picked::all(&subject.version, &shortlist.items);
+        let picked = ResolvedItems::all(&subject.version, &shortlist.items);
         let mut scene = self.scene(subject, moment, &picked, draw.policy.policy().wants())?;
         if !boosts.is_empty() {
             scene.boost(|candidate| boosts.of(shortlist.rows[candidate]));
@@ -197,9 +197,9 @@ impl Predictor {
             None => draw.draw(&scene.candidates(subject))?,
         };
         let rows: Vec<_> = ranking.slots.iter().map(|slot| shortlist.rows[slot.candidate]).collect();
-        let drawn = Drawn::new(subject, &picked, scene, &ranking);
+        let drawn = RankedSlots::new(subject, &picked, scene, &ranking);
         let arrangement = Arrangement::of(request);
-        let asked = Asked {
+        let asked = RankingInput {
             subject,
             picked: &picked,
             draw,
@@ -213,7 +213,7 @@ impl Predictor {
         Ok(Recommendation { ranking, next })
     }
 
-    fn boosts(&self, subject: &Subject, recommending: &Recommending<'_>) -> Boosts {
+    fn boosts(&self, subject: &RequestContext, recommending: &Recommending<'_>) -> Boosts {
         let compiled = |boost: &Boost| (self.allowed(subject, Some(&boost.filter), recommending.now), boost.add);
         Boosts::new(recommending.request.boosts.iter().map(compiled).collect())
     }
@@ -229,7 +229,7 @@ fn without_constant(features: &[f32]) -> &[f32] {
     features.split_last().map_or(features, |(_, others)| others)
 }
 
-fn count(model: &ModelName, allowed: &Allowed, shortlist: &Shortlist) {
+fn count(model: &ModelName, allowed: &CandidateSet, shortlist: &Shortlist) {
     let model = model.to_string();
     metrics::counter!("celeris_recommendations_total", "model" => model.clone()).increment(1);
     metrics::counter!("celeris_recommend_allowed_total", "model" => model.clone()).increment(allowed.count() as u64);

@@ -6,10 +6,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use celeris_model::ItemId;
-use celeris_retrieval::{Allowed, Row};
+use celeris_retrieval::{CandidateSet, Row};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::catalogue::StreamCatalogue;
+use crate::catalog::StreamCatalog;
 
 /// How many items pages tell of at most: a token of 16 KB.
 pub const SHOWN_MAX: usize = 1000;
@@ -82,12 +82,12 @@ impl Page {
     }
 
     /// Takes out of `allowed` what has been shown.
-    pub(crate) fn take_out(&self, allowed: &mut Allowed, catalogue: &StreamCatalogue) {
-        let given_out = catalogue.size().rows;
+    pub(crate) fn take_out(&self, allowed: &mut CandidateSet, catalog: &StreamCatalog) {
+        let given_out = catalog.size().rows;
         let (known, unknown): (Vec<Shown>, Vec<Shown>) =
             self.shown.iter().partition(|shown| (shown.row as usize) < given_out);
         let mut moved: Vec<u64> = unknown.iter().map(|shown| shown.id_hash).collect();
-        for (shown, item) in known.iter().zip(catalogue.items_of(known.iter().map(|shown| shown.row))) {
+        for (shown, item) in known.iter().zip(catalog.items_of(known.iter().map(|shown| shown.row))) {
             if id_hash(&item) == shown.id_hash {
                 allowed.remove(shown.row);
             } else {
@@ -100,7 +100,7 @@ impl Page {
         // The node has been restarted since, and has numbered its rows anew.
         moved.sort_unstable();
         let rows: Vec<Row> = allowed.rows().collect();
-        let items = catalogue.items_of(rows.iter().copied());
+        let items = catalog.items_of(rows.iter().copied());
         let shown = rows.iter().zip(&items).filter(|(_, item)| moved.binary_search(&id_hash(item)).is_ok());
         shown.for_each(|(row, _)| allowed.remove(*row));
     }

@@ -31,7 +31,7 @@ pub struct RecommendRequest {
     /// The model that scores.
     pub model: ModelName,
     /// Who is to like it.
-    pub asker: Asker,
+    pub audience: Audience,
     /// How many slots to fill: from 1 to [`RECOMMENDED_MAX`].
     pub k: usize,
     /// What may be shown; everything available where there is none.
@@ -56,7 +56,7 @@ pub struct RecommendRequest {
 
 /// Who is recommended to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asker {
+pub enum Audience {
     /// A user, known or not.
     User(UserId),
     /// Somebody without a name, who brings their past along; nothing of it is kept.

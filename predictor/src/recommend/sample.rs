@@ -1,12 +1,12 @@
 //! Rows drawn uniformly from those that are allowed.
 
-use celeris_retrieval::{Allowed, Row};
+use celeris_retrieval::{CandidateSet, Row};
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
 /// `min(n, count)` distinct rows of `allowed` in the order drawn, each set and order as likely as any other. Takes a pass
 /// over the words of the set.
-pub(crate) fn sample(allowed: &Allowed, n: usize, rng: &mut ChaCha8Rng) -> Vec<Row> {
+pub(crate) fn sample(allowed: &CandidateSet, n: usize, rng: &mut ChaCha8Rng) -> Vec<Row> {
     let drawn = index::sample(rng, allowed.count(), n.min(allowed.count())).into_vec();
     // Which of them is the how-manieth row, in ascending order, so that one pass finds all.
     let mut ranks: Vec<(usize, usize)> = drawn.iter().copied().zip(0..).collect();
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn every_row_is_drawn_as_often_as_any_other_and_none_twice() {
-        let mut allowed = Allowed::none();
+        let mut allowed = CandidateSet::none();
         (0..37).for_each(|row| allowed.insert(row * row));
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let (mut drawn, rounds, n) = (vec![0_u32; 37], 4_000, 5);
@@ -64,6 +64,6 @@ mod tests {
             assert!(chi_square < CHI_SQUARE_MAX, "{chi_square}");
         }
         assert_eq!(sample(&allowed, 100, &mut rng).len(), 37, "there are no more");
-        assert!(sample(&Allowed::none(), 3, &mut rng).is_empty());
+        assert!(sample(&CandidateSet::none(), 3, &mut rng).is_empty());
     }
 }

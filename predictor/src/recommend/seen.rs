@@ -1,4 +1,4 @@
-//! What users have seen: the items of their observations, as rows of the catalogue.
+//! What users have seen: the items of their observations, as rows of the catalog.
 //!
 //! It is a view of the log like everything else of a user, kept in a bounded cache. Where the user has done something
 //! since, only the later events are read; where these do not follow on without a gap, something between was forgotten,
@@ -9,11 +9,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
-use celeris_retrieval::{Allowed, Row};
+use celeris_retrieval::{CandidateSet, Row};
 use celeris_storage::{HistorySpan, Storage};
 
 use crate::cache::{BoundedCache, Held};
-use crate::catalogue::StreamCatalogue;
+use crate::catalog::StreamCatalog;
 use crate::error::PredictorError;
 use crate::recommend::request::SeenRule;
 use crate::users::UserKey;
@@ -64,10 +64,10 @@ impl SeenEvent {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     epoch: UserEpoch,
-    /// The catalogue that the rows are of.
-    catalogue: Weak<StreamCatalogue>,
+    /// The catalog that the rows are of.
+    catalog: Weak<StreamCatalog>,
     rows: Vec<(Row, Mark)>,
-    /// Observations of items that the catalogue does not list; it may do so later.
+    /// Observations of items that the catalog does not list; it may do so later.
     unlisted: Vec<(ItemId, Mark)>,
     /// The kinds of feedback that occur.
     kinds: Vec<String>,
@@ -86,32 +86,32 @@ impl Held for Arc<Seen> {
 }
 
 impl Seen {
-    fn of(catalogue: &Arc<StreamCatalogue>) -> Self {
-        Self { catalogue: Arc::downgrade(catalogue), ..Self::default() }
+    fn of(catalog: &Arc<StreamCatalog>) -> Self {
+        Self { catalog: Arc::downgrade(catalog), ..Self::default() }
     }
 
-    fn is_of(&self, catalogue: &Arc<StreamCatalogue>) -> bool {
-        self.catalogue.ptr_eq(&Arc::downgrade(catalogue))
+    fn is_of(&self, catalog: &Arc<StreamCatalog>) -> bool {
+        self.catalog.ptr_eq(&Arc::downgrade(catalog))
     }
 
     /// Takes in later events; `false` where they do not follow on, so that the history has to be read from its beginning.
     ///
     /// A retraction leaves nothing where its observation was, and an erasure nothing at all: either shows as a gap.
-    fn extend(&mut self, later: &[SeenEvent], epoch: UserEpoch, catalogue: &StreamCatalogue) -> bool {
+    fn extend(&mut self, later: &[SeenEvent], epoch: UserEpoch, catalog: &StreamCatalog) -> bool {
         let follows = later.iter().zip(self.epoch.0 + 1..).all(|(event, epoch)| event.epoch.0 == epoch);
         let reached = later.last().map_or(self.epoch, |event| event.epoch);
         if !follows || reached < epoch {
             return false;
         }
-        self.take_in(later, epoch, catalogue);
+        self.take_in(later, epoch, catalog);
         true
     }
 
-    fn take_in(&mut self, events: &[SeenEvent], epoch: UserEpoch, catalogue: &StreamCatalogue) {
+    fn take_in(&mut self, events: &[SeenEvent], epoch: UserEpoch, catalog: &StreamCatalog) {
         let mut kinds: HashMap<String, u32> = self.kinds.drain(..).zip(0..).collect();
         let observed: Vec<(&ItemId, &SeenEvent)> =
             events.iter().filter_map(|event| Some((event.item.as_ref()?, event))).collect();
-        let rows = catalogue.rows_of(observed.iter().map(|(item, _)| *item));
+        let rows = catalog.rows_of(observed.iter().map(|(item, _)| *item));
         for ((item, event), row) in observed.into_iter().zip(rows) {
             let next = kinds.len() as u32;
             let kind = event.feedback.as_ref().map_or(NO_KIND, |kind| *kinds.entry(kind.clone()).or_insert(next));
@@ -132,12 +132,18 @@ impl Seen {
     }
 
     /// Takes out of `allowed` what `rule` says has been seen by `now`.
-    pub(crate) fn take_out(&self, rule: &SeenRule, now: Timestamp, allowed: &mut Allowed, catalogue: &StreamCatalogue) {
+    pub(crate) fn take_out(
+        &self,
+        rule: &SeenRule,
+        now: Timestamp,
+        allowed: &mut CandidateSet,
+        catalog: &StreamCatalog,
+    ) {
         let counts = Counts::new(rule, now, &self.kinds);
         let seen = self.rows.iter().filter(|(_, mark)| counts.count(mark.timestamp, mark.kind));
         seen.for_each(|(row, _)| allowed.remove(*row));
         let unlisted = self.unlisted.iter().filter(|(_, mark)| counts.count(mark.timestamp, mark.kind));
-        let listed_since = catalogue.rows_of(unlisted.map(|(item, _)| item));
+        let listed_since = catalog.rows_of(unlisted.map(|(item, _)| item));
         listed_since.into_iter().flatten().for_each(|row| allowed.remove(row));
     }
 }
@@ -184,9 +190,9 @@ impl SeenCache {
         key: &UserKey,
         epoch: UserEpoch,
         storage: &Storage,
-        catalogue: &Arc<StreamCatalogue>,
+        catalog: &Arc<StreamCatalog>,
     ) -> Result<Arc<Seen>, PredictorError> {
-        let known = self.0.get(key).filter(|seen| seen.is_of(catalogue));
+        let known = self.0.get(key).filter(|seen| seen.is_of(catalog));
         if let Some(seen) = &known
             && seen.epoch >= epoch
         {
@@ -204,15 +210,15 @@ impl SeenCache {
         let extended = match known.filter(|seen| seen.epoch >= oldest) {
             Some(seen) => {
                 let mut seen = Seen::clone(&seen);
-                seen.extend(&read(seen.epoch)?, epoch, catalogue).then_some(seen)
+                seen.extend(&read(seen.epoch)?, epoch, catalog).then_some(seen)
             }
             None => None,
         };
         let seen = match extended {
             Some(seen) => seen,
             None => {
-                let mut seen = Seen::of(catalogue);
-                seen.take_in(&read(oldest)?, epoch, catalogue);
+                let mut seen = Seen::of(catalog);
+                seen.take_in(&read(oldest)?, epoch, catalog);
                 seen
             }
         };

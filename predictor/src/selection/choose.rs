@@ -44,7 +44,7 @@ pub struct WeightedArm {
 pub(crate) struct Turn<'a> {
     pub(crate) user: &'a UserId,
     pub(crate) min_epoch: Option<UserEpoch>,
-    pub(crate) context: Option<&'a ModelName>,
+    pub(crate) segment: Option<&'a ModelName>,
     /// Draws the arm; `None` for a request that leaves no decision, whose arm stays until the user's next event.
     pub(crate) seed: Option<u64>,
 }
@@ -68,7 +68,7 @@ impl Predictor {
     /// Who answers, by what is durable now.
     pub(crate) async fn choose(&self, selection: &Selection, turn: &Turn<'_>) -> Result<Selected, PredictorError> {
         let rule = &selection.rule;
-        let group = rule.group(turn.context)?;
+        let group = rule.group(turn.segment)?;
         let epoch = self.durable_epoch(&rule.arms[0], turn.user, turn.min_epoch).await?;
         let faded = self.faded(selection, turn.user, epoch, group)?;
         let drawn = match turn.seed {
@@ -112,7 +112,7 @@ impl Predictor {
             let state = user.state();
             Ok::<_, PredictorError>((state.epoch, state.pending()))
         })?;
-        self.reweigh(&subject.key);
+        self.update_weight(&subject.key);
         if let Some(ticket) = pending
             && let Err(error) = ticket.durable().await
         {

@@ -7,7 +7,7 @@ use celeris_model::{Partition, Record, RecordKind, SelectionFacts, Sequence};
 use crate::selection::SelectionRule;
 
 /// What an outcome adds, and to which group of sums.
-pub(crate) struct Lesson {
+pub(crate) struct WeightedTarget {
     pub(crate) group: usize,
     pub(crate) said: Vec<(usize, ArmSums)>,
 }
@@ -17,14 +17,14 @@ impl SelectionRule {
     ///
     /// A function of the rule and the record alone, and so is every state. The weight of an observation does not count: a
     /// loss is one loss.
-    pub(crate) fn lesson(&self, sequence: Sequence, record: &Record) -> Option<Lesson> {
+    pub(crate) fn lesson(&self, sequence: Sequence, record: &Record) -> Option<WeightedTarget> {
         if record.kind != RecordKind::Observe || sequence <= self.begins.get(Partition::of(&record.user)) {
             return None;
         }
         let facts = record.decision.as_ref().and_then(|facts| facts.selection.as_ref());
         let facts = facts.filter(|facts| facts.model_id == self.id);
         let strategy = self.strategy.strategy();
-        let group = self.group(facts.and_then(|facts| facts.context.as_ref())).ok()?;
+        let group = self.group(facts.and_then(|facts| facts.segment.as_ref())).ok()?;
         let said = match strategy.learns() {
             Learns::FromServed => strategy.observe(self.served(facts?, record)?),
             Learns::FromEvery => {
@@ -32,7 +32,7 @@ impl SelectionRule {
                 strategy.observe(Outcome::Every(&losses))
             }
         };
-        (!said.is_empty()).then_some(Lesson { group, said })
+        (!said.is_empty()).then_some(WeightedTarget { group, said })
     }
 
     fn served(&self, facts: &SelectionFacts, record: &Record) -> Option<Outcome<'static>> {

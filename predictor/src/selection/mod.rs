@@ -1,7 +1,7 @@
 //! Selections: models that answer by other models of their stream, their *arms* (Clipper §5).
 //!
 //! What a selection has learnt is a view of the stream's log, like a user's state: sums of losses made of what records
-//! say of the arms (`lessons`). A selection with one state for all users, or one for each context, reads on in the log when
+//! say of the arms (`lessons`). A selection with one state for all users, or one for each segment, reads on in the log when
 //! it is asked (`stream_view`); one with a state for each user reads that user's history (`user_view`). Nothing is learnt
 //! on the way of an observation, so that one pays nothing for selections; and whatever a reply reflects is durable, since only
 //! that can be read.
@@ -40,8 +40,8 @@ pub enum Scope {
     User,
     /// There is one for everybody.
     Global,
-    /// There is one for each of these contexts, of which every request names one.
-    Context(Vec<ModelName>),
+    /// There is one for each of these segments, of which every request names one.
+    Segment(Vec<ModelName>),
 }
 
 /// A selection as it is configured.
@@ -102,7 +102,7 @@ impl SelectionRule {
         let (groups, lanes) = match &self.scope {
             Scope::User => (1, 1),
             Scope::Global => (1, usize::from(PARTITIONS)),
-            Scope::Context(contexts) => (contexts.len(), usize::from(PARTITIONS)),
+            Scope::Segment(segments) => (segments.len(), usize::from(PARTITIONS)),
         };
         Layout { arms: self.arms.len(), groups, lanes, half_life: self.half_life }
     }
@@ -113,35 +113,35 @@ impl SelectionRule {
         strategy.combine(weights, estimates, Labels { loss, range: self.scale.range })
     }
 
-    /// The group of sums that a request or a record of this context is part of.
+    /// The group of sums that a request or a record of this segment is part of.
     ///
     /// # Errors
-    /// `Context` where the selection asks for one and it is missing or unknown, or asks for none and it is there.
-    fn group(&self, context: Option<&ModelName>) -> Result<usize, PredictorError> {
-        let wrong = |problem: String| PredictorError::Context { model: self.name.clone(), problem };
-        match (&self.scope, context) {
-            (Scope::Context(contexts), Some(context)) => contexts
+    /// `Segment` where the selection asks for one and it is missing or unknown, or asks for none and it is there.
+    fn group(&self, segment: Option<&ModelName>) -> Result<usize, PredictorError> {
+        let wrong = |problem: String| PredictorError::Segment { model: self.name.clone(), problem };
+        match (&self.scope, segment) {
+            (Scope::Segment(segments), Some(segment)) => segments
                 .iter()
-                .position(|known| known == context)
-                .ok_or_else(|| wrong(format!("is one of {}, not {context}", listed(contexts)))),
-            (Scope::Context(contexts), None) => {
-                Err(wrong(format!("is missing: name one of {}, by which this selection selects", listed(contexts))))
+                .position(|known| known == segment)
+                .ok_or_else(|| wrong(format!("is one of {}, not {segment}", listed(segments)))),
+            (Scope::Segment(segments), None) => {
+                Err(wrong(format!("is missing: name one of {}, by which this selection selects", listed(segments))))
             }
-            (Scope::User | Scope::Global, Some(_)) => Err(wrong(NO_CONTEXT.to_owned())),
+            (Scope::User | Scope::Global, Some(_)) => Err(wrong(NO_SEGMENT.to_owned())),
             (Scope::User | Scope::Global, None) => Ok(0),
         }
     }
 }
 
-/// Refuses a context for what does not select by it.
-pub(crate) fn without_context(model: &ModelName, context: Option<&ModelName>) -> Result<(), PredictorError> {
-    if context.is_none() {
+/// Refuses a segment for what does not select by it.
+pub(crate) fn without_segment(model: &ModelName, segment: Option<&ModelName>) -> Result<(), PredictorError> {
+    if segment.is_none() {
         return Ok(());
     }
-    Err(PredictorError::Context { model: model.clone(), problem: NO_CONTEXT.to_owned() })
+    Err(PredictorError::Segment { model: model.clone(), problem: NO_SEGMENT.to_owned() })
 }
 
-const NO_CONTEXT: &str = "cannot be given: the model does not select by it";
+const NO_SEGMENT: &str = "cannot be given: the model does not select by it";
 
 /// Names in words.
 fn listed(names: &[ModelName]) -> String {

@@ -49,19 +49,19 @@ pub struct SelectionReport {
 }
 
 impl Predictor {
-    /// What a selection knows of its arms: for this user where every user has a state, in this context where contexts have.
+    /// What a selection knows of its arms: for this user where every user has a state, in this segment where segments have.
     ///
     /// # Errors
-    /// `UnknownModel` where there is no such selection, `Context`, `UserMissing` or `Storage`.
+    /// `UnknownModel` where there is no such selection, `Segment`, `UserMissing` or `Storage`.
     pub async fn selection_report(
         &self,
         name: &ModelName,
         user: Option<&UserId>,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> Result<SelectionReport, PredictorError> {
         let selection = self.selection(name).ok_or_else(|| PredictorError::UnknownModel { model: name.clone() })?;
         let rule = &selection.rule;
-        let group = rule.group(context)?;
+        let group = rule.group(segment)?;
         let report = |state: &State| report(rule, state, group);
         match &selection.stream {
             Some(view) => compute(false, || view.look(rule, &self.storage, report)),

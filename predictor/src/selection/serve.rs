@@ -6,12 +6,12 @@ use celeris_model::{Estimate, Loss, ModelName, SelectionFacts, UserEpoch};
 
 use crate::drawing::{Draw, Seed, explored};
 use crate::error::PredictorError;
-use crate::node::{Predictor, Subject, compute};
+use crate::node::{Predictor, RequestContext, compute};
 use crate::predict::{PredictRequest, Predictions, Scored};
-use crate::scoring::Picked;
+use crate::scoring::ResolvedItems;
 use crate::selection::Selection;
 use crate::selection::choose::{SelectedBy, Turn, WeightedArm};
-use crate::topk::{Asked, Drawn, Ranked, Ranking, TopkRequest, scene_digest};
+use crate::topk::{Ranked, RankedSlots, Ranking, RankingInput, TopkRequest, scene_digest};
 
 /// What all arms say of the same items, made one.
 struct Together {
@@ -30,14 +30,14 @@ impl Selection {
         &self,
         arm: Option<&ModelName>,
         propensity: f32,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> SelectionFacts {
         SelectionFacts {
             model: self.rule.name.clone(),
             model_id: self.rule.id,
             arm: arm.cloned(),
             propensity,
-            context: context.cloned(),
+            segment: segment.cloned(),
         }
     }
 }
@@ -47,9 +47,9 @@ impl Predictor {
         &self,
         selection: &Selection,
         request: &PredictRequest,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> Result<Predictions, PredictorError> {
-        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: None };
+        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, segment, seed: None };
         match self.choose(selection, &turn).await? {
             Selected::One { arm, propensity } => {
                 let arm = selection.rule.arms[arm].clone();
@@ -110,22 +110,22 @@ impl Predictor {
         &self,
         selection: &Selection,
         request: &TopkRequest,
-        context: Option<&ModelName>,
+        segment: Option<&ModelName>,
     ) -> Result<Ranking, PredictorError> {
         let seed = Seed::of(request.seed);
-        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, context, seed: Some(seed.value) };
+        let turn = Turn { user: &request.user, min_epoch: request.min_epoch, segment, seed: Some(seed.value) };
         let mut request = request.clone();
         match self.choose(selection, &turn).await? {
             Selected::One { arm, propensity } => {
                 let (arm, propensity) = (selection.rule.arms[arm].clone(), propensity as f32);
-                request.selection = Some(selection.facts(Some(&arm), propensity, context));
+                request.selection = Some(selection.facts(Some(&arm), propensity, segment));
                 request.model = arm.clone();
                 let mut ranking = self.topk_by_model(&request, seed).await?;
                 ranking.selected = Some(SelectedBy::Arm { arm, propensity });
                 Ok(ranking)
             }
             Selected::All(weights) => {
-                request.selection = Some(selection.facts(None, 1.0, context));
+                request.selection = Some(selection.facts(None, 1.0, segment));
                 self.topk_together(selection, &weights, &request, seed).await
             }
         }
@@ -146,7 +146,7 @@ impl Predictor {
         }
         let heaviest = weights.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(arm, _)| arm);
         let subject = self.subject(&rule.arms[heaviest], &request.user)?;
-        let picked = Picked::distinct(&subject.version, &request.items);
+        let picked = ResolvedItems::distinct(&subject.version, &request.items);
         let all = PredictRequest {
             model: rule.name.clone(),
             user: request.user.clone(),
@@ -158,7 +158,7 @@ impl Predictor {
         let (drawn, confidence) = compute(quick, || self.draw_together(&subject, &together, draw))?;
         self.settle(&subject, drawn.moment.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
-        let asked = Asked { subject: &subject, picked: &picked, draw, selection, arrangement: None };
+        let asked = RankingInput { subject: &subject, picked: &picked, draw, selection, arrangement: None };
         let mut ranking = self.decide(&asked, drawn);
         ranking.selected = Some(SelectedBy::All { arms: together.arms, confidence });
         (ranking.user_epoch, ranking.cold) = (together.user_epoch, together.cold);
@@ -168,10 +168,10 @@ impl Predictor {
     /// A ranking by the combined scores, and the agreement on what each slot shows.
     fn draw_together(
         &self,
-        subject: &Subject,
+        subject: &RequestContext,
         together: &Together,
         draw: Draw<'_>,
-    ) -> Result<(Drawn, Vec<f32>), PredictorError> {
+    ) -> Result<(RankedSlots, Vec<f32>), PredictorError> {
         let moment = self.moment(subject)?;
         let part = |part: fn(&Estimate) -> f32| together.scored.iter().map(|scored| part(&scored.estimate)).collect();
         let (scores, std_errors): (Vec<f32>, Vec<f32>) = (part(|one| one.score), part(|one| one.std_error));
@@ -193,7 +193,7 @@ impl Predictor {
         let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
         // Policies that look at scores alone know their propensities.
         let scene = scene_digest(&scores, &[]);
-        Ok((Drawn { moment, pool: ranking.pool, shown, explored, scene, unknown: None }, confidence))
+        Ok((RankedSlots { moment, pool: ranking.pool, shown, explored, scene, unknown: None }, confidence))
     }
 }
 

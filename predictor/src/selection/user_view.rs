@@ -80,7 +80,7 @@ impl UserViews {
         view.bytes.store(size_of::<UserView>() + state.bytes(), Ordering::Relaxed);
         let seen = look(state);
         drop(held);
-        self.cache.reweigh(key);
+        self.cache.update_weight(key);
         Ok(seen)
     }
 

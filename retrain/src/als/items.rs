@@ -1,4 +1,4 @@
-//! The items' half of a sweep: latent factors and biases, and the noise that they leave.
+//! The items' half of a iteration: latent factors and biases, and the noise that they leave.
 
 use celeris_model::ModelError;
 use nalgebra::{DMatrix, DVector};
@@ -36,7 +36,7 @@ impl Targets {
     }
 }
 
-/// One item's row of every table that the sweep writes.
+/// One item's row of every table that the iteration writes.
 struct ItemRow<'a> {
     features: &'a mut [f32],
     factor_variances: &'a mut [f32],
@@ -77,7 +77,7 @@ impl ItemSums {
 struct Scratch {
     normal: Normal,
     /// Of the users' weights, all coordinates.
-    doubt: VarianceSums,
+    posterior_variance: VarianceSums,
     /// `D`.
     ridge: Vec<f64>,
 }
@@ -110,7 +110,7 @@ impl Als {
             .map(|(chunk, rows)| {
                 let mut scratch = Scratch {
                     normal: Normal::new(latent + 1),
-                    doubt: VarianceSums::new(dim),
+                    posterior_variance: VarianceSums::new(dim),
                     ridge: vec![0.0; latent + 1],
                 };
                 rows.iter_mut().enumerate().try_fold(ItemSums::default(), |sum, (row, item)| {
@@ -136,7 +136,7 @@ impl Als {
             item.features[..latent].fill(0.0);
             return Ok(ItemSums::default());
         }
-        // Traits and the constant.
+        // SideFeatures and the constant.
         let known = &item.features[latent..];
         let fit = if entries.len() > latent {
             self.fit_many(entries, known, scratch)?
@@ -155,22 +155,22 @@ impl Als {
 
     /// The regression of an item that has more ratings than latent factors.
     fn fit_many(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
-        let Scratch { normal, doubt, ridge } = scratch;
+        let Scratch { normal, posterior_variance, ridge } = scratch;
         let latent = self.shape.latent;
         let mut targets = Targets::default();
         let Solved { solution, moment, diagonal, inverse } = normal.solve_row(|normal| {
             // A second time where `f32` did not do.
             targets = Targets::default();
-            doubt.begin();
+            posterior_variance.begin();
             normal.begin_from_nothing();
             let dim = self.shape.dim();
             for entry in Self::fetching(entries, [(&self.weights, dim), (&self.weight_variances, dim)]) {
                 let (weights, target) = self.seen_by(entry, known);
                 normal.add((weights, &[1.0]), target, entry.weight.sqrt());
-                doubt.add(self.user_row(&self.weight_variances, entry.other), entry.weight);
+                posterior_variance.add(self.user_row(&self.weight_variances, entry.other), entry.weight);
                 targets.add(target, entry.weight);
             }
-            self.set_ridge(ridge, doubt.finish());
+            self.set_ridge(ridge, posterior_variance.finish());
             normal.add_ridge(ridge.iter().copied());
         })?;
         Ok(Fit {
@@ -184,19 +184,19 @@ impl Als {
 
     /// The regression of an item that has no more ratings than latent factors.
     fn fit_few(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
-        let Scratch { doubt, ridge, .. } = scratch;
+        let Scratch { posterior_variance, ridge, .. } = scratch;
         let (mut targets, mut roots_of_targets) = (Targets::default(), Vec::with_capacity(entries.len()));
         let mut columns = Vec::with_capacity(entries.len() * ridge.len());
-        doubt.begin();
+        posterior_variance.begin();
         for entry in entries {
             let (weights, target) = self.seen_by(entry, known);
             let root = f64::from(entry.weight).sqrt();
             columns.extend(weights.iter().chain(&[1.0]).map(|w| root * f64::from(*w)));
             roots_of_targets.push(root * target);
-            doubt.add(self.user_row(&self.weight_variances, entry.other), entry.weight);
+            posterior_variance.add(self.user_row(&self.weight_variances, entry.other), entry.weight);
             targets.add(target, entry.weight);
         }
-        self.set_ridge(ridge, doubt.finish());
+        self.set_ridge(ridge, posterior_variance.finish());
         let columns = DMatrix::from_vec(ridge.len(), entries.len(), columns);
         let weighed = DVector::from_vec(roots_of_targets);
         let (mean, inverse) = solve_dual(&columns, &weighed, ridge)?;
@@ -209,11 +209,11 @@ impl Als {
         })
     }
 
-    /// The regression's ridge: the priors of factors and bias, and the doubt about the users' weights.
-    fn set_ridge(&self, ridge: &mut [f64], doubts: &[f64]) {
+    /// The regression's ridge: the priors of factors and bias, and the posterior_variance about the users' weights.
+    fn set_ridge(&self, ridge: &mut [f64], posterior_variances: &[f64]) {
         let latent = self.shape.latent;
-        for (ridge, doubt) in ridge.iter_mut().zip(doubts) {
-            *ridge = self.noise_variance + self.regularization * doubt;
+        for (ridge, posterior_variance) in ridge.iter_mut().zip(posterior_variances) {
+            *ridge = self.noise_variance + self.regularization * posterior_variance;
         }
         ridge[latent] = self.noise_variance / self.bias_variance;
     }
@@ -235,10 +235,14 @@ impl Fit {
         let latent = self.mean.len() - 1;
         let Targets { weight, square } = self.targets;
         let penalty: f64 = self.mean.iter().zip(&scratch.ridge).map(|(z, ridge)| z * z * ridge).sum();
-        let doubts = scratch.doubt.finish();
+        let posterior_variances = scratch.posterior_variance.finish();
         let features = self.mean[..latent].iter().copied().chain(known.iter().map(|x| f64::from(*x)));
-        let of_weights: f64 = features.zip(doubts).map(|(x, doubt)| x * x * doubt).sum();
-        let spread = self.squares[..latent].iter().zip(doubts).map(|(square, doubt)| square + doubt);
+        let of_weights: f64 =
+            features.zip(posterior_variances).map(|(x, posterior_variance)| x * x * posterior_variance).sum();
+        let spread = self.squares[..latent]
+            .iter()
+            .zip(posterior_variances)
+            .map(|(square, posterior_variance)| square + posterior_variance);
         let of_factors: f64 = spread.zip(variances).map(|(spread, variance)| spread * variance).sum();
         let fitted = (square - self.explained - penalty).max(0.0);
         Residuals { weight, square: fitted + of_weights + of_factors + weight * variances[latent] }

@@ -1,11 +1,11 @@
 //! Alternating least squares in which each side knows how unsure the other one is.
 //!
 //! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~ N(0, I)`, item biases
-//! `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and known traits `g_i` of the item (see [`crate::traits`]). With
+//! `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and known side_features `g_i` of the item (see [`crate::side_features`]). With
 //! one side fixed the other is a ridge regression per row, as in ALS (Zhou et al. 2008). Two things differ from the
 //! textbook. The ridge of a row also holds the posterior variances of its partners, so it grows with the number of
 //! ratings exactly as far as the partners are not known (variational matrix factorisation, Lim and Teh 2007, with the
-//! variances kept per coordinate). And `w0`, `S`, `tau^2` and the noise are estimated again after every sweep, so that a
+//! variances kept per coordinate). And `w0`, `S`, `tau^2` and the noise are estimated again after every iteration, so that a
 //! factor which the data do not support fades out instead of fitting the noise.
 //!
 //! Rows are solved in parallel and their sums are added in chunks of fixed size, so the result does not depend on the
@@ -39,7 +39,7 @@ const START_EVIDENCE: f64 = 5.0;
 
 /// Starting variances as shares of the labels' variance: of one latent weight, of one trait's weight, of the biases.
 const LATENT_SHARE: f64 = 0.02;
-const TRAIT_SHARE: f64 = 0.03;
+const SIDE_FEATURE_SHARE: f64 = 0.03;
 const BIAS_SHARE: f64 = 0.2;
 
 /// The starting noise, and the least that the noise can become, as shares of the labels' variance.
@@ -49,16 +49,16 @@ const NOISE_SHARE_MIN: f64 = 1e-3;
 /// The least labels' variance that the shares are taken of, so that equal labels train too.
 const LABEL_VARIANCE_MIN: f64 = 1e-6;
 
-/// How the `dim` coordinates of a user's weights are used, in this order: latent factors, traits, the constant.
+/// How the `dim` coordinates of a user's weights are used, in this order: latent factors, side_features, the constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) latent: usize,
-    pub(crate) traits: usize,
+    pub(crate) side_features: usize,
 }
 
 impl Shape {
     pub(crate) fn dim(self) -> usize {
-        self.latent + self.traits + 1
+        self.latent + self.side_features + 1
     }
 }
 
@@ -80,8 +80,8 @@ impl Grouped {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) shape: Shape,
-    /// Row-major `items x shape.traits`.
-    pub(crate) traits: &'a [f32],
+    /// Row-major `items x shape.side_features`.
+    pub(crate) side_features: &'a [f32],
     /// How much of the partners' variances goes into a row's ridge: 1 as the model says, 0 for plain ALS.
     pub(crate) regularization: f64,
     pub(crate) seed: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Als {
     /// The mean label.
     pub(crate) mean: f64,
     pub(crate) noise_variance: f64,
-    /// Row-major `items x dim`: latent factors, traits, 1.
+    /// Row-major `items x dim`: latent factors, side_features, 1.
     pub(crate) features: Vec<f32>,
     /// Length `items`, around `mean`.
     pub(crate) biases: Vec<f32>,
@@ -118,7 +118,7 @@ pub(crate) struct Als {
     by_item: Arc<Rows>,
 }
 
-/// What a fit knows of items and of the population of users: with it and the ratings, the next sweep is the one that the
+/// What a fit knows of items and of the population of users: with it and the ratings, the next iteration is the one that the
 /// fit would have gone on with.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AlsState {
@@ -158,7 +158,7 @@ impl Als {
             shape,
             mean,
             noise_variance: NOISE_SHARE * label_variance,
-            features: start_features(shape, start.traits, items, start.seed),
+            features: start_features(shape, start.side_features, items, start.seed),
             biases: vec![0.0; items],
             weights: vec![0.0; users * dim],
             weight_mean: DVector::zeros(dim),
@@ -230,7 +230,7 @@ impl Als {
         }
     }
 
-    /// One sweep: all users, then all items, and with them the noise.
+    /// One iteration: all users, then all items, and with them the noise.
     ///
     /// # Errors
     /// [`ModelError`] where sums have overflowed.
@@ -275,14 +275,14 @@ impl Als {
     fn start_covariance(&self) -> DMatrix<f64> {
         let shares = (0..self.shape.latent)
             .map(|_| LATENT_SHARE)
-            .chain((0..self.shape.traits).map(|_| TRAIT_SHARE))
+            .chain((0..self.shape.side_features).map(|_| SIDE_FEATURE_SHARE))
             .chain([BIAS_SHARE])
             .map(|share| share * self.label_variance);
         DMatrix::from_diagonal(&DVector::from_iterator(self.shape.dim(), shares))
     }
 }
 
-fn start_features(shape: Shape, traits: &[f32], items: usize, seed: u64) -> Vec<f32> {
+fn start_features(shape: Shape, side_features: &[f32], items: usize, seed: u64) -> Vec<f32> {
     let dim = shape.dim();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut features = vec![1.0_f32; items * dim];
@@ -291,7 +291,7 @@ fn start_features(shape: Shape, traits: &[f32], items: usize, seed: u64) -> Vec<
             // Uniform with mean 0 and variance 1, as the factors' prior.
             *x = (random.random::<f32>() * 2.0 - 1.0) * 3.0_f32.sqrt();
         }
-        row[shape.latent..dim - 1].copy_from_slice(&traits[item * shape.traits..][..shape.traits]);
+        row[shape.latent..dim - 1].copy_from_slice(&side_features[item * shape.side_features..][..shape.side_features]);
     }
     features
 }

@@ -5,7 +5,7 @@ use nalgebra::{DMatrix, DVector};
 use super::{Als, Grouped, Shape, Start};
 use crate::ratings::{Rating, Ratings, Rows};
 
-const SHAPE: Shape = Shape { latent: 2, traits: 1 };
+const SHAPE: Shape = Shape { latent: 2, side_features: 1 };
 
 /// Six users, five items, weights that differ, a pair rated twice, and an item (4) that fewer users than factors rated.
 fn ratings() -> Ratings {
@@ -16,10 +16,14 @@ fn ratings() -> Ratings {
     Ratings::new(6, 5, list.collect()).unwrap()
 }
 
-const TRAITS: [f32; 5] = [0.5, -1.0, 0.25, 1.5, -2.0];
+const SIDE_FEATURES: [f32; 5] = [0.5, -1.0, 0.25, 1.5, -2.0];
 
 fn start(regularization: f64) -> Als {
-    Als::start(&ratings(), &Grouped::of(&ratings()), Start { shape: SHAPE, traits: &TRAITS, regularization, seed: 3 })
+    Als::start(
+        &ratings(),
+        &Grouped::of(&ratings()),
+        Start { shape: SHAPE, side_features: &SIDE_FEATURES, regularization, seed: 3 },
+    )
 }
 
 /// The minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal matrix entry by
@@ -53,7 +57,7 @@ fn close(stored: f32, exact: f64) {
 fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
     let mut als = start(1.0);
     als.sweep().unwrap();
-    // In the second sweep the items' variances are no longer zero.
+    // In the second iteration the items' variances are no longer zero.
     let before = als.clone();
     als.solve_users().unwrap();
 
@@ -82,7 +86,7 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
     let users = als.clone();
     als.solve_items().unwrap();
     // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solve are met.
-    for (item, trait_of_item) in TRAITS.iter().enumerate() {
+    for (item, trait_of_item) in SIDE_FEATURES.iter().enumerate() {
         let mut ridge = DMatrix::from_diagonal(&nalgebra::dvector![noise, noise, noise / users.bias_variance]);
         let mut examples = Vec::new();
         for entry in by_item.row(item) {
@@ -137,7 +141,7 @@ fn without_variances_it_is_textbook_als() {
     let (mut plain, mut charged) = (start(0.0), start(1.0));
     plain.sweep().unwrap();
     charged.sweep().unwrap();
-    // The first half-sweep knows no variances yet, so only the items differ; charging for doubt shrinks their factors.
+    // The first half-iteration knows no variances yet, so only the items differ; charging for posterior_variance shrinks their factors.
     assert_eq!(plain.weights, charged.weights);
     let size = |als: &Als| als.features.chunks_exact(4).map(|row| row[0].powi(2) + row[1].powi(2)).sum::<f32>();
     assert!(size(&charged) < size(&plain));

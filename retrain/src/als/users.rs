@@ -1,4 +1,4 @@
-//! The users' half of a sweep, and the population that it reveals.
+//! The users' half of a iteration, and the population that it reveals.
 
 use celeris_model::ModelError;
 use celeris_model::linear::cholesky_of_squares;
@@ -38,14 +38,14 @@ impl Als {
             .enumerate()
             .map(|(chunk, (weights, variances))| {
                 let mut sums = UserSums::zero(dim);
-                let (mut normal, mut doubt) = (Normal::new(dim), VarianceSums::new(this.shape.latent));
+                let (mut normal, mut posterior_variance) = (Normal::new(dim), VarianceSums::new(this.shape.latent));
                 let rows = weights.chunks_exact_mut(dim).zip(variances.chunks_exact_mut(dim));
                 for (row, (weights, variances)) in rows.enumerate() {
                     let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
                     if !entries.is_empty() {
                         let Solved { solution, inverse, .. } = normal.solve_row(|normal| {
                             normal.begin(&population.precision, &population.moment);
-                            this.add_ratings_of_user(entries, normal, &mut doubt);
+                            this.add_ratings_of_user(entries, normal, &mut posterior_variance);
                         })?;
                         let variance = |entry: &f64| entry * this.noise_variance;
                         write_row(weights, solution.iter().copied());
@@ -72,15 +72,15 @@ impl Als {
     }
 
     /// What one user's ratings add to the regression of the user's weights.
-    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal, doubt: &mut VarianceSums) {
-        doubt.begin();
+    fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal, posterior_variance: &mut VarianceSums) {
+        posterior_variance.begin();
         let tables = [(&*self.features, self.shape.dim()), (&*self.factor_variances, self.shape.latent)];
         for entry in Self::fetching(entries, tables) {
             let target = f64::from(entry.label) - self.mean - f64::from(self.biases[entry.other as usize]);
             normal.add((self.item_row(entry.other), &[]), target, entry.weight.sqrt());
-            doubt.add(self.factor_variances_of(entry.other), entry.weight);
+            posterior_variance.add(self.factor_variances_of(entry.other), entry.weight);
         }
-        normal.add_ridge(doubt.finish().iter().map(|sum| self.regularization * sum));
+        normal.add_ridge(posterior_variance.finish().iter().map(|sum| self.regularization * sum));
     }
 
     /// `w0` and `S` as the means over users, `S` shrunk towards its start as by an inverse Wishart prior.

@@ -62,7 +62,7 @@ fn world() -> World {
             users: 0,
             items: ITEMS,
             regularization: 0.0,
-            sweeps: 0,
+            iterations: 0,
             prior_scale: 1.0,
             validation_rmse: None,
             validation_percentile_rank: None,

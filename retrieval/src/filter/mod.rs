@@ -1,4 +1,4 @@
-//! The filter language: which items of a catalogue are meant, by their attributes.
+//! The filter language: which items of a catalog are meant, by their attributes.
 //!
 //! In JSON, one object with one key:
 //!

@@ -13,7 +13,7 @@ use super::search::row_vector;
 use super::{GraphError, GraphIndex, Plan, mapped, name, options, recall};
 use crate::best::Best;
 use crate::table::{Matrix, Pass, Query, Table};
-use crate::{Allowed, Hit};
+use crate::{CandidateSet, Hit};
 
 /// The numbers of results that plans are made for: a page of an answer, and a shortlist for a policy.
 const KS: [usize; 2] = [10, 128];
@@ -73,7 +73,7 @@ impl Build<'_> {
     /// `NoQueries`, `Stopped`, and what writing and the library can fail with. Nothing is left behind that
     /// [`GraphIndex::open`] would take.
     pub fn run(&self) -> Result<GraphIndex, GraphError> {
-        let allowed = Allowed::of_rows(self.table.rows());
+        let allowed = CandidateSet::of_rows(self.table.rows());
         let exact = self.measured(&allowed)?;
         let rows = self.rows_needed(&exact[1]);
         let index = match self.grow(rows, &exact[0], &allowed)? {
@@ -92,7 +92,7 @@ impl Build<'_> {
         Ok(graph)
     }
 
-    fn measured(&self, allowed: &Allowed) -> Result<[Exact; 2], GraphError> {
+    fn measured(&self, allowed: &CandidateSet) -> Result<[Exact; 2], GraphError> {
         let exact = KS.map(|k| self.exact(k, allowed));
         if exact[0].samples.is_empty() { Err(GraphError::NoQueries) } else { Ok(exact) }
     }
@@ -112,7 +112,7 @@ impl Build<'_> {
     /// A graph that is kept without being measured.
     #[cfg(test)]
     pub(super) fn run_unjudged(&self) -> Result<GraphIndex, GraphError> {
-        let allowed = Allowed::of_rows(self.table.rows());
+        let allowed = CandidateSet::of_rows(self.table.rows());
         let rows = self.rows_needed(&self.measured(&allowed)?[1]);
         let index = Index::new(&options(self.matrix.dim())).map_err(GraphError::library)?;
         index.reserve_capacity_and_threads(rows, self.threads).map_err(GraphError::library)?;
@@ -128,7 +128,7 @@ impl Build<'_> {
         Ok(GraphIndex { index: None, record })
     }
 
-    fn exact(&self, k: usize, allowed: &Allowed) -> Exact {
+    fn exact(&self, k: usize, allowed: &CandidateSet) -> Exact {
         let mut times = Vec::new();
         let mut samples = Vec::new();
         for weights in self.queries {
@@ -155,7 +155,7 @@ impl Build<'_> {
     }
 
     /// A graph of the longest `rows`, or the measurement by which it was given up.
-    fn grow(&self, rows: usize, exact: &Exact, allowed: &Allowed) -> Result<Result<Index, Plan>, GraphError> {
+    fn grow(&self, rows: usize, exact: &Exact, allowed: &CandidateSet) -> Result<Result<Index, Plan>, GraphError> {
         let index = Index::new(&options(self.matrix.dim())).map_err(GraphError::library)?;
         index.reserve_capacity_and_threads(rows, self.threads.max(1)).map_err(GraphError::library)?;
         let slots: Vec<usize> = self.table.slots_by_length(rows).collect();
@@ -199,7 +199,7 @@ impl Build<'_> {
     }
 
     /// The plan for one `k` of a whole index.
-    fn plan(&self, graph: &GraphIndex, exact: &Exact, allowed: &Allowed) -> Plan {
+    fn plan(&self, graph: &GraphIndex, exact: &Exact, allowed: &CandidateSet) -> Plan {
         let truth: Vec<&[Hit]> = exact.samples.iter().map(|sample| sample.exact.as_slice()).collect();
         calibrated(exact, &truth, |sample, expansion| {
             graph.search(&self.pass(sample, allowed), exact.k, expansion).unwrap_or_default()
@@ -207,7 +207,7 @@ impl Build<'_> {
     }
 
     /// The plan that a graph of the longest `rows` alone would have, measured against the exact search of everything.
-    fn plan_of_part(&self, index: &Index, rows: usize, exact: &Exact, allowed: &Allowed) -> Plan {
+    fn plan_of_part(&self, index: &Index, rows: usize, exact: &Exact, allowed: &CandidateSet) -> Plan {
         let truth: Vec<Vec<Hit>> = exact
             .samples
             .iter()
@@ -224,7 +224,7 @@ impl Build<'_> {
         })
     }
 
-    fn pass<'b>(&'b self, sample: &'b Sample, allowed: &'b Allowed) -> Pass<'b> {
+    fn pass<'b>(&'b self, sample: &'b Sample, allowed: &'b CandidateSet) -> Pass<'b> {
         self.table.pass(self.matrix, &sample.weights, &sample.query, allowed)
     }
 }

@@ -10,7 +10,7 @@ use rand_distr::{Distribution, Gamma, StandardNormal};
 
 use super::record::temporary;
 use super::{Build, GraphError, GraphIndex, Plan, recall};
-use crate::{Allowed, Hit, Matrix, Table};
+use crate::{CandidateSet, Hit, Matrix, Table};
 
 const DIM: usize = 12;
 const COUNT: usize = 6_000;
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// The mean recall at `k` of searches by the graph, of the queries it answers.
-    fn recall(&self, graph: &GraphIndex, table: &Table, k: usize, allowed: &Allowed) -> f64 {
+    fn recall(&self, graph: &GraphIndex, table: &Table, k: usize, allowed: &CandidateSet) -> f64 {
         let recalls = self.queries.iter().map(|weights| {
             let query = table.query(weights).unwrap();
             let pass = table.pass(self.matrix(), weights, &query, allowed);
@@ -80,12 +80,12 @@ fn a_graph_finds_nearly_all_and_only_what_is_allowed() {
     let table = world.table();
     let graph = world.kept(&table, &folder.path().join("graph"));
     assert!(graph.rows() > 0 && graph.rows() < COUNT, "{graph:?}");
-    assert!(world.recall(&graph, &table, 10, &Allowed::all(COUNT)) >= 0.98);
-    let mut half = Allowed::none();
+    assert!(world.recall(&graph, &table, 10, &CandidateSet::all(COUNT)) >= 0.98);
+    let mut half = CandidateSet::none();
     (0..).take(COUNT).filter(|row| row % 2 == 0).for_each(|row| half.insert(row));
     assert!(world.recall(&graph, &table, 10, &half) >= 0.98);
     // More than the graph was measured for: the rows beyond it are looked at as well.
-    assert!(world.recall(&graph, &table, 200, &Allowed::all(COUNT)) >= 0.9);
+    assert!(world.recall(&graph, &table, 200, &CandidateSet::all(COUNT)) >= 0.9);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn an_opened_graph_answers_as_the_one_that_was_built() {
     let built = world.kept(&table, &path);
     let opened = GraphIndex::open(&path, world.matrix()).unwrap();
     assert_eq!(opened.record, built.record);
-    let allowed = Allowed::all(COUNT);
+    let allowed = CandidateSet::all(COUNT);
     for weights in &world.queries {
         let query = table.query(weights).unwrap();
         let pass = table.pass(world.matrix(), weights, &query, &allowed);
@@ -150,7 +150,7 @@ fn only_a_graph_that_pays_is_asked_and_the_answer_survives_opening() {
     let opened = GraphIndex::open(&path, world.matrix()).unwrap();
     assert_eq!(opened.record, graph.record);
     table.attach(opened);
-    let allowed = Allowed::all(COUNT);
+    let allowed = CandidateSet::all(COUNT);
     assert_eq!(table.is_approximate(1, &allowed), graph.plan(1).is_some());
     assert!(!table.is_approximate(1_000, &allowed), "for so many nothing was measured");
     for weights in &world.queries {

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use crate::best::Best;
 use crate::table::{Matrix, Table};
-use crate::{Allowed, Hit, Row};
+use crate::{CandidateSet, Hit, Row};
 
 /// Scores computed before they are looked at: few enough that the next rows are on their way from memory meanwhile.
 const BLOCK: usize = 128;
@@ -17,7 +17,7 @@ const SHARED_ROWS: usize = 1 << 17;
 const WAITING: usize = 16;
 
 /// The best of all slots whose rows are allowed, by a pass over the whole matrix.
-pub(crate) fn scan(matrix: Matrix<'_>, rows: &[Row], weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+pub(crate) fn scan(matrix: Matrix<'_>, rows: &[Row], weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
     let threads = if rows.len() < SHARED_ROWS { 1 } else { rayon::current_num_threads() };
     let share = rows.len().div_ceil(threads).next_multiple_of(BLOCK).max(BLOCK);
     let scan_share = |(index, rows): (usize, &[Row])| {
@@ -37,7 +37,14 @@ pub(crate) fn scan(matrix: Matrix<'_>, rows: &[Row], weights: &[f32], k: usize, 
     best.into_hits()
 }
 
-fn scan_block(matrix: Matrix<'_>, first: usize, rows: &[Row], weights: &[f32], allowed: &Allowed, best: &mut Best) {
+fn scan_block(
+    matrix: Matrix<'_>,
+    first: usize,
+    rows: &[Row],
+    weights: &[f32],
+    allowed: &CandidateSet,
+    best: &mut Best,
+) {
     let mut scores = [0.0; BLOCK];
     let scores = &mut scores[..rows.len()];
     matrix.score_range(weights, first, scores);
@@ -52,7 +59,7 @@ fn scan_block(matrix: Matrix<'_>, first: usize, rows: &[Row], weights: &[f32], a
 }
 
 /// The best of the allowed rows, by a look at each of them.
-pub(crate) fn list(table: &Table, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+pub(crate) fn list(table: &Table, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
     let mut best = Best::new(k);
     let mut waiting = Vec::with_capacity(WAITING);
     let mut settle = |waiting: &mut Vec<(Row, usize)>| {

@@ -1,31 +1,31 @@
 //! What is searched of one version: the items that it was trained on.
 
 mod exact;
-mod first_pass;
 mod matrix;
 mod planner;
+mod quantized_scan;
 #[cfg(test)]
 mod tests;
 
 use std::sync::OnceLock;
 
 use celeris_model::kernel::codes::BLOCK_ROWS;
-use first_pass::Codes;
 use planner::Sought;
+use quantized_scan::Codes;
 
 use crate::graph::GraphIndex;
-use crate::{Allowed, Hit, Row};
+use crate::{CandidateSet, Hit, Row};
 
 pub(crate) use exact::scan;
-pub(crate) use first_pass::{Pass, Query};
 pub use matrix::Matrix;
+pub(crate) use quantized_scan::{Pass, Query};
 
-/// Where the items of a version's matrix are in the catalogue, and what makes a search of them fast.
+/// Where the items of a version's matrix are in the catalog, and what makes a search of them fast.
 ///
 /// The features themselves stay where they are: every call takes the [`Matrix`] that the table was built from.
 #[derive(Debug)]
 pub struct Table {
-    /// The catalogue's row of each slot of the matrix.
+    /// The catalog's row of each slot of the matrix.
     rows: Vec<Row>,
     /// The slot of each row, [`NO_SLOT`] where the row is not in the matrix.
     slots: Vec<u32>,
@@ -38,7 +38,7 @@ pub struct Table {
 const NO_SLOT: u32 = u32::MAX;
 
 impl Table {
-    /// The table of a matrix whose item in slot `i` has row `rows[i]` of the catalogue.
+    /// The table of a matrix whose item in slot `i` has row `rows[i]` of the catalog.
     ///
     /// The caller guarantees that no row occurs twice.
     ///
@@ -60,7 +60,7 @@ impl Table {
     ///
     /// The caller guarantees that `matrix` is the one that the table was built from, and `weights` as long as its rows.
     #[must_use]
-    pub fn search(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+    pub fn search(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         planner::search(self, matrix, Sought { weights, k, allowed })
     }
 
@@ -70,7 +70,7 @@ impl Table {
         matrix: Matrix<'_>,
         weights: &[f32],
         k: usize,
-        allowed: &Allowed,
+        allowed: &CandidateSet,
     ) -> Vec<Hit> {
         planner::search_exactly(self, matrix, Sought { weights, k, allowed })
     }
@@ -92,7 +92,7 @@ impl Table {
     /// Whether such a search is made by the graph, so that it may miss some of the best: what to sample for the recall
     /// of live searches.
     #[must_use]
-    pub fn is_approximate(&self, k: usize, allowed: &Allowed) -> bool {
+    pub fn is_approximate(&self, k: usize, allowed: &CandidateSet) -> bool {
         planner::plan(self, k, allowed).is_some()
     }
 
@@ -105,7 +105,7 @@ impl Table {
         matrix: Matrix<'a>,
         weights: &'a [f32],
         query: &'a Query,
-        allowed: &'a Allowed,
+        allowed: &'a CandidateSet,
     ) -> Pass<'a> {
         Pass { table: self, codes: &self.codes, matrix, weights, query, allowed }
     }
@@ -123,7 +123,7 @@ impl Table {
 
     /// [`Table::search`] by computing every score: what all other ways are compared with.
     #[must_use]
-    pub fn search_exact(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &Allowed) -> Vec<Hit> {
+    pub fn search_exact(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         scan(matrix, &self.rows, weights, k, allowed)
     }
 

@@ -6,17 +6,17 @@ use super::exact::{list, scan};
 use super::{Matrix, Table};
 use crate::best::Best;
 use crate::graph::Plan;
-use crate::{Allowed, Hit};
+use crate::{CandidateSet, Hit};
 
 /// What is searched for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sought<'a> {
     pub(super) weights: &'a [f32],
     pub(super) k: usize,
-    pub(super) allowed: &'a Allowed,
+    pub(super) allowed: &'a CandidateSet,
 }
 
-/// Allowed rows that are looked at one by one without thinking further: tens of microseconds.
+/// CandidateSet rows that are looked at one by one without thinking further: tens of microseconds.
 const FEW: usize = 1024;
 
 /// Rows of a first pass that cost what a look at the features of one row anywhere does.
@@ -38,7 +38,7 @@ pub(super) fn search(table: &Table, matrix: Matrix<'_>, sought: Sought<'_>) -> V
 }
 
 /// The graph's plan for such a search, if it is one for the graph.
-pub(super) fn plan(table: &Table, k: usize, allowed: &Allowed) -> Option<Plan> {
+pub(super) fn plan(table: &Table, k: usize, allowed: &CandidateSet) -> Option<Plan> {
     let plan = table.graph()?.plan(k)?;
     (k > 0 && allowed.count() * GRAPH_KEEPS >= table.rows.len()).then_some(plan)
 }

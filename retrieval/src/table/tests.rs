@@ -8,9 +8,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma, StandardNormal};
 
 use super::exact::{list, scan};
-use super::first_pass::{Pass, Query};
+use super::quantized_scan::{Pass, Query};
 use super::{Matrix, Table};
-use crate::{Allowed, Best, Hit, Row};
+use crate::{Best, CandidateSet, Hit, Row};
 
 /// A small world: offsets and features with the constant at the end, rows with holes between them, who is allowed.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ struct World {
     features: Vec<f32>,
     offsets: Vec<f32>,
     rows: Vec<Row>,
-    allowed: Allowed,
+    allowed: CandidateSet,
     weights: Vec<f32>,
 }
 
@@ -92,7 +92,7 @@ fn world() -> impl Strategy<Value = World> {
                 features.copy_within(from * dim..(from + 1) * dim, to * dim);
                 offsets[to] = offsets[from];
             }
-            let (mut allowed, mut rows, mut next) = (Allowed::none(), Vec::new(), 0);
+            let (mut allowed, mut rows, mut next) = (CandidateSet::none(), Vec::new(), 0);
             for (gap, is_allowed) in gaps {
                 next += gap;
                 rows.push(next);
@@ -138,7 +138,7 @@ fn large(count: usize, dim: usize, lengths: Option<Gamma<f32>>) -> World {
     let offsets = (0..count).map(|_| rng.random_range(-0.1..0.1)).collect();
     let weights = (0..dim).map(|_| StandardNormal.sample(&mut rng)).collect();
     let rows = (0..).take(count).collect();
-    World { dim, features, offsets, rows, allowed: Allowed::all(count), weights }
+    World { dim, features, offsets, rows, allowed: CandidateSet::all(count), weights }
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn large_tables_are_searched_exactly_whatever_the_filter_keeps() {
         let table = Table::build(world.matrix(), world.rows.clone());
         let mut rng = ChaCha8Rng::seed_from_u64(12);
         for share in [1.0, 0.5, 0.05, 0.005, 0.0005, 0.0] {
-            world.allowed = Allowed::none();
+            world.allowed = CandidateSet::none();
             world.rows.iter().filter(|_| rng.random_bool(share)).for_each(|row| world.allowed.insert(*row));
             for k in [1, 10, 500] {
                 let found = table.search(world.matrix(), &world.weights, k, &world.allowed);

@@ -7,11 +7,11 @@
 //! Whoever ranks hands a decision over and goes on: it is refused, and counted, where the queue is full or the bytes of
 //! this second are spent. Until it is written it is found in memory.
 
-mod allowance;
 mod counters;
 mod erasing;
 mod reading;
 mod stored;
+mod token_bucket;
 mod writer;
 
 use std::collections::HashMap;
@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates, UserId};
 use parking_lot::Mutex;
 
-use self::allowance::Allowance;
 use self::counters::Counters;
 pub use self::counters::DecisionCounters;
 pub use self::erasing::ErasingDecisions;
 pub use self::reading::DecisionRange;
+use self::token_bucket::TokenBucket;
 use crate::database::{Column, Database, Durability, Tuning};
 use crate::erased_users::ErasedUsers;
 use crate::error::StorageError;
@@ -71,7 +71,7 @@ struct Shared {
     database: Database,
     unwritten: Unwritten,
     counters: Counters,
-    allowance: Allowance,
+    token_bucket: TokenBucket,
     /// Held while what is there decides what is written, so that no erased decision comes back.
     changing: Mutex<()>,
     erased_users: ErasedUsers<ModelId>,
@@ -93,7 +93,7 @@ impl Decisions {
             database,
             unwritten: Mutex::default(),
             counters: Counters::default(),
-            allowance: Allowance::new(options.decision_bytes_per_second, Instant::now()),
+            token_bucket: TokenBucket::new(options.decision_bytes_per_second, Instant::now()),
             changing: Mutex::default(),
             erased_users: ErasedUsers::default(),
         });
@@ -120,7 +120,7 @@ impl Decisions {
     fn record(&self, decision: Decision, late: Option<LateCandidates>) -> bool {
         let counters = &self.shared.counters;
         let bytes = stored::bytes_at_most(&decision) + late.as_ref().map_or(0, |late| late.bytes);
-        if !self.shared.allowance.take(bytes, Instant::now()) {
+        if !self.shared.token_bucket.take(bytes, Instant::now()) {
             counters.refuse_over_rate();
             return false;
         }
@@ -229,7 +229,7 @@ impl Storage {
     /// and the bytes have left the sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
     ///
     /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left then, and it can be tried again.
+    /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left ack, and it can be tried again.
     pub fn erase_decisions(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
         self.decisions().erase(models, user)
     }

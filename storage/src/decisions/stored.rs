@@ -41,7 +41,7 @@ pub(super) fn bytes_at_most(decision: &Decision) -> usize {
         decision.candidates.items().unwrap_or_default().iter().map(|item| text(item.as_str())).sum();
     let selection = decision.selection.as_ref();
     let selection = selection.map_or(0, |facts| {
-        let names = facts.arm.iter().chain(&facts.context).map(|name| text(name.as_str()));
+        let names = facts.arm.iter().chain(&facts.segment).map(|name| text(name.as_str()));
         text(facts.model.as_str()) + names.sum::<usize>()
     });
     FIXED + names + text(&decision.policy) + shown + candidates + selection
@@ -97,7 +97,7 @@ mod tests {
             model_id: ModelId(8),
             arm: Some(ModelName::new("films").unwrap()),
             propensity: 0.5,
-            context: None,
+            segment: None,
         };
         let full =
             Decision { selection: Some(selection), ..decision(RecordedCandidates::Full(vec![item("m1"), item("m2")])) };

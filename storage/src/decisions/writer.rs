@@ -61,7 +61,7 @@ impl<'a> Together<'a> {
             Some(late) => {
                 let taken = stored::bytes_at_most(&decision) + late.bytes;
                 let whole = Decision { candidates: (late.make)(), ..Arc::unwrap_or_clone(decision) };
-                self.shared.allowance.settle(taken, stored::bytes_at_most(&whole));
+                self.shared.token_bucket.settle(taken, stored::bytes_at_most(&whole));
                 Arc::new(whole)
             }
         };

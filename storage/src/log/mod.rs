@@ -51,17 +51,17 @@ pub struct Append {
     /// version is frozen with one vector only.
     pub frozen: Vec<FrozenFeatures>,
     /// What the caller does next.
-    pub then: Then,
+    pub ack: AckMode,
 }
 
 /// What whoever appends does next, and so whether the sync may wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum AckMode {
     /// Waits until the record is durable.
-    Waits,
+    Wait,
     /// Appends more before it waits. The sync gathers up to [`StorageOptions::gather_records`] such records, for at most
     /// [`StorageOptions::gather_wait`], unless somebody waits: then it comes at once and takes them along.
-    AppendsMore,
+    Gather,
 }
 
 /// What became of an append.
@@ -163,7 +163,7 @@ impl Log {
         let shared = &*self.shared;
         shared.progress.health()?;
         shared.space.check()?;
-        let Append { stream, mut record, frozen, then } = append;
+        let Append { stream, mut record, frozen, ack } = append;
         let partition = Partition::of(&record.user);
         let key = keys::history(&stream, &record.user, record.user_epoch);
         if record.kind != RecordKind::Observe {
@@ -172,7 +172,7 @@ impl Log {
             let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
             let encoded = encode(&record, history)?;
             let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), amendment };
-            return shared.enqueue(prepared, None, then).map(Appended::New);
+            return shared.enqueue(prepared, None, ack).map(Appended::New);
         }
         let prepared = |id| -> Result<Prepared, StorageError> {
             let history = HistoryEntry { key: &key, event: &events::encode_event(&record) };
@@ -181,7 +181,7 @@ impl Log {
             Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, amendment: None })
         };
         let Some(id) = &record.observation_id else {
-            return shared.enqueue(prepared(None)?, None, then).map(Appended::New);
+            return shared.enqueue(prepared(None)?, None, ack).map(Appended::New);
         };
         if id.as_str().starts_with(SERVER_ID_PREFIX) {
             return match history::find_by_place(&shared.database, &stream, id)? {
@@ -205,7 +205,7 @@ impl Log {
         }
         let prepared = prepared(Some(hash))?;
         let encoded = prepared.encoded.clone();
-        let placed = shared.enqueue(prepared, Some(id.clone()), then)?;
+        let placed = shared.enqueue(prepared, Some(id.clone()), ack)?;
         shard.insert(hash, (encoded, placed.clone()));
         Ok(Appended::New(placed))
     }
@@ -221,13 +221,13 @@ impl Log {
     pub(crate) fn keep_snapshot(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<(), StorageError> {
         self.shared.progress.health()?;
         self.shared.space.check()?;
-        self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value), Then::AppendsMore).map(drop)
+        self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value), AckMode::Gather).map(drop)
     }
 
     /// See [`crate::Storage::freeze`].
     pub(crate) fn freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<CommitPosition, StorageError> {
         self.shared.progress.health()?;
-        self.shared.queue.push_change(Change::Put(Column::Frozen, key, value), Then::Waits)
+        self.shared.queue.push_change(Change::Put(Column::Frozen, key, value), AckMode::Wait)
     }
 
     /// A way to wait for `position`.
@@ -289,8 +289,8 @@ impl Log {
 }
 
 impl Shared {
-    fn enqueue(&self, prepared: Prepared, id: Option<ObservationId>, then: Then) -> Result<Placed, StorageError> {
-        let (position, partition, sequence) = self.queue.push(prepared, then)?;
+    fn enqueue(&self, prepared: Prepared, id: Option<ObservationId>, ack: AckMode) -> Result<Placed, StorageError> {
+        let (position, partition, sequence) = self.queue.push(prepared, ack)?;
         Ok(Placed::new(partition, sequence, id, self.progress.ticket(position)))
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use celeris_model::{Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
-use super::Then;
+use super::AckMode;
 use super::progress::CommitPosition;
 use crate::checkpoints::Watermarks;
 use crate::database::Column;
@@ -153,7 +153,7 @@ pub(super) struct Group {
 struct Waiting {
     work: Work,
     bytes: usize,
-    then: Then,
+    ack: AckMode,
 }
 
 struct State {
@@ -195,7 +195,7 @@ impl Queue {
     pub(super) fn push(
         &self,
         prepared: Prepared,
-        then: Then,
+        ack: AckMode,
     ) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
         let bytes = prepared.bytes();
         let mut state = self.state.lock();
@@ -205,7 +205,7 @@ impl Queue {
         let sequence = handed_out.get(partition).next();
         handed_out.set(partition, sequence);
         let work = Work::Append { sequence, prepared };
-        let position = self.enqueue(&mut state, Waiting { work, bytes, then });
+        let position = self.enqueue(&mut state, Waiting { work, bytes, ack });
         Ok((position, partition, sequence))
     }
 
@@ -214,15 +214,15 @@ impl Queue {
         let mut state = self.state.lock();
         self.check_room(&state, 0)?;
         state.sequences.remove(&stream);
-        Ok(self.enqueue(&mut state, Waiting { work: Work::DeleteStream(stream), bytes: 0, then: Then::Waits }))
+        Ok(self.enqueue(&mut state, Waiting { work: Work::DeleteStream(stream), bytes: 0, ack: AckMode::Wait }))
     }
 
     /// Puts a change in line.
-    pub(super) fn push_change(&self, change: Change, then: Then) -> Result<CommitPosition, StorageError> {
+    pub(super) fn push_change(&self, change: Change, ack: AckMode) -> Result<CommitPosition, StorageError> {
         let bytes = change.bytes();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
-        Ok(self.enqueue(&mut state, Waiting { work: Work::Change(change), bytes, then }))
+        Ok(self.enqueue(&mut state, Waiting { work: Work::Change(change), bytes, ack }))
     }
 
     fn check_room(&self, state: &State, bytes: usize) -> Result<(), StorageError> {
@@ -245,7 +245,7 @@ impl Queue {
         }
         state.last.0 += 1;
         state.bytes += next.bytes;
-        state.awaited += usize::from(next.then == Then::Waits);
+        state.awaited += usize::from(next.ack == AckMode::Wait);
         state.waiting.push_back(next);
         if is_first || self.is_due(state) {
             self.arrived.notify_one();
@@ -282,7 +282,7 @@ impl Queue {
                 break;
             }
             group.bytes += next.bytes;
-            state.awaited -= usize::from(next.then == Then::Waits);
+            state.awaited -= usize::from(next.ack == AckMode::Wait);
             group.work.push(next.work);
         }
         state.bytes -= group.bytes;

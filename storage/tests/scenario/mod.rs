@@ -10,7 +10,7 @@ use celeris_model::{
     Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{
-    Append, Appended, Event, Events, Existing, HistorySpan, LogRange, Lookup, Placed, Storage, StorageOptions, Then,
+    AckMode, Append, Appended, Event, Events, Existing, HistorySpan, LogRange, Lookup, Placed, Storage, StorageOptions,
 };
 
 pub fn stream(name: &str) -> StreamName {
@@ -59,7 +59,7 @@ pub fn observation(user: &UserId, epoch: u64) -> Record {
 }
 
 pub fn append(record: Record) -> Append {
-    Append { stream: stream("films"), record, frozen: Vec::new(), then: Then::Waits }
+    Append { stream: stream("films"), record, frozen: Vec::new(), ack: AckMode::Wait }
 }
 
 pub fn new(appended: Appended) -> Placed {

@@ -1,7 +1,7 @@
 //! The page of the demo, as a newcomer uses it: in a browser.
 
 mod browser;
-mod catalogue;
+mod catalog;
 
 use std::env;
 use std::fs;
@@ -68,7 +68,7 @@ async fn a_taste_for_one_genre_fills_the_top_with_it_and_the_error_falls() -> Re
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-7c1e").await?;
         let genres = genres_by_frequency(page).await?;
-        ensure!(genres.len() >= 2, "the catalogue has genres, not {genres:?}");
+        ensure!(genres.len() >= 2, "the catalog has genres, not {genres:?}");
         let (disliked, liked) = (&genres[0], &genres[1]);
         let before = titles_of(page, liked, disliked).await?.len();
         let mut errors = Vec::new();

@@ -1,0 +1,40 @@
+//! A stream's catalog as the store has it.
+
+use std::time::Instant;
+
+use celeris_model::{ItemId, StreamName};
+use celeris_retrieval::Catalog;
+use celeris_storage::{Storage, StorageError, SweptItem};
+use rayon::prelude::*;
+use serde_json::{Map, Value};
+
+use super::StreamCatalog;
+use crate::error::PredictorError;
+
+/// Items that are parsed at once, on all processors.
+const ITEMS_AT_ONCE: usize = 16_384;
+
+type Read = (ItemId, Option<Map<String, Value>>);
+
+/// Reads all items of a stream; deleted ones too, so that no version's table brings one back.
+pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatalog, PredictorError> {
+    let started = Instant::now();
+    let mut catalog = Catalog::new();
+    storage.sweep_items(stream, ITEMS_AT_ONCE, |part| {
+        let read: Result<Vec<Read>, StorageError> = part.par_iter().map(SweptItem::read).collect();
+        for (item, attributes) in read? {
+            match attributes {
+                Some(attributes) => {
+                    catalog.put(&item, &attributes);
+                }
+                None => {
+                    catalog.delete(&item);
+                }
+            }
+        }
+        Ok::<_, PredictorError>(())
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    metrics::gauge!("celeris_catalog_load_seconds", "stream" => stream.to_string()).set(seconds);
+    Ok(StreamCatalog { stream: stream.clone(), catalog: catalog.into(), versions: Default::default() })
+}
