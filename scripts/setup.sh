@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by scripts/demo, scripts/test and .ci/run, which source it: where things lie, and how to get what is missing.
-# Everything here says what it does on standard error, and does nothing where nothing is missing.
+# Sourced by scripts/demo, scripts/test and .ci/run: paths, and functions that install missing dependencies.
+# All functions report to standard error, and do nothing if nothing is missing.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/celeris
@@ -9,7 +9,7 @@ PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
 
 say() { echo "celeris: $*" >&2; }
 
-# Debian packages, installed; or a message that names them, and failure.
+# Installs Debian packages; if it cannot, prints their names and fails.
 install_packages() {
     local as_root=()
     [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
@@ -20,14 +20,14 @@ install_packages() {
     fi
     say "installing $*"
     local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
-    # One unreachable source among several is no reason not to try.
+    # A single unreachable package source should not stop the installation.
     "${apt[@]}" update </dev/null >&2 || true
     "${apt[@]}" install --yes --no-install-recommends "$@" </dev/null >&2 && return
     say "apt-get could not install: $*"
     return 1
 }
 
-# bindgen reads RocksDB's header with libclang. Where there is no dpkg to ask, it will say itself what it misses.
+# bindgen needs libclang to read RocksDB's header. Without dpkg, leave the check to bindgen.
 has_libclang() {
     [ -n "${LIBCLANG_PATH:-}" ] || ! command -v dpkg-query >/dev/null ||
         dpkg-query --show --showformat='${db:Status-Status}\n' 'libclang-[0-9]*-dev' 2>/dev/null | grep -x installed
@@ -39,7 +39,7 @@ has_rust() {
         [ "$(printf '%s\n' "$rust_required" "$version" | sort --version-sort | head -n 1)" = "$rust_required" ]
 }
 
-# From rustup, into the home folder; shell profiles stay as they are.
+# Installs Rust with rustup in the home folder; shell profiles are not changed.
 install_rust() {
     if command -v rustup >/dev/null; then
         say "no Rust $rust_required or newer; installing the stable toolchain with rustup"
@@ -57,7 +57,7 @@ install_rust() {
     return 1
 }
 
-# What compiling needs: a C++ compiler and libclang for RocksDB, and Rust.
+# Installs the build dependencies: a C++ compiler and libclang for RocksDB, and Rust.
 install_build_tools() {
     local missing=()
     command -v c++ >/dev/null || missing+=(g++)
@@ -69,15 +69,15 @@ install_build_tools() {
     has_rust || install_rust
 }
 
-# What the tests of the page need. Without it they skip.
+# Installs the browser for the tests of the web page, which are skipped without it.
 install_browser() {
     command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
     install_packages chromium chromium-driver || say "SKIPPED: the tests of the page, which need these"
 }
 
-# Compiled code lies outside the checkout, so that a fresh clone need not compile RocksDB again. Cargo tells two
-# checkouts in one target folder apart by the age of their files only, and could run one's code for the other's;
-# so whenever the checkout is another than last time, the workspace's own crates (not RocksDB) are compiled anew.
+# Build artifacts are outside the checkout, so that a fresh clone does not compile RocksDB again. Cargo distinguishes
+# two checkouts that share a target folder only by file times, and could run the code of one for the other. Therefore,
+# when the checkout differs from the last one, the workspace's own crates (not RocksDB) are compiled again.
 use_target_folder() {
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/target}
     mkdir -p "$CARGO_TARGET_DIR"

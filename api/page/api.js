@@ -1,6 +1,6 @@
-// The service as the page sees it. One function per call; failures become a `Problem` that can be shown as it is.
+// Client of the HTTP API: one function per call. Failures throw a `Problem` that can be displayed.
 
-/** What went wrong, in the words of the service (RFC 9457) where it said any. */
+/** A problem detail (RFC 9457) of the service, or an equivalent for network errors. */
 export class Problem extends Error {
   constructor({ title, detail, status }) {
     super(detail || title);
@@ -45,7 +45,7 @@ export const getQuality = (model) => call('GET', at('models', model, 'quality'))
 export const getExploration = (model) => call('GET', at('models', model, 'exploration'));
 export const listEvents = (model, limit) => call('GET', `${at('models', model, 'events')}?limit=${limit}`);
 
-/** What a selection knows of its arms; `user` and `context` are null where it has no state for each. */
+/** The state of a selection; `user` and `context` are null unless it has a state for each. */
 export function getSelection(model, { user, context }) {
   const asked = Object.entries({ user, context }).filter(([, value]) => value !== null);
   return call('GET', `${at('models', model, 'selection')}?${new URLSearchParams(asked)}`);
@@ -55,27 +55,27 @@ export const activate = (model, version) =>
 export const retrain = (model) => call('POST', at('models', model, 'retrain'), { body: {} });
 export const getJob = (job) => call('GET', at('jobs', job));
 export const topk = (model, body, signal) => call('POST', at('models', model, 'topk'), { body, signal });
-/** The best of the whole catalog. */
+/** Recommends items from the whole catalog. */
 export const recommend = (model, body, signal) => call('POST', at('models', model, 'recommend'), { body, signal });
 export const observe = (model, body) => call('POST', at('models', model, 'observe'), { body });
 export const getUser = (model, user, history) =>
   call('GET', `${at('models', model, 'users', user)}?history=${history}`);
 
-/** Why `user` gets `item`, from at least `epoch` events. */
+/** Explains the score of `item` for `user`, reflecting at least `epoch` events. */
 export function why(model, { user, epoch }, { item, limit }, signal) {
   const asked = new URLSearchParams({ limit, min_epoch: epoch });
   return call('GET', `${at('models', model, 'users', user, 'why', item)}?${asked}`, { signal });
 }
 
-/** The `k` items that are most like `item`. */
+/** The `k` items most similar to `item`. */
 export const similar = (model, item, k, signal) =>
   call('GET', `${at('models', model, 'items', item, 'similar')}?${new URLSearchParams({ k })}`, { signal });
 
-/** One page of the items that hold the words `q` and pass the JSON `filter`; what is null is not asked. */
+/** One page of the items that contain the text `q` and match the JSON `filter`; null parameters are omitted. */
 export function findItems(model, question, signal) {
   const asked = Object.entries(question).filter(([, value]) => value !== null);
   return call('GET', `${at('models', model, 'items')}?${new URLSearchParams(asked)}`, { signal });
 }
 
-/** One page of the catalog; `after` is the last item of the page before. */
+/** One page of the catalog; `after` is the last item of the previous page. */
 export const listItems = (model, limit, after) => findItems(model, { limit, after });

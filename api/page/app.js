@@ -1,4 +1,4 @@
-// The page: what is being looked at, and what happens when something is chosen, typed or rated.
+// The page: its state, and the handling of user input.
 
 import * as api from './api.js';
 import { Browse } from './browse.js';
@@ -18,14 +18,14 @@ const ROWS = 25;
 const ROWS_MAX = 500;
 /** The most candidates that one request may carry. */
 const CANDIDATES_MAX = 10_000;
-/** All that the service gives, since what was rated leaves the ranking; fewer are drawn. */
+/** The maximum of the service, because all rated items leave the ranking; only the newest are drawn. */
 const HISTORY_MAX = 10_000;
 const EVENTS_MAX = 200;
 const TYPING_MS = 120;
-/** Between two looks at a model that changes by itself. */
+/** Polling interval of the model's state. */
 const LIFE_MS = 2_000;
 
-/** What each policy does, in a line; those that draw at random show their propensities. */
+/** A short description of each policy; `chance` policies draw at random and show their propensities. */
 const POLICIES = {
   greedy: { chance: false, does: 'always the best score first' },
   lin_ucb: { chance: false, does: 'with a bonus for what is uncertain' },
@@ -43,7 +43,7 @@ const state = {
   catalog: new Catalog(),
   history: [],
   rated: new Set(),
-  /** Rated, and the service has not answered yet. */
+  /** Items whose rating was sent but not answered yet. */
   sending: new Set(),
   epoch: 0,
   genre: null,
@@ -107,12 +107,12 @@ async function openUser(user) {
   await rank();
 }
 
-/** The model that knows users: of a selection, one of those that answer for it, all of which learn from the same log. */
+/** The model with user states: for a selection, its first arm; all arms learn from the same log. */
 const learner = () => state.model.arms?.[0] ?? state.model.name;
 
 // --- asking --------------------------------------------------------------------------------------------------------
 
-/** Ranks what the filter leaves. Only the newest question is answered: an older one still under way is dropped. */
+/** Ranks the items that match the filter. A newer request aborts an older one. */
 async function rank({ moves = false, seed } = {}) {
   state.asked?.abort();
   const asked = new AbortController();
@@ -140,7 +140,7 @@ async function rank({ moves = false, seed } = {}) {
     list.dataset.epoch = reply.user_epoch;
     list.setAttribute('aria-busy', 'false');
   } catch (problem) {
-    // A question that was dropped leaves the list to the one that took its place.
+    // An aborted request leaves the list to the request that replaced it.
     if (problem.name === 'AbortError') return;
     list.setAttribute('aria-busy', 'false');
     throw problem;
@@ -148,8 +148,8 @@ async function rank({ moves = false, seed } = {}) {
 }
 
 /**
- * The best of the catalog that the user has not rated. Words are searched here, and selections rank what they are
- * given: then the titles themselves are the question.
+ * The best items that the user has not rated. Text search happens on the page, and selections only rank given items: in
+ * these cases the matching items are sent.
  */
 function bestOf(matching, body, signal) {
   const { name, kind } = state.model;
@@ -160,13 +160,13 @@ function bestOf(matching, body, signal) {
   return api.recommend(name, { ...body, ...filter, exclude: [...state.sending], exclude_seen: true }, signal);
 }
 
-/** Where the grey rows still wait, nothing will come: the notice says why. */
+/** Replaces the placeholder rows by a message after an error. */
 function withoutRanking() {
   if (ranking.order.length > 0) return;
   showNothing('There is no ranking to show. Choose something else, or reload the page to try again.');
 }
 
-/** Whether there is anything to rank; shows what is missing instead. */
+/** Whether there is anything to rank; otherwise shows a message. */
 function rankable(matching) {
   const { model, catalog } = state;
   let missing = null;
@@ -203,7 +203,7 @@ async function refreshUser() {
   const { user, catalog } = state;
   const reply = await api.getUser(learner(), user, HISTORY_MAX);
   if (user !== state.user) return;
-  // What was retracted names no item any more.
+  // Deleted observations have no item.
   state.history = reply.history.filter((event) => event.item !== null);
   state.epoch = Math.max(state.epoch, reply.user_epoch);
   for (const { item } of state.history) state.rated.add(item);
@@ -232,7 +232,7 @@ async function refreshModel() {
   showModel(model, versions, (version) => guarded(() => serve(version)));
 }
 
-/** Follows what happens without anybody at this page: training, switches, the loss. */
+/** Polls for changes that happen without user input: training, activations, the loss. */
 async function follow() {
   const { model } = state;
   if (model === null || document.visibilityState !== 'visible') return;
@@ -249,7 +249,7 @@ async function follow() {
 function rate(item, label) {
   const place = ranking.focusedPlace();
   ranking.mark(item, label);
-  // From now on, so that the ranking after another rating does not bring it back.
+  // Added before the reply, so that a ranking after another rating does not contain it.
   state.rated.add(item);
   state.sending.add(item);
   return guarded(async () => {
@@ -343,7 +343,7 @@ function createModelCommand() {
   return lines.join(' \\\n');
 }
 
-/** Runs what may fail, and shows kindly what went wrong. */
+/** Runs `work` and displays its errors. */
 async function guarded(work) {
   try {
     byId('notice').hidden = true;
@@ -383,13 +383,13 @@ byId('policy').addEventListener('change', (event) => {
 });
 byId('more').addEventListener('click', () => {
   state.rows = Math.min(state.rows + ROWS, ROWS_MAX);
-  // The same seed goes on with the same draw, so the rows above stay what they are.
+  // The same seed repeats the same draw, so the rows above do not change.
   guarded(() => rank({ seed: state.decision.seed }));
 });
 byId('retrain').addEventListener('click', () => guarded(retrainModel));
 byId('notice-close').addEventListener('click', () => (byId('notice').hidden = true));
 
-// A look that fails is followed by the next; what somebody asked for says what is wrong.
+// A failed poll is retried at the next interval, so its error is not displayed.
 setInterval(() => follow().catch(() => null), LIFE_MS);
 
 showPolicy();

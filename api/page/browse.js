@@ -1,4 +1,4 @@
-// The catalog to look around in: a search for words, a filter on attributes, and pages of what they leave.
+// The catalog browser: text search, attribute filter and paging.
 
 import * as api from './api.js';
 import { titleButton } from './card.js';
@@ -41,7 +41,7 @@ export class Browse {
     return this.#fetch();
   }
 
-  /** The next page; the first where there is none before. What is wrong with the filter is said beside it. */
+  /** Fetches the next page, or the first. Errors of the filter are shown beside it. */
   async #fetch() {
     if (this.#model === null) return;
     this.#asked?.abort();

@@ -1,4 +1,4 @@
-// An item's card: what it is, what its score is made of for the user, and what is like it.
+// The card of an item: its title, the explanation of its score for the user, and similar items.
 
 import * as api from './api.js';
 import { byId, count, element } from './dom.js';
@@ -10,22 +10,22 @@ const ALIKE = 8;
 const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(2)}`;
 const plural = (number, word) => `${count(number)} ${word}${number === 1 ? '' : 's'}`;
 
-/** The dialog `#card`. Whoever opens it says for which model and user, and where titles are looked up. */
+/** The dialog `#card`. The caller of `open` passes the model, the user and the catalog for titles. */
 export class Card {
   #dialog = byId('card');
   #guarded;
   #asked = null;
 
-  /** `guarded(work)` runs what may fail and shows what went wrong. */
+  /** `guarded(work)` runs `work` and displays its errors. */
   constructor(guarded) {
     this.#guarded = guarded;
     byId('card-close').addEventListener('click', () => this.#dialog.close());
-    // The backdrop belongs to the dialog, but not to what it holds.
+    // A click on the backdrop has the dialog itself as its target.
     this.#dialog.addEventListener('click', (event) => event.target === this.#dialog && this.#dialog.close());
     this.#dialog.addEventListener('close', () => this.#asked?.abort());
   }
 
-  /** Shows `item`. `about` is `{model, user, epoch, catalog}`: the answers reflect at least `epoch` events. */
+  /** Shows `item`. `about` is `{model, user, epoch, catalog}`; the replies reflect at least `epoch` events. */
   open(item, about) {
     return this.#guarded(async () => {
       this.#asked?.abort();
@@ -43,7 +43,7 @@ export class Card {
         this.#compare(similar, about);
         this.#dialog.setAttribute('aria-busy', 'false');
       } catch (problem) {
-        // The notice lies below the dialog, and would not be seen.
+        // The notice is below the dialog and would not be visible.
         if (problem.name !== 'AbortError') this.#dialog.close();
         throw problem;
       }
@@ -108,7 +108,7 @@ export function titleButton(film, open) {
   return element('button', button, film.name, year);
 }
 
-/** One term of the sum; `share` is its part of the furthest one, from -1 to 1. */
+/** One term of the score; `share` is its fraction of the largest contribution, from -1 to 1. */
 function row({ words, given = null, value, text, share = null }) {
   const way = share === null ? '' : share < 0 ? 'down' : 'up';
   const bar = share === null ? null : element('span', { class: `push ${way}`, 'aria-hidden': 'true' });

@@ -1,15 +1,15 @@
-// The items of a model, loaded once, and which of them a filter leaves.
+// The items of a model, loaded once, with filters on them.
 
 import { listItems } from './api.js';
 
 const PAGE_ITEMS = 1000;
-/** More than this is no page to browse; what lies beyond is left out, and the ranking's caption counts what is in. */
+/** Maximum number of items on the page; the caption of the ranking counts the loaded ones. */
 const ITEMS_MAX = 50_000;
 
-/** How libraries sort "The Matrix": the article, which people read first, comes last. */
+/** Titles in library order, with the article last: "Matrix, The". */
 const INVERTED = /^(.+), (The|A|An|Le|La|Les|L'|El|Los|Las|Il|Lo|Der|Die|Das)$/;
 const DATED = /^(.+?)\s*\((\d{4})(?:[-–]\d{0,4})?\)$/;
-/** Another name of the film that some titles carry: "Seven (a.k.a. Se7en)". */
+/** Titles with an alternative name: "Seven (a.k.a. Se7en)". */
 const ALIAS = /^(.+?)\s+\(.+\)$/;
 
 /** "Matrix, The (1999)" as `{name: "The Matrix", year: "1999"}`. */
@@ -26,7 +26,7 @@ export function splitTitle(title) {
 /** Lower case and without accents, so that "amelie" finds "Amélie". */
 const folded = (text) => text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
 
-/** What the page shows of an item, from its attributes. */
+/** The displayed fields of an item, from its attributes. */
 export function entry({ item, attributes }) {
   const full = typeof attributes?.title === 'string' ? attributes.title : item;
   const genres = Array.isArray(attributes?.genres)
@@ -56,7 +56,7 @@ export class Catalog {
     return this.#entries.size;
   }
 
-  /** The item, or a stand-in that shows its id where the catalog does not hold it. */
+  /** The item, or a placeholder with its id if the catalog does not contain it. */
   get(item) {
     return this.#entries.get(item) ?? entry({ item, attributes: null });
   }
@@ -70,7 +70,7 @@ export class Catalog {
     return [...frequency].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([genre]) => genre);
   }
 
-  /** Ids of the items of `genre` (null for any) whose titles hold every word of `query`, but none of those `rated`. */
+  /** Ids of the items of `genre` (null for any) whose titles contain every word of `query`, except `rated` ones. */
   select({ genre, query, rated }) {
     const words = folded(query).split(/\s+/).filter(Boolean);
     const chosen = [];

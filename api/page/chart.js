@@ -1,20 +1,19 @@
-// The user's error, rating by rating: how far each prediction was from what the user then said. And the axes of all
-// charts.
+// The user's prediction errors: the difference between each rating and its prediction. Also the axes of all charts.
 
 import { byId, drawn } from './dom.js';
 
-/** The size of the drawing; it scales with the width of its card. */
+/** Size of the drawing, which scales with the width of its card. */
 const BOX = { width: 360, height: 168, left: 26, right: 10, top: 10, bottom: 24 };
-/** Room for a few ratings from the start, so that points march instead of being pushed together. */
+/** Minimum number of slots on the horizontal axis, so that the first points are not spread over the whole width. */
 const SLOTS_MIN = 10;
-/** A window instead of the mean of everything: what was learned early should show. */
+/** A window rather than the mean of all ratings, so that learning becomes visible. */
 const WINDOW = 10;
-/** The least height of the scale, in stars. */
+/** Minimum height of the scale, in stars. */
 const ERROR_MAX_MIN = 2;
 
 /**
- * The frame of a chart in `box`: a line at each of the `levels` with its `label` beside it, and below the frame the
- * words for where the other axis begins, what it counts, and where it ends; those that are missing are left out.
+ * The frame of a chart in `box`: a line at each of the `levels` with its `label`, and below the frame the labels of the
+ * start, the unit and the end of the other axis; undefined ones are omitted.
  */
 export function axes(box, { levels, y, label }, { first, middle, last }) {
   const [left, right] = [box.left, box.width - box.right];
@@ -34,7 +33,7 @@ export function axes(box, { levels, y, label }, { first, middle, last }) {
   return [...lines, ...names];
 }
 
-/** Points oldest first: `{error, rmse}` of each rating whose prediction is on record, `rmse` over the last ten. */
+/** Points `{event, error, rmse}`, oldest first, of the ratings with a prediction; `rmse` is over the last ten. */
 export function errorPoints(history) {
   const predicted = history.filter((event) => event.predicted !== null).reverse();
   const errors = predicted.map((event) => Math.abs(event.predicted - event.label));

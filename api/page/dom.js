@@ -1,8 +1,8 @@
-// Building elements. Text always arrives as text nodes, so no title or id from the service is ever read as markup.
+// Creates DOM elements. Texts are always added as text nodes, so titles and ids are never parsed as markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** `element('li', {class: 'row', 'data-item': '7', onclick: f}, child, 'text')`; what is null is left out. */
+/** `element('li', {class: 'row', 'data-item': '7', onclick: f}, child, 'text')`; null children are omitted. */
 export function element(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);
 }
@@ -29,5 +29,5 @@ export function star() {
 
 export const byId = (id) => document.getElementById(id);
 
-/** 9742 as "9,742", in the reader's own way of writing numbers. */
+/** Formats 9742 as "9,742", in the locale of the browser. */
 export const count = (number) => number.toLocaleString();

@@ -1,14 +1,14 @@
-// What the model explores and what that earns: its policy, the share of slots that greedy would not have shown, and the
-// mean reward of what was shown, over time.
+// The exploration of the model: its policy, the share of slots that greedy would not have shown, and the mean reward of
+// shown slots over time.
 
 import * as api from './api.js';
 import { axes } from './chart.js';
 import { byId, count, drawn, element } from './dom.js';
 
-/** The size of the drawing; it scales with the width of its card. */
+/** Size of the drawing, which scales with the width of its card. */
 const BOX = { width: 360, height: 150, left: 32, right: 10, top: 10, bottom: 24 };
 
-/** Asks what the model has explored, and shows it. */
+/** Fetches and shows the exploration of the model. */
 export async function showExploration(model) {
   const explored = await api.getExploration(model);
   showFigures(explored);
@@ -46,7 +46,7 @@ function showChart({ spans }) {
   const rewarded = spans.filter((span) => span.mean_reward !== null);
   const chart = byId('exploration-chart');
   byId('exploration-empty').hidden = rewarded.length > 0;
-  // Drawings have the attribute, but not the property.
+  // SVG elements have the attribute, but not the property.
   chart.toggleAttribute('hidden', rewarded.length === 0);
   if (rewarded.length === 0) return;
   const scale = scaleOf(rewarded);
@@ -81,7 +81,7 @@ function frame({ floor, ceiling, first, last, y }) {
 function line(spans, { x, y }) {
   const place = (span) => `${x(span.from).toFixed(1)} ${y(span.mean_reward).toFixed(1)}`;
   const path = spans.map((span, index) => `${index ? 'L' : 'M'}${place(span)}`);
-  // One point alone is a dot: a line without length, with round ends.
+  // A single point is drawn as a dot: a line of length zero with round caps.
   if (spans.length === 1) path.push('h0');
   return drawn('path', { class: 'rmse', d: path.join(''), 'data-testid': 'exploration-line' });
 }

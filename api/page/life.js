@@ -1,18 +1,18 @@
-// The model's life: its loss from its first observation to now, what happened to it meanwhile, and how well it does.
+// The history of the model: its loss curve, its events, and its current quality.
 
 import * as api from './api.js';
 import { axes } from './chart.js';
 import { byId, count, drawn, element } from './dom.js';
 import { ago } from './model.js';
 
-/** The size of the drawing; it scales with the width of its card. */
+/** Size of the drawing, which scales with the width of its card. */
 const BOX = { width: 360, height: 190, left: 32, right: 10, top: 18, bottom: 24 };
 const EVENTS_MAX = 200;
 const LISTED_MAX = 40;
-/** The scale ends at so many times the middle loss, so that the first blind guesses do not flatten what follows. */
+/** The scale ends at this multiple of the median loss, so that the first high losses do not flatten the rest. */
 const CEILING_MEDIANS = 2.2;
 
-/** What happened, in words; those with a mark also stand in the chart. */
+/** Texts of the event kinds; kinds with a `mark` are also drawn in the chart. */
 const KINDS = {
   created: { words: () => 'created' },
   triggered: { words: ({ details }) => `trigger: ${details.trigger ?? 'fired'}`, mark: 'cause' },
@@ -34,7 +34,7 @@ const KINDS = {
 };
 const kindOf = (event) => KINDS[event.kind] ?? { words: () => event.kind };
 
-/** Asks how the model does and what happened to it, and shows both; answers the version that serves. */
+/** Fetches and shows the model's quality and events; resolves to the active version. */
 export async function showLife(model) {
   const [quality, { events }] = await Promise.all([api.getQuality(model), api.listEvents(model, EVENTS_MAX)]);
   showFigures(quality);
@@ -52,9 +52,9 @@ function showFigures({ metric, version, baseline, baseline_observations, windows
   byId('life-caption').textContent = recent
     ? `${spaced(metric)} over the last ${count(recent.count)} observations under v${version}`
     : `no observation under v${version} yet`;
-  const birth = baseline ? figure(baseline.value) : `after ${count(baseline_observations)} observations`;
+  const atStart = baseline ? figure(baseline.value) : `after ${count(baseline_observations)} observations`;
   const facts = [
-    [`At the birth of v${version}`, birth],
+    [`Baseline of v${version}`, atStart],
     ['Last hour', hour && figure(hour.value)],
     ['Validation pool', pool && figure(pool.value)],
     ['Median user', users.median && figure(users.median)],
@@ -69,14 +69,14 @@ function showFigures({ metric, version, baseline, baseline_observations, windows
 function showChart({ curve, baseline, metric }, events) {
   const chart = byId('life-chart');
   byId('life-empty').hidden = curve.length > 0;
-  // Drawings have the attribute, but not the property.
+  // SVG elements have the attribute, but not the property.
   chart.toggleAttribute('hidden', curve.length === 0);
   if (curve.length === 0) return;
   const marked = events.filter((event) => kindOf(event).mark && event.details.observations !== undefined);
   const scale = scaleOf(curve, marked);
   chart.replaceChildren(
     ...frame(scale),
-    ...birthLine(curve, baseline, scale),
+    ...baselineOf(curve, baseline, scale),
     ...lines(curve, scale),
     ...marked.reverse().map((event) => mark(event, scale)),
   );
@@ -104,8 +104,8 @@ function frame({ first, last, ceiling, y }) {
   return axes(BOX, levels, { first: count(first), middle: 'observations', last: count(last) });
 }
 
-/** The loss at the birth of the version that serves, along its life. */
-function birthLine(curve, baseline, { last, x, y }) {
+/** The baseline of the active version, from its activation on. */
+function baselineOf(curve, baseline, { last, x, y }) {
   if (!baseline) return [];
   const { version } = curve.at(-1);
   const first = curve.findLast((point, index) => curve[index - 1]?.version !== version && point.version === version);
@@ -113,7 +113,7 @@ function birthLine(curve, baseline, { last, x, y }) {
   return [drawn('line', { class: 'everyone', x1: x(from), x2: x(last), y1: y(baseline.value), y2: y(baseline.value) })];
 }
 
-/** One line for each stretch under one version: what another predicted is not joined to it. */
+/** One line for each stretch under one version; lines of different versions are not connected. */
 function lines(curve, { x, y }) {
   const stretches = [];
   for (const point of curve) {
@@ -125,7 +125,7 @@ function lines(curve, { x, y }) {
     const middle = (point) => point.position - point.count / 2;
     const place = (point) => `${x(middle(point)).toFixed(1)} ${y(point.value).toFixed(1)}`;
     const path = points.map((point, index) => `${index ? 'L' : 'M'}${place(point)}`);
-    // A stretch of one point is a dot: a line without length, with round ends.
+    // A stretch of a single point is drawn as a dot: a line of length zero with round caps.
     if (points.length === 1) path.push('h0');
     const { version } = points[0];
     return drawn('path', { class: 'rmse', d: path.join(''), 'data-testid': 'life-line', 'data-version': version });
@@ -153,7 +153,7 @@ function summary(curve, metric) {
 }
 
 function whyOf({ kind, by, why, details }) {
-  // The trigger has said it just before.
+  // The preceding trigger event has the same reason.
   if (kind === 'training_started' && by === 'trigger') return '';
   if (kind !== 'configured') return why;
   return Object.keys(details).filter((name) => name !== 'observations').join(', ');

@@ -1,4 +1,4 @@
-// The model behind the ranking: what it is, its versions, and retraining it.
+// The model of the ranking: its facts, its versions, and retraining.
 
 import * as api from './api.js';
 import { byId, count, element } from './dom.js';
@@ -12,7 +12,7 @@ const SPANS = [
   ['minute', 60_000],
 ];
 
-/** Shows a model and its versions; `use(version)` is called to switch to another. */
+/** Shows a model and its versions; `use(version)` is called to activate another version. */
 export function showModel(model, versions, use) {
   const facts = [
     ['Version', `v${model.active_version}`],
@@ -62,7 +62,7 @@ function versionRow({ version, active, algorithm, created, metrics }, use) {
   );
 }
 
-/** What says how good a version is; of several, those measured on data it was not trained on come first. */
+/** Error metrics of a version, those on held-out data first. */
 function errors(measured) {
   const heldOut = (name) => /valid|test|held/.test(name);
   return measured
@@ -75,7 +75,7 @@ function errors(measured) {
 const spaced = (name) => name.replaceAll('_', ' ');
 const figure = (value) => (Number.isInteger(value) ? count(value) : value.toPrecision(3));
 
-/** How long ago a time in Unix milliseconds is, in words. */
+/** Formats a time in Unix milliseconds relative to now. */
 export function ago(created) {
   const passed = Date.now() - created;
   const [unit, length] = SPANS.find(([, span]) => passed >= span) ?? [];
@@ -83,7 +83,7 @@ export function ago(created) {
   return new Intl.RelativeTimeFormat('en', { numeric: 'auto' }).format(-Math.floor(passed / length), unit);
 }
 
-/** Retrains and shows how it goes; resolves to the finished job. */
+/** Retrains and shows the progress; resolves to the finished job. */
 export async function retrain(model) {
   const button = byId('retrain');
   button.disabled = true;

@@ -1,9 +1,10 @@
-// The ranking: one row per slot, with score, uncertainty and stars; rows glide to where the next ranking puts them.
+// The ranking: one row per slot, with score, uncertainty and stars; rows move with an animation when the ranking
+// changes.
 
 import { element } from './dom.js';
 import { markStars, starInput } from './stars.js';
 
-/** The scale of the bars. Scores are not clipped by the service, so there is a little room above five stars. */
+/** The scale of the bars. The service does not clamp scores, so the scale extends above five stars. */
 const SCALE = { low: 1, high: 5.5 };
 const GLIDE = { duration: 520, easing: 'cubic-bezier(.2, .8, .2, 1)' };
 const RISE = { duration: 360, easing: 'ease-out' };
@@ -18,7 +19,7 @@ export class Ranking {
   #explain;
   #rows = new Map();
 
-  /** `rate(item, label)` is called when a star is pressed, `explain(item)` when somebody asks why an item is there. */
+  /** `rate(item, label)` is called when a star is pressed, `explain(item)` when an explanation is requested. */
   constructor(list, { rate, explain }) {
     this.#list = list;
     this.#rate = rate;
@@ -31,8 +32,8 @@ export class Ranking {
   }
 
   /**
-   * Shows `slots`. `moves` says whether places are compared with those shown before, which makes sense only while the
-   * user, the filter and the policy stay the same. `chance` says whether to show propensities.
+   * Shows `slots`. `moves` says whether positions are compared with the previous ranking, which only makes sense for
+   * the same user, filter and policy. `chance` says whether to show propensities.
    */
   show(slots, { catalog, moves, chance }) {
     const before = this.#positions();
@@ -48,35 +49,35 @@ export class Ranking {
     if (!still.matches) this.#glide(before);
   }
 
-  /** Grey rows in place of a ranking that is still to come, so that nothing jumps when it does. */
+  /** Shows placeholder rows while a ranking is loading, to avoid a layout shift. */
   wait(rows) {
     this.#rows = new Map();
     const ghosts = Array.from({ length: rows }, () => element('li', { class: 'row ghost', 'aria-hidden': 'true' }));
     this.#list.replaceChildren(...ghosts);
   }
 
-  /** Lights the stars of a row whose rating is on its way; with 0 it can be rated again. */
+  /** Highlights the stars of a row whose rating was sent; 0 resets them. */
   mark(item, label) {
     const row = this.#rows.get(item);
     if (row) markStars(row.stars, label);
   }
 
-  /** The place of the row that has the keyboard's focus, or null. */
+  /** The position of the row with keyboard focus, or null. */
   focusedPlace() {
     const place = [...this.#rows.values()].findIndex((row) => row.node.contains(document.activeElement));
     return place < 0 ? null : place;
   }
 
-  /** Puts the focus where a rated row was, so that the next one is one key away. */
+  /** Focuses the row at the position of a rated row, so that keyboard users can continue. */
   focus(place) {
     const rows = [...this.#rows.values()];
     rows[Math.min(place, rows.length - 1)]?.stars.querySelector('[tabindex="0"]').focus({ preventScroll: true });
   }
 
-  /** By how many places each item rose (or fell, negative) among those that stay; Infinity where it came from below. */
+  /** By how many positions each remaining item rose (negative if it fell); Infinity for newly shown items. */
   #movement(slots) {
     const staying = new Set(slots.map((slot) => slot.item));
-    // A rated item leaves the ranking, and everything below it closes up: that is no movement.
+    // A rated item leaves the ranking; the shift of the items below it does not count as movement.
     const left = this.order.filter(
       (item) => staying.has(item) || !this.#rows.get(item).stars.classList.contains('sent'),
     );
@@ -91,7 +92,7 @@ export class Ranking {
 
   #positions() {
     const top = this.#list.getBoundingClientRect().top;
-    // Rectangles, not offsets: a row caught in mid-flight goes on from where it is seen.
+    // Rectangles rather than offsets, so that a row in an animation continues from its visible position.
     return new Map([...this.#rows].map(([item, row]) => [item, row.node.getBoundingClientRect().top - top]));
   }
 
@@ -174,7 +175,7 @@ export class Ranking {
   }
 }
 
-/** Sets the ends of a bar, gliding from where they were. */
+/** Sets the ends of a bar with an animation. */
 function slide(bar, ends) {
   const from = Object.fromEntries(Object.keys(ends).map((name) => [name, bar.style.getPropertyValue(name)]));
   for (const [name, value] of Object.entries(ends)) bar.style.setProperty(name, value);

@@ -1,9 +1,9 @@
-// What the user has rated, newest first, beside what had been predicted.
+// The user's ratings, newest first, with their predictions.
 
 import { byId, count, element } from './dom.js';
 import { starsOf } from './stars.js';
 
-/** Shows `history`; `total` may be more, where only the newest came. */
+/** Shows `history`; `total` may be larger if only the newest ratings were fetched. */
 export function showRatings(history, { total, catalog }) {
   byId('ratings-count').textContent = total ? count(total) : '';
   byId('ratings-empty').hidden = history.length > 0;

@@ -1,10 +1,10 @@
-// A selection among models: who answers how often, how that has moved, and what each has brought.
+// A selection among models: the weights of its arms, their history, and their losses.
 
 import * as api from './api.js';
 import { axes } from './chart.js';
 import { byId, count, drawn, element } from './dom.js';
 
-/** The size of the drawing; it scales with the width of its card. */
+/** Size of the drawing, which scales with the width of its card. */
 const BOX = { width: 360, height: 190, left: 38, right: 10, top: 12, bottom: 24 };
 
 const STRATEGIES = {
@@ -14,7 +14,7 @@ const STRATEGIES = {
   ab: 'splits users among models',
 };
 
-/** Asks what a selection knows of its arms, for this user where each has a state of their own, and shows it. */
+/** Fetches and shows the state of a selection, for this user if it has a state for each user. */
 export async function showSelection(selection, user) {
   const report = await api.getSelection(selection.name, {
     user: selection.scope === 'user' ? user : null,
@@ -28,7 +28,7 @@ export async function showSelection(selection, user) {
   showChart(report);
 }
 
-/** The context that this page asks in, where a selection has a state for each. */
+/** The context that this page uses, if the selection has a state for each; otherwise null. */
 export const contextOf = ({ contexts }) => contexts?.[0] ?? null;
 
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
@@ -49,7 +49,7 @@ function armRow({ arm, weight, outcomes, mean_loss: loss, difference }, index) {
 function showChart({ arms, curve }) {
   const chart = byId('selection-chart');
   byId('selection-empty').hidden = curve.length > 1;
-  // Drawings have the attribute, but not the property.
+  // SVG elements have the attribute, but not the property.
   chart.toggleAttribute('hidden', curve.length < 2);
   if (curve.length < 2) return;
   const [first, last] = [curve[0].position, curve.at(-1).position];

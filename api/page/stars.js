@@ -1,4 +1,4 @@
-// Five stars to rate with, and five stars to show a rating.
+// The rating control with five stars, and the display of a rating.
 
 import { element, star } from './dom.js';
 
@@ -7,8 +7,8 @@ export const STARS = [1, 2, 3, 4, 5];
 const plural = (label) => `${label} ${label === 1 ? 'star' : 'stars'}`;
 
 /**
- * A rating control for `title`: one stop of the tab key, arrows move between the stars, Enter, Space or a press of the
- * digit rates. They are buttons and not radios, because arrows on radios would rate while one is still choosing.
+ * A rating control for `title`: a single tab stop; arrows move between the stars; Enter, Space or a digit rates. The
+ * stars are buttons rather than radio buttons, because arrow keys on radio buttons would rate immediately.
  */
 export function starInput(title, rate) {
   const buttons = STARS.map((label) =>
@@ -53,7 +53,7 @@ export function starInput(title, rate) {
   );
 }
 
-/** Shows which stars were pressed while the rating is on its way; 0 takes it back. */
+/** Highlights the pressed stars while the rating is being sent; 0 resets them. */
 export function markStars(control, label) {
   control.classList.toggle('sent', label > 0);
   for (const button of control.children) {
@@ -62,7 +62,7 @@ export function markStars(control, label) {
   }
 }
 
-/** A rating already given, halves included. */
+/** The display of a given rating, including half stars. */
 export function starsOf(label) {
   const row = element('span', { class: 'given', role: 'img', 'aria-label': plural(label) });
   for (const step of STARS) {

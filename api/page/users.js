@@ -1,19 +1,19 @@
-// Who the page ranks for: a fresh guest, someone seen before in this browser, or any id that is typed.
+// The users of the page: a new guest, users known to this browser, or any typed id.
 
 import { getUser } from './api.js';
 
 const RECENT = 'celeris-users';
 const RECENT_MAX = 8;
-/** Public rating sets number their users; a few of them make good company for a guest. */
+/** Public rating data sets number their users; the first few are suggested. */
 const NUMBERED = ['1', '2', '3', '4', '5'];
 
-/** An id such as `guest-4f2a` that nobody is likely to have. */
+/** A random id such as `guest-4f2a`, which is unlikely to exist. */
 export function freshUser() {
   const [random] = crypto.getRandomValues(new Uint16Array(1));
   return `guest-${random.toString(16).padStart(4, '0')}`;
 }
 
-/** Users met before, latest first. Without storage (private windows may have none) there are no such users. */
+/** Users seen in this browser, latest first; empty without local storage, for example in private windows. */
 export function recentUsers() {
   try {
     const kept = JSON.parse(localStorage.getItem(RECENT) ?? '[]');
@@ -28,11 +28,11 @@ export function rememberUser(user) {
     const kept = [user, ...recentUsers().filter((known) => known !== user)];
     localStorage.setItem(RECENT, JSON.stringify(kept.slice(0, RECENT_MAX)));
   } catch {
-    // Remembering is a comfort; the id is in the address anyway.
+    // Remembering users is optional; the id is in the address anyway.
   }
 }
 
-/** Ids to offer: those met before, and those of the numbered users whom the model has heard of. */
+/** Suggested ids: users seen in this browser, and the numbered users with observations. */
 export async function suggestedUsers(model) {
   const heard = await Promise.all(
     NUMBERED.map((user) =>

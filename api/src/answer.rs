@@ -1,4 +1,4 @@
-//! Answers of the routes that carry the load.
+//! JSON responses of the hot routes.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::error::ApiError;
 
-/// Enough for a score or the outcome of an observation, so that most answers are written without growing.
+/// Initial capacity in bytes: enough for one score or one observe reply, so that most responses never reallocate.
 const BYTES: usize = 512;
 
-/// A JSON answer.
+/// A JSON response.
 pub struct Answer<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Answer<T> {

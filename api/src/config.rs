@@ -1,4 +1,5 @@
-//! Configuration: a TOML file, then the environment, then flags; the later wins, and unknown keys are refused.
+//! Configuration from a TOML file, environment variables and flags. Later sources override earlier ones; unknown keys
+//! are rejected.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,50 +14,49 @@ use toml::{Table, Value};
 
 use crate::middleware::origins::without_port;
 
-/// What the names of environment variables begin with, and what stands in them between a section and its key.
+/// Prefix of the environment variables, and the separator between section and key in their names.
 const ENV_PREFIX: &str = "CELERIS_";
 const ENV_SEPARATOR: &str = "__";
 
-/// Everything that can be configured of a node.
+/// The configuration of a node.
 ///
 /// In the environment a key is written `CELERIS_SECTION__KEY`, as in `CELERIS_MEMORY__USERS=2GiB`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where the node listens.
     pub server: Server,
-    /// What requests may ask for.
+    /// Limits of requests.
     pub limits: Limits,
-    /// What the node may hold in memory.
+    /// Memory budgets.
     pub memory: Memory,
-    /// The copy of the log as Parquet.
+    /// Copying of the log to Parquet segments.
     pub sealing: Sealing,
-    /// How what is stored is verified in the background.
+    /// Background verification of the store.
     pub verification: Verification,
-    /// What is recorded of rankings.
+    /// Recording of decisions.
     pub decisions: Decisions,
-    /// What models may be trained by, besides the built-in trainer.
+    /// Trainers and their limits.
     pub training: Training,
 }
 
-/// Where and how the node listens.
+/// The listening socket and its connections.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Address and port; port 0 picks a free one.
     pub listen: String,
-    /// Names by which clients address the node, without ports, besides the loopback names and the address it listens on.
-    /// Requests for other hosts are refused.
+    /// Host names by which clients reach the node, without ports. The loopback names and the listening address are
+    /// always accepted; requests for any other host are rejected.
     pub hosts: Vec<String>,
-    /// Sites whose pages may use the node from a browser, as in `https://app.example`.
+    /// Web origins whose pages may call the node from a browser, such as `https://app.example`.
     pub origins: Vec<String>,
-    /// Connections at once, at most half of the files that the process may open. Above that, only health checks are
-    /// answered.
+    /// Maximum number of open connections, capped at half of the process's file descriptor limit. Beyond it, only
+    /// health checks are answered.
     pub connections: usize,
-    /// How long a connection may go without sending a whole head of a request, and without taking any of a response.
+    /// How long a connection may take to send a complete request head, and how long it may accept no response bytes.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
-    /// How long requests under way may take to end once the node is asked to stop.
+    /// How long requests in flight may take to finish after the node was asked to stop.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
 }
@@ -94,13 +94,13 @@ impl Server {
     }
 }
 
-/// Whether it is a name, an IPv4 address, or an IPv6 address in brackets, without a port.
+/// Whether `host` is a name, an IPv4 address, or an IPv6 address in brackets, without a port.
 fn is_host(host: &str) -> bool {
     let name = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     !name.is_empty() && !name.contains(['/', ' ', '*', '[', ']']) && (name != host || !name.contains(':'))
 }
 
-/// Whether a browser sends it in this form.
+/// Whether `origin` has the form in which browsers send the `Origin` header.
 fn is_origin(origin: &str) -> bool {
     let own_ports = [("https://", ":443"), ("http://", ":80")];
     own_ports.iter().any(|(scheme, own_port)| {
@@ -115,34 +115,33 @@ fn is_origin(origin: &str) -> bool {
     })
 }
 
-/// The bounds of requests.
+/// Limits of requests.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Bytes of a JSON body.
+    /// Maximum size of a JSON body.
     pub body: ByteSize,
-    /// Bytes that may have arrived of bodies that are not whole yet, all together; more are answered 503.
+    /// Maximum total size of all partially received bodies; requests beyond it are answered with 503.
     pub arriving: ByteSize,
-    /// Bytes of one line of NDJSON.
+    /// Maximum size of one NDJSON line.
     pub line: ByteSize,
-    /// Items of one predict or topk request.
+    /// Maximum number of items in one predict or topk request.
     pub items_per_request: usize,
-    /// Requests under way at once; more are answered 503.
+    /// Maximum number of concurrent requests; requests beyond it are answered with 503.
     pub requests: usize,
-    /// NDJSON streams open at once; more are answered 503. They do not count as requests.
+    /// Maximum number of open NDJSON streams; streams beyond it are answered with 503. They do not count as requests.
     pub streams: usize,
-    /// How long a stream may be silent before it is ended; empty lines keep it open.
+    /// How long a stream may send nothing before it is closed; empty lines keep it open.
     #[serde(with = "humantime_serde")]
     pub stream_idle_timeout: Duration,
-    /// How far ahead of the node's clock the time of an observation may be.
+    /// How far the timestamp of an observation may be ahead of the node's clock.
     #[serde(with = "humantime_serde")]
     pub clock_skew: Duration,
-    /// How long a request may take.
     #[serde(with = "humantime_serde")]
     pub request_timeout: Duration,
-    /// Observations of one NDJSON stream that may be under way at once.
+    /// Maximum number of observations in flight per NDJSON stream.
     pub observations_in_flight: usize,
-    /// Models on this node.
+    /// Maximum number of models.
     pub models: usize,
 }
 
@@ -164,21 +163,21 @@ impl Default for Limits {
     }
 }
 
-/// Budgets of what is held in memory.
+/// Memory budgets of the caches.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// User states and histories.
     pub users: ByteSize,
-    /// Features of items that came after training.
+    /// Features of items added after training.
     pub features: ByteSize,
     /// Cached predictions.
     pub predictions: ByteSize,
-    /// What selections have learnt of single users.
+    /// Per-user states of selections.
     pub selections: ByteSize,
-    /// What users have seen, for recommendations that do not repeat it.
+    /// Items that users have seen, which recommendations can exclude.
     pub seen: ByteSize,
-    /// Blocks of the store that were read.
+    /// Block cache of the store.
     pub blocks: ByteSize,
 }
 
@@ -195,21 +194,21 @@ impl Default for Memory {
     }
 }
 
-/// Which rankings leave a decision, how much of it is recorded, and for how long it is kept.
+/// Recording of decisions: whether, in how much detail, and for how long.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Decisions {
-    /// Whether any are recorded.
     pub enabled: bool,
-    /// Up to so many candidates are recorded with every decision.
+    /// Decisions over at most this many candidates record all of them.
     pub candidates_in_full: usize,
-    /// The share of decisions over more candidates that are recorded with all of them; the others with a digest.
+    /// The share of decisions over more candidates that record all of them; the others record a digest.
     pub candidates_sampled: f64,
-    /// Bytes of decisions a second, with bursts of one second's worth; more are dropped and counted.
+    /// Maximum bytes of decisions per second, with bursts of one second's worth; decisions beyond it are dropped and
+    /// counted.
     pub bytes_per_second: ByteSize,
-    /// Decisions that may wait for the writer; more are dropped and counted.
+    /// Maximum number of decisions queued for the writer; decisions beyond it are dropped and counted.
     pub queue: usize,
-    /// How long they are kept, and rewards join them.
+    /// How long decisions are kept and rewards are joined to them.
     #[serde(with = "humantime_serde")]
     pub retention: Duration,
 }
@@ -240,16 +239,15 @@ impl Decisions {
     }
 }
 
-/// When the log is copied to sealed segments.
+/// Copying of the log to sealed Parquet segments.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sealing {
-    /// Whether it is at all.
     pub enabled: bool,
-    /// How long records wait for it at most; what is amended is gone from the files within two of these.
+    /// The longest time a record waits to be sealed. Amended records disappear from the files within twice this time.
     #[serde(with = "humantime_serde")]
     pub interval: Duration,
-    /// So many waiting records are sealed at once.
+    /// This many waiting records trigger sealing before the interval has passed.
     pub records: u64,
 }
 
@@ -259,17 +257,17 @@ impl Default for Sealing {
     }
 }
 
-/// When and how fast the store is read to find damage.
+/// Background verification of the store's checksums.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Verification {
-    /// How long after the start it begins.
+    /// Delay after the start of the node.
     #[serde(with = "humantime_serde")]
     pub delay: Duration,
-    /// From the end of one pass over the whole store to the beginning of the next.
+    /// Time between the end of one full pass and the start of the next.
     #[serde(with = "humantime_serde")]
     pub interval: Duration,
-    /// Bytes read a second.
+    /// Read rate, per second.
     pub bytes_per_second: ByteSize,
 }
 
@@ -284,35 +282,36 @@ impl Default for Verification {
     }
 }
 
-/// What whoever runs the node allows those who may call it.
+/// Trainers and training limits, set by the operator of the node.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
-    /// Trainers besides the built-in `als`, by the name that models and requests use: each a whole command line, the
-    /// program and all of its arguments, in which `{job}` stands for the job file, `{folder}` for its folder and
-    /// `{spark_als}` for the script that trains on Spark. They run with the rights of the node.
+    /// Trainers in addition to the built-in `als`, by the name that models and requests use. Each is a complete command
+    /// line in which `{job}` stands for the job file, `{folder}` for its folder and `{spark_als}` for the Spark
+    /// training script. Trainers run with the rights of the node.
     pub trainers: BTreeMap<String, Vec<String>>,
-    /// What any training may take.
+    /// Upper limits of every training.
     pub limits: TrainingLimits,
-    /// The folder that version directories are registered from; without one, none are.
+    /// The folder from which version directories can be registered; without it, registration is disabled.
     pub import_dir: Option<PathBuf>,
 }
 
-/// What one training may take, all of its processes together. A model's `trainer.limits` may be lower.
+/// Limits of one training, all of its processes together. A model's `trainer.limits` may be lower.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingLimits {
-    /// Memory; half of the machine's where it is missing.
+    /// Memory; by default half of the machine's.
     pub memory: Option<ByteSize>,
-    /// From its start.
+    /// Wall-clock time from the start of the training.
     #[serde(with = "humantime_serde")]
     pub time: Duration,
-    /// Without a line of output or a change in its output folder, after which it is taken for dead.
+    /// Longest time without a line of output or a change in the output folder; after it, the training is considered
+    /// hung.
     #[serde(with = "humantime_serde")]
     pub heartbeat: Duration,
     /// Processes and threads.
     pub processes: u64,
-    /// What it may write into the folder of its job; half of what is free where it is missing.
+    /// Bytes written into the job folder; by default half of the free disk space.
     pub disk: Option<ByteSize>,
 }
 
@@ -324,10 +323,10 @@ impl Default for TrainingLimits {
 }
 
 impl Training {
-    /// The same for the manager.
+    /// The manager's options of the same content.
     ///
     /// # Errors
-    /// A message that names the key.
+    /// A message with the name of the invalid key.
     pub fn options(&self) -> Result<TrainingOptions, String> {
         let TrainingLimits { memory, time, heartbeat, processes, disk } = self.limits.clone();
         let [memory, disk] = [memory, disk].map(|size| size.map(|size| size.as_u64()));
@@ -338,20 +337,20 @@ impl Training {
     }
 }
 
-/// Reads the configuration. `listen` is the flag of that name.
+/// Reads the configuration. `listen` is the value of the command line flag.
 ///
 /// # Errors
-/// A message that names the key and where it was given.
+/// A message with the name of the invalid key and its source.
 pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String> {
     let mut keys = file.map(of_file).transpose()?.unwrap_or_default();
     let variables =
         env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     for (name, value) in variables {
-        // Only names with a section are configuration; other programs' variables may share the prefix.
+        // Only names with a section are configuration; variables of other programs may share the prefix.
         if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|key| key.contains(ENV_SEPARATOR)) {
             let variable = of_variable(key, &value);
             check(&variable).map_err(|error| format!("environment variable {name}: {error}"))?;
-            lay_over(&mut keys, variable);
+            merge(&mut keys, variable);
         }
     }
     let mut config = check(&keys)?;
@@ -368,7 +367,7 @@ fn check(keys: &Table) -> Result<Config, String> {
     Config::deserialize(keys.clone()).map_err(|error| error.to_string())
 }
 
-/// The keys of a TOML file. Read as a configuration first, for errors that show the line.
+/// The keys of a TOML file. It is deserialized as a [`Config`] first, because those errors include the line.
 fn of_file(file: &Path) -> Result<Table, String> {
     let in_file = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| in_file(&error))?;
@@ -376,7 +375,7 @@ fn of_file(file: &Path) -> Result<Table, String> {
     text.parse().map_err(|error: toml::de::Error| in_file(&error))
 }
 
-/// The key of one variable, named without the prefix. A value that is not TOML is a string.
+/// The key of one environment variable, whose name has no prefix here. A value that is not TOML is read as a string.
 fn of_variable(name: &str, value: &str) -> Table {
     let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
     let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.to_owned()));
@@ -387,10 +386,10 @@ fn of_variable(name: &str, value: &str) -> Table {
 }
 
 /// Sets the keys of `upper` in `lower`, table by table.
-fn lay_over(lower: &mut Table, upper: Table) {
+fn merge(lower: &mut Table, upper: Table) {
     for (key, value) in upper {
         match (lower.get_mut(&key), value) {
-            (Some(Value::Table(lower)), Value::Table(upper)) => lay_over(lower, upper),
+            (Some(Value::Table(lower)), Value::Table(upper)) => merge(lower, upper),
             (_, value) => drop(lower.insert(key, value)),
         }
     }
@@ -402,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_laid_over_the_keys_of_the_file() {
+    fn environment_variables_override_the_file() {
         let mut keys: Table = "[limits]\nmodels = 7\nbody = '1 MiB'\n[training.limits]\nprocesses = 9".parse().unwrap();
         for (name, value) in [
             ("LIMITS__BODY", "2MiB"),
@@ -412,7 +411,7 @@ mod tests {
             ("SEALING__ENABLED", "false"),
             ("TRAINING__LIMITS__TIME", "1h"),
         ] {
-            lay_over(&mut keys, of_variable(name, value));
+            merge(&mut keys, of_variable(name, value));
         }
         let config = check(&keys).unwrap();
         assert_eq!((config.limits.body, config.limits.models, config.limits.requests), (ByteSize::mib(2), 7, 12));
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_origins_that_no_request_can_bring_are_refused() {
+    fn hosts_and_origins_that_no_request_can_have_are_refused() {
         for host in ["celeris.example", "10.0.0.7", "[::1]", "LOCALHOST"] {
             assert!(is_host(host), "{host}");
         }

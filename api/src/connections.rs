@@ -1,7 +1,7 @@
-//! Connections: bounded in number and in time, and closed so that the last response arrives.
+//! Connections: limited in number and in time, and closed gracefully so that the last response arrives.
 //!
-//! Above the bound a small reserve of connections is still accepted, each for one request to `/healthz` or `/readyz`; the
-//! oldest of the reserve makes room for the newest, so idle ones never keep health checks out.
+//! Beyond the limit, a small reserve of connections is still accepted, each for a single request to `/healthz` or
+//! `/readyz`. A new reserve connection evicts the oldest one, so idle connections cannot block health checks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -28,59 +28,58 @@ use crate::middleware::origins::host_of;
 use crate::patient_stream::PatientStream;
 use crate::unread_body::{self, TrackedBody, Unread};
 
-/// Connections above the bound, for health checks only.
+/// Connections beyond the limit, for health checks only.
 const RESERVE: usize = 16;
 
-/// How long a connection of the reserve may take to send the head of its request.
+/// How long a reserve connection may take to send a request head.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of the head of a request: request line and headers.
+/// Maximum size of a request head: request line and headers.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 
-/// How long a silent peer is waited for before TCP asks whether it is still there, and between two such probes.
+/// Idle time before the first TCP keepalive probe, and the interval between probes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// How long a connection that was closed by the server is read on, so that a peer which is still sending gets the response
-/// instead of a reset, and how many bytes of it at most.
+/// For how long, and up to how many bytes, a connection is still read after the server has closed it. A peer that is
+/// still sending then receives the response instead of a reset.
 const LINGER: Duration = Duration::from_secs(30);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
-/// How long to wait when the system refuses a connection, as where no file descriptors are left.
+/// Pause after a failed `accept`, for example when no file descriptors are left.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The bounds of connections.
+/// Limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Connections at once.
     pub connections: usize,
-    /// How long a connection may take to send the whole head of a request, from its start or from the response before; and
-    /// for how long its peer may take nothing of a response.
+    /// How long a connection may take to send a complete request head, measured from its start or from the previous
+    /// response; and how long its peer may accept no bytes of a response.
     pub idle_timeout: Duration,
 }
 
-/// What the requests of a connection share.
+/// State shared by the requests of one connection.
 pub struct Connection {
-    /// The address that it came to, as a host is written.
+    /// The local address that the client connected to, formatted as a host.
     pub host: String,
     /// Whether it belongs to the reserve.
     pub reserve: bool,
-    /// The body of the current request, once it was dropped before its end.
+    /// The body of the current request, if it was dropped before its end.
     unread: Arc<Unread>,
     /// Whether the peer may still be sending when the connection closes.
     lingers: AtomicBool,
 }
 
 impl Connection {
-    /// The request with a body that is kept with the connection if it is dropped unread.
+    /// Wraps the request body so that the connection gets it back if it is dropped unread.
     pub fn track(&self, request: hyper::Request<Incoming>) -> Request {
         request.map(|body| TrackedBody::new(body, self.unread.clone()).into_body())
     }
 
-    /// Reads the rest of a request's body that was answered before it was read, up to a bound, so that the next request
-    /// on the connection is found. Beyond the bound the response says that the connection closes.
+    /// Drains an unread request body up to a limit, so that the next request on the connection can be parsed. Beyond
+    /// the limit, sets `Connection: close` on the response.
     pub async fn settle(&self, expects_continue: bool, response: &mut Response) {
         let Some(unread) = self.unread.close() else { return };
-        // Reading would ask the peer for the body that it has held back.
+        // Reading would send `100 Continue` and so request the body that the peer has held back.
         if !expects_continue && Box::pin(unread_body::drain(unread)).await {
             return;
         }
@@ -89,7 +88,7 @@ impl Connection {
     }
 }
 
-/// Accepts connections until `shutdown`, then lets the requests under way end.
+/// Accepts connections until `shutdown`, then lets the requests in flight finish.
 pub async fn serve<H, F>(listener: TcpListener, bounds: Bounds, handler: H, shutdown: impl Future<Output = ()>)
 where
     H: Fn(Arc<Connection>, hyper::Request<Incoming>) -> F + Clone + Send + Sync + 'static,
@@ -103,7 +102,7 @@ where
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            // Nothing is done with what ended but forgetting it.
+            // Finished tasks are only removed from the set.
             Some(_) = tasks.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
@@ -142,7 +141,7 @@ fn hold_in_reserve(reserve: &mut VecDeque<AbortHandle>, newest: AbortHandle) {
 /// An accepted connection.
 struct Open {
     local: SocketAddr,
-    /// `None` in the reserve.
+    /// `None` for a reserve connection.
     permit: Option<OwnedSemaphorePermit>,
     bounds: Bounds,
     stopping: watch::Receiver<bool>,
@@ -170,7 +169,7 @@ impl Open {
                 async move { Ok::<_, Infallible>(answering.await) }
             });
             let mut builder = http1::Builder::new();
-            // A client may say that it sends no more, and waits for the answer.
+            // A client may half-close the connection and wait for the response.
             builder.half_close(true);
             builder.timer(TokioTimer::new()).max_header_size(HEAD_BYTES_MAX).keep_alive(!reserve);
             builder.header_read_timeout(if reserve { idle_timeout.min(RESERVE_TIMEOUT) } else { idle_timeout });
@@ -182,7 +181,8 @@ impl Open {
                     http.await
                 }
             };
-            // What is no HTTP is answered so. Any other broken connection is its peer's affair.
+            // A parse error has been answered with 400, so linger for it. Other connection errors concern only the
+            // peer.
             if ended.is_err_and(|error| error.is_parse()) {
                 connection.lingers.store(true, Ordering::Relaxed);
             }
@@ -197,17 +197,17 @@ impl Open {
 }
 
 async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone, which is a stop as well.
+    // An error means that the server was dropped, which is also a stop.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 fn set_options(stream: &TcpStream) {
-    // A response that waits for the acknowledgement of the one before is a late one.
+    // Without `TCP_NODELAY`, a response may wait for the acknowledgement of the previous one.
     let delay = stream.set_nodelay(true);
     let probes = TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE);
     let keepalive = SockRef::from(stream).set_tcp_keepalive(&probes);
     if let Err(error) = delay.and(keepalive) {
-        tracing::debug!(%error, "a connection keeps its options");
+        tracing::debug!(%error, "socket options were not set");
     }
 }
 
@@ -225,12 +225,12 @@ async fn linger(mut stream: TcpStream) {
             }
         }
     };
-    // Whichever comes first: the end, the bound, or the time.
+    // Ends at end of stream, at the byte limit or at the timeout, whichever comes first.
     let _ = tokio::time::timeout(LINGER, reading).await;
 }
 
-/// How many connections are allowed where `configured` are wished for: at most half of the files that the process may
-/// open, the limit of which is raised as far as the system allows. The other half is for the store.
+/// The connection limit in effect: `configured`, capped at half of the file descriptor limit, which is raised as far as
+/// the system allows. The other half is reserved for the store.
 pub fn allowed(configured: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut files = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! The one place where causes become HTTP answers, and where internals stay inside.
+//! Maps internal errors to HTTP problem details. Details of internal errors are logged, not returned.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,24 +12,24 @@ use utoipa::ToSchema;
 /// A problem detail (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Problem {
-    /// Names the kind of problem: `urn:celeris:problem:…`.
+    /// The kind of problem: `urn:celeris:problem:…`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The kind in words.
+    /// A short description of the kind.
     pub title: String,
-    /// The HTTP status.
+    /// The HTTP status code.
     pub status: u16,
-    /// What is wrong here, naming the field, and what to do.
+    /// What is wrong with this request, with the name of the field, and how to correct it.
     pub detail: String,
 }
 
-/// Bytes of a detail, which may quote what a client sent.
+/// Maximum bytes of a detail, which may quote client input.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
-/// Seconds after which an overloaded node is worth another try.
+/// Value of the `Retry-After` header, in seconds, when the node is overloaded.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// Why a request was not answered as asked.
+/// A failed request.
 #[derive(Debug, Clone)]
 pub struct ApiError {
     status: StatusCode,
@@ -50,84 +50,84 @@ impl ApiError {
         Self { status, slug, title, detail }
     }
 
-    /// The body is not JSON at all.
+    /// 400: the body is not JSON.
     pub fn malformed(detail: impl ToString) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed-body", "The body is not valid JSON", detail)
     }
 
-    /// A field is missing, unknown, of the wrong type or out of range.
+    /// 422: a field is missing, unknown, of the wrong type or out of range.
     pub fn invalid(detail: impl ToString) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", "A field is not valid", detail)
     }
 
-    /// The body is larger than the node takes.
+    /// 413: the body exceeds the size limit.
     pub fn too_large(detail: impl ToString) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large", detail)
     }
 
-    /// Nothing is there under that name.
+    /// 404: no resource has this name.
     pub fn not_found(detail: impl ToString) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
     }
 
-    /// The path takes other methods.
+    /// 405: the path does not support this method.
     pub fn method(detail: impl ToString) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not allowed here", detail)
     }
 
-    /// The body is of a type that is not read here.
+    /// 415: the media type of the body is not supported here.
     pub fn unsupported(detail: impl ToString) -> Self {
-        let title = "The body is not of a type that is read here";
+        let title = "The media type of the body is not supported";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", title, detail)
     }
 
-    /// The request is for another host.
+    /// 421: the request is for another host.
     pub fn misdirected(detail: impl ToString) -> Self {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", "The request is for another host", detail)
     }
 
-    /// The request comes from a page that may not ask.
+    /// 403: the request comes from a web page whose origin is not allowed.
     pub fn forbidden(detail: impl ToString) -> Self {
         Self::new(StatusCode::FORBIDDEN, "foreign-origin", "The origin is not allowed", detail)
     }
 
-    /// A stream was silent for longer than it may be.
+    /// 408: a stream sent nothing for longer than the idle timeout.
     pub fn idle(detail: impl ToString) -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "idle-stream", "The stream was silent for too long", detail)
+        Self::new(StatusCode::REQUEST_TIMEOUT, "idle-stream", "The stream was idle for too long", detail)
     }
 
-    /// It was there and is not coming back.
+    /// 410: the resource was deleted permanently.
     fn gone(detail: impl ToString) -> Self {
         Self::new(StatusCode::GONE, "forgotten", "Forgotten", detail)
     }
 
     fn conflict(detail: impl ToString) -> Self {
-        Self::new(StatusCode::CONFLICT, "conflict", "The request conflicts with what there is", detail)
+        Self::new(StatusCode::CONFLICT, "conflict", "The request conflicts with the current state", detail)
     }
 
-    /// The node cannot answer now.
+    /// 503: the node cannot answer now.
     pub fn unavailable(detail: impl ToString) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The node cannot answer now", detail)
     }
 
-    /// What is asked for exists, and the node cannot read it.
+    /// 503: the resource exists, but the node cannot read it.
     fn out_of_service(detail: impl ToString) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "out-of-service", "Out of service", detail)
     }
 
-    /// The node took longer than it may.
+    /// 504: the request exceeded the time limit.
     pub fn timeout(detail: impl ToString) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "The request took too long", detail)
     }
 
-    /// Something is broken on the node; the cause goes to the log, not to the caller.
+    /// 500: an internal error. The cause is logged and not returned to the caller.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         tracing::error!(%cause, "request failed");
         let detail = "the node could not complete the request; its log says why";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", detail)
     }
 
-    /// The problem as it goes to the caller.
+    /// The problem detail of the response.
     #[must_use]
     pub fn problem(&self) -> Problem {
         Problem {
@@ -138,7 +138,7 @@ impl ApiError {
         }
     }
 
-    /// Whether trying again soon may help.
+    /// Whether the status is 503, so that the client may try again soon.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE

@@ -1,4 +1,4 @@
-//! What handlers take from a request, with errors that name the field.
+//! Extractors of request parts; their errors contain the name of the field.
 
 use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
@@ -14,16 +14,16 @@ use crate::state::Node;
 /// A JSON body.
 pub struct Body<T>(pub T);
 
-/// Parses JSON; the error names the path of the offending field.
+/// Parses a JSON object; the error contains the path of the invalid field.
 ///
 /// # Errors
-/// 400 where the text is not JSON, 422 where it does not fit.
+/// 400 if the text is not JSON, 422 if it does not match `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
-    // Serde would read an array as fields in their order, which no client was promised.
+    // Serde would accept an array as a sequence of fields, which the API does not document.
     if text.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::invalid("expected an object, got an array"));
     }
-    // Keeping track of the path costs as much as parsing, and only an error needs it.
+    // Tracking the path costs as much as parsing and is only needed for errors.
     if let Ok(value) = serde_json::from_slice(text) {
         return Ok(value);
     }
@@ -39,20 +39,20 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
-/// A body that is not looked into yet.
+/// A JSON body that is not parsed yet.
 pub struct Text(pub Bytes);
 
 impl FromRequest<Node> for Text {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _node: &Node) -> Result<Self, ApiError> {
-        // A request without a body need not say what that is.
+        // A request without a body needs no content type.
         if !request.body().is_end_stream() {
             MediaType::Json.check(request.headers())?;
         }
-        // The layer of limits has bounded the body and holds it whole.
+        // The limits layer has already bounded and buffered the body.
         let bytes = to_bytes(request.into_body(), usize::MAX).await.map_err(ApiError::malformed)?;
-        // A request without a body is one without fields.
+        // A missing body is read as an empty object.
         Ok(Self(if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes }))
     }
 }
@@ -66,7 +66,7 @@ impl<T: DeserializeOwned> FromRequest<Node> for Body<T> {
     }
 }
 
-/// The query of the URL.
+/// The query parameters of the URL.
 pub struct Params<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
@@ -83,7 +83,7 @@ async fn path_texts<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Part
     path.map(|Path(texts)| texts).map_err(|rejection| ApiError::not_found(rejection.body_text()))
 }
 
-/// The one text of a path that is no id of ours.
+/// The single text parameter of a path.
 pub struct InPath(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for InPath {
@@ -94,7 +94,7 @@ impl<S: Send + Sync> FromRequestParts<S> for InPath {
     }
 }
 
-/// The model that a path names.
+/// The model name in a path.
 pub struct InModel(pub ModelName);
 
 impl<S: Send + Sync> FromRequestParts<S> for InModel {
@@ -108,15 +108,13 @@ impl<S: Send + Sync> FromRequestParts<S> for InModel {
 }
 
 fn model_name(text: &str) -> Result<ModelName, ApiError> {
-    // A name that no model can have is a model that does not exist.
+    // An invalid name cannot be the name of a model, so it is reported as not found.
     ModelName::new(text).map_err(|error| ApiError::not_found(format!("no model is named {text:?}: {error}")))
 }
 
-/// The model and item that a path names.
+/// The model and item of a path.
 pub struct OfItem {
-    /// The model.
     pub model: ModelName,
-    /// The item.
     pub item: ItemId,
 }
 
@@ -129,11 +127,9 @@ impl<S: Send + Sync> FromRequestParts<S> for OfItem {
     }
 }
 
-/// The model and user that a path names.
+/// The model and user of a path.
 pub struct OfUser {
-    /// The model.
     pub model: ModelName,
-    /// The user.
     pub user: UserId,
 }
 
@@ -146,13 +142,10 @@ impl<S: Send + Sync> FromRequestParts<S> for OfUser {
     }
 }
 
-/// The model, user and item that a path names.
+/// The model, user and item of a path.
 pub struct Scored {
-    /// The model.
     pub model: ModelName,
-    /// The user.
     pub user: UserId,
-    /// The item.
     pub item: ItemId,
 }
 
@@ -165,11 +158,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Scored {
     }
 }
 
-/// The model and observation that a path names.
+/// The model and observation of a path.
 pub struct OfObservation {
-    /// The model.
     pub model: ModelName,
-    /// The observation.
     pub observation_id: ObservationId,
 }
 
@@ -182,11 +173,9 @@ impl<S: Send + Sync> FromRequestParts<S> for OfObservation {
     }
 }
 
-/// The model and decision that a path names.
+/// The model and decision of a path.
 pub struct OfDecision {
-    /// The model.
     pub model: ModelName,
-    /// The decision.
     pub decision_id: DecisionId,
 }
 
@@ -199,11 +188,9 @@ impl<S: Send + Sync> FromRequestParts<S> for OfDecision {
     }
 }
 
-/// The model and version that a path names.
+/// The model and version of a path.
 pub struct OfVersion {
-    /// The model.
     pub model: ModelName,
-    /// The version.
     pub version: VersionId,
 }
 
@@ -223,13 +210,10 @@ fn version_number(model: &ModelName, text: &str) -> Result<VersionId, ApiError> 
     number.map(VersionId).map_err(|_| ApiError::not_found(format!("model {model} has no version {text}")))
 }
 
-/// The model and the two versions that a path names.
+/// The model and the two versions of a path.
 pub struct OfTwoVersions {
-    /// The model.
     pub model: ModelName,
-    /// The first version.
     pub from: VersionId,
-    /// The second version.
     pub to: VersionId,
 }
 
@@ -244,10 +228,10 @@ impl<S: Send + Sync> FromRequestParts<S> for OfTwoVersions {
     }
 }
 
-/// Reads a time as RFC 3339 text or as Unix milliseconds.
+/// Reads a timestamp as RFC 3339 text or as Unix milliseconds.
 ///
 /// # Errors
-/// Where it is neither.
+/// If it is neither.
 pub fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected an RFC 3339 time or Unix milliseconds")]

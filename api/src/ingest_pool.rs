@@ -1,9 +1,9 @@
-//! The threads that learn from streams of observations, one for each processor, since one would bound every stream. The
-//! observations of a user keep to one thread, and so to their order.
+//! The threads that ingest NDJSON streams of observations, one for each processor, because a single thread would limit
+//! the throughput of a stream. All observations of one user go to the same thread, which keeps their order.
 //!
-//! They are threads and no tasks because a user who is not in memory is read from the disk and solved. And memory that a
-//! few threads allocate lies closer together than that of as many as happen to block: a node of 20,000 users took a
-//! quarter more with tasks (`celeris bench size`).
+//! These are threads rather than tasks, because loading a user who is not in memory blocks on disk reads and solving.
+//! Memory allocated by a few threads is also less fragmented than memory allocated by as many threads as happen to
+//! block: with tasks, a node with 20,000 users used a quarter more memory (`celeris-bench size`).
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,14 +21,14 @@ use crate::error::ApiError;
 use crate::ndjson::Line;
 use crate::state::Node;
 
-/// How long a thread pauses where the log's queue is full, before it offers the same observation again.
+/// Pause of a thread before it retries an observation that the full log queue has rejected.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
 
-/// With more threads a batch would leave too few lines for each.
+/// With more threads, each would get too few lines of a batch.
 const THREADS_MAX: usize = 16;
 
-/// Hands that may wait for a thread, of all streams.
-const HANDS_MAX: usize = 8;
+/// Shards of a batch that may be queued for one thread, over all streams.
+const SHARDS_MAX: usize = 8;
 
 /// The model or selection that a stream was opened for.
 #[derive(Debug, Clone)]
@@ -38,15 +38,15 @@ pub struct OfStream {
 }
 
 impl OfStream {
-    /// What goes by this name now.
+    /// Resolves the name to the current model or selection.
     ///
     /// # Errors
-    /// 404 where nothing does.
+    /// 404 if there is none.
     pub fn new(node: &Node, name: ModelName) -> Result<Self, ApiError> {
         Ok(Self { id: node.predictor.decides_as(&name)?, name })
     }
 
-    /// Refuses to go on with another one that has been created under the name since.
+    /// Fails if the model was deleted and another one was created under its name since.
     fn check(&self, node: &Node) -> Result<(), ApiError> {
         let current = node.predictor.decides_as(&self.name)?;
         let replaced = || format!("model {} was deleted, and created again, while the stream was open", self.name);
@@ -54,63 +54,63 @@ impl OfStream {
     }
 }
 
-/// One thread's part of a batch, in the order of the lines.
-struct Hand {
+/// A shard: the lines of a batch that go to one thread, in their order.
+struct Shard {
     node: Node,
     model: OfStream,
     lines: Vec<Line<Observation>>,
-    /// What comes after the last of them.
+    /// The acknowledgement mode of the last line.
     ack: AckMode,
     begun: oneshot::Sender<Vec<Line<PendingObservation>>>,
 }
 
-/// The threads of a node, which end with it.
-pub struct IngestPool(Vec<mpsc::Sender<Hand>>);
+/// The ingest threads of a node; they end when the pool is dropped.
+pub struct IngestPool(Vec<mpsc::Sender<Shard>>);
 
-/// A batch that the threads have.
+/// A batch that was dispatched to the threads.
 pub struct Dispatched {
-    /// The thread of each line.
+    /// The index of the thread of each line.
     threads: Vec<usize>,
-    /// What each thread makes of its hand; `None` where it has none.
-    hands: Vec<Option<oneshot::Receiver<Vec<Line<PendingObservation>>>>>,
+    /// The result of each thread; `None` for threads without lines in this batch.
+    shards: Vec<Option<oneshot::Receiver<Vec<Line<PendingObservation>>>>>,
 }
 
 impl Dispatched {
-    /// The batch in the order of its lines, once every thread has begun its part.
+    /// Waits until every thread has begun its lines, and returns the batch in line order.
     ///
     /// # Errors
-    /// Where a thread has broken off.
+    /// If a thread panicked.
     pub async fn begun(self) -> Result<Vec<Line<PendingObservation>>, RecvError> {
-        let mut hands = Vec::with_capacity(self.hands.len());
-        for hand in self.hands {
-            let begun = match hand {
-                Some(hand) => hand.await?,
+        let mut shards = Vec::with_capacity(self.shards.len());
+        for shard in self.shards {
+            let begun = match shard {
+                Some(shard) => shard.await?,
                 None => Vec::new(),
             };
-            hands.push(begun.into_iter());
+            shards.push(begun.into_iter());
         }
-        Ok(self.threads.iter().filter_map(|thread| hands[*thread].next()).collect())
+        Ok(self.threads.iter().filter_map(|thread| shards[*thread].next()).collect())
     }
 }
 
 impl IngestPool {
-    /// Starts the threads; to be called on the node's runtime.
+    /// Starts the threads. Must be called within the node's runtime.
     ///
     /// # Errors
-    /// Where the system has no thread to give.
+    /// If a thread cannot be spawned.
     pub fn start() -> std::io::Result<Self> {
         let count = available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
         let threads = (0..count).map(|number| {
-            let (sender, hands) = mpsc::channel(HANDS_MAX);
+            let (sender, shards) = mpsc::channel(SHARDS_MAX);
             let runtime = Handle::current();
             let thread = std::thread::Builder::new().name(format!("celeris-learn-{number}"));
-            thread.spawn(move || run(&runtime, hands))?;
+            thread.spawn(move || run(&runtime, shards))?;
             Ok(sender)
         });
         threads.collect::<std::io::Result<_>>().map(Self)
     }
 
-    /// Deals a batch of a stream, once there is room. `then` is what comes after its last line.
+    /// Dispatches a batch of a stream to the threads, waiting for queue space. `ack` is the mode of its last line.
     pub async fn dispatch(
         &self,
         node: &Node,
@@ -118,40 +118,40 @@ impl IngestPool {
         lines: Vec<Line<Observation>>,
         ack: AckMode,
     ) -> Dispatched {
-        let mut dealt =
-            Dispatched { threads: Vec::with_capacity(lines.len()), hands: Vec::with_capacity(self.0.len()) };
-        let mut hands: Vec<Vec<Line<Observation>>> = self.0.iter().map(|_| Vec::new()).collect();
+        let mut dispatched =
+            Dispatched { threads: Vec::with_capacity(lines.len()), shards: Vec::with_capacity(self.0.len()) };
+        let mut shards: Vec<Vec<Line<Observation>>> = self.0.iter().map(|_| Vec::new()).collect();
         for line in lines {
-            // A line that was refused has no user, and any thread will do.
+            // A rejected line has no user, so any thread will do.
             let partition = line.outcome.as_ref().map_or(0, |observation| Partition::of(&observation.user).index());
-            let thread = usize::from(partition) % hands.len();
-            dealt.threads.push(thread);
-            hands[thread].push(line);
+            let thread = usize::from(partition) % shards.len();
+            dispatched.threads.push(thread);
+            shards[thread].push(line);
         }
-        for (thread, lines) in self.0.iter().zip(hands) {
+        for (thread, lines) in self.0.iter().zip(shards) {
             if lines.is_empty() {
-                dealt.hands.push(None);
+                dispatched.shards.push(None);
                 continue;
             }
             let (begun, receiver) = oneshot::channel();
-            dealt.hands.push(Some(receiver));
-            let hand = Hand { node: node.clone(), model: model.clone(), lines, ack, begun };
-            // A thread that is gone drops the hand, and whoever waits for it is told.
-            let _ = thread.send(hand).await;
+            dispatched.shards.push(Some(receiver));
+            let shard = Shard { node: node.clone(), model: model.clone(), lines, ack, begun };
+            // If the thread has ended, the shard is dropped and its receiver reports an error.
+            let _ = thread.send(shard).await;
         }
-        dealt
+        dispatched
     }
 }
 
-fn run(runtime: &Handle, mut hands: mpsc::Receiver<Hand>) {
-    while let Some(hand) = hands.blocking_recv() {
-        // As in a task: a panic breaks off this stream, not those that come after it.
-        let _ = catch_unwind(AssertUnwindSafe(|| play(runtime, hand)));
+fn run(runtime: &Handle, mut shards: mpsc::Receiver<Shard>) {
+    while let Some(shard) = shards.blocking_recv() {
+        // As in a task, a panic ends only the current stream.
+        let _ = catch_unwind(AssertUnwindSafe(|| process(runtime, shard)));
     }
 }
 
-/// Begins the observations of a hand. What was begun before its stream is abandoned is in the log all the same.
-fn play(runtime: &Handle, Hand { node, model, lines, ack, begun }: Hand) {
+/// Begins the observations of a shard. Observations begun before their stream is aborted stay in the log.
+fn process(runtime: &Handle, Shard { node, model, lines, ack, begun }: Shard) {
     let mut batch = Vec::with_capacity(lines.len());
     let mut lines = lines.into_iter();
     while let Some(Line { line, outcome }) = lines.next() {
@@ -159,7 +159,7 @@ fn play(runtime: &Handle, Hand { node, model, lines, ack, begun }: Hand) {
         let outcome = outcome.and_then(|observation| begin(runtime, &node, &model, &observation, ack));
         batch.push(Line { line, outcome });
     }
-    // Nobody may be there to take it.
+    // The stream may have been closed meanwhile.
     let _ = begun.send(batch);
 }
 
@@ -172,7 +172,7 @@ fn begin(
 ) -> Result<PendingObservation, ApiError> {
     model.check(node)?;
     let model = &model.name;
-    // Entering the runtime is not free, and most observations name no decision.
+    // Entering the runtime costs time, and most observations refer to no decision.
     if observation.decision.is_some() {
         runtime.block_on(node.predictor.retract_default_reward(model, observation))?;
     }

@@ -1,8 +1,8 @@
-//! The HTTP API of a node, as a library: [`node::open`] wires storage, predictor and manager over a data directory, and
-//! [`server::serve`] answers requests on a socket that the caller owns.
+//! The HTTP API of a node, as a library: [`node::open`] connects storage, predictor and manager over a data directory,
+//! and [`server::serve`] answers requests on a socket that the caller owns.
 //!
-//! `routes/` has one file for each resource, `schema/` what requests and replies are made of, `middleware/` the layers that
-//! every request goes through. `connections.rs` is below HTTP. The command line is not here: see `celeris-cli`.
+//! `routes/` has one file for each resource, `schema/` the request and reply types, `middleware/` the layers that every
+//! request passes. `connections.rs` is below HTTP. The command line is in `celeris-cli`.
 
 mod answer;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Bodies of many lines, a JSON object each (NDJSON): read as they arrive, in bounded memory.
+//! NDJSON bodies, one JSON object per line, read as they arrive in bounded memory.
 
 use std::time::Duration;
 
@@ -13,75 +13,75 @@ use crate::error::{ApiError, Problem};
 use crate::middleware::media_types::MediaType;
 use crate::state::Node;
 
-/// A line on its way: its number, and what has become of it so far, or why it was refused.
+/// A line in processing: its number, and its result so far or its error.
 pub struct Line<T> {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// What has become of it.
+    /// The result so far, or the error.
     pub outcome: Result<T, ApiError>,
 }
 
-/// A line of a stream that was not taken.
+/// A rejected line of a stream.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RejectedLine {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// Why the line was rejected.
     pub error: Problem,
 }
 
-/// A stream's place among those that may be open. It belongs to the answers, with which the stream ends. Streams have a
-/// bound of their own: they may be open for days, and none of them may take the place of an ordinary request.
+/// Acquires a stream permit, which the caller must keep until the response ends. Streams have their own limit: they may
+/// be open for days and must not occupy the slots of ordinary requests.
 ///
 /// # Errors
-/// 415 where the body is no NDJSON, 503 where too many streams are open.
+/// 415 if the body is not NDJSON, 503 if too many streams are open.
 pub fn admit(node: &Node, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
     MediaType::NdJson.check(headers)?;
     let permit = node.stream_permits.clone().try_acquire_owned();
     permit.map_err(|_| ApiError::unavailable("too many streams are open on this node; end one, or try again"))
 }
 
-/// How the lines of a stream are read.
+/// Settings for reading a stream of lines.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading<T> {
-    /// What makes of a line what it says.
+    /// Parses one line.
     pub parse: fn(&[u8]) -> Result<T, ApiError>,
-    /// Bytes of a line, at most.
+    /// Maximum bytes of a line.
     pub line_bytes_max: usize,
-    /// Lines that travel together, at most.
+    /// Maximum lines of a batch.
     pub batch_lines: usize,
-    /// How long the stream may be silent. An empty line breaks the silence and says nothing.
+    /// How long the stream may send nothing. Empty lines reset the timeout and are otherwise ignored.
     pub idle_timeout: Duration,
 }
 
 impl<T> Reading<T> {
-    /// Reading within the node's limits.
+    /// Settings with the limits of the node.
     pub fn new(node: &Node, batch_lines: usize, parse: fn(&[u8]) -> Result<T, ApiError>) -> Self {
         let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
         Self { parse, line_bytes_max, batch_lines, idle_timeout: node.limits.stream_idle_timeout }
     }
 }
 
-/// Reads and parses the lines of a stream, as fast as answers are read: the channels are the back-pressure. Lines travel
-/// in batches, so that what a channel costs is shared; a batch ends with the bytes that have arrived, so that nobody who
-/// waits for an answer before the next line waits for ever.
+/// Reads and parses the lines of a stream. The bounded channel applies back-pressure: lines are read as fast as
+/// responses are. Lines are sent in batches to amortise the cost of the channel. A batch ends with the bytes received
+/// so far, so a client that waits for each response before it sends the next line makes progress.
 struct Reader<T> {
     reading: Reading<T>,
     sender: mpsc::Sender<Vec<Line<T>>>,
     batch: Vec<Line<T>>,
     /// The number of the last line.
     line: u64,
-    /// The beginning of a line that has not ended yet.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
-    /// Whether `rest` was longer than a line may be, and what follows of it is passed over.
+    /// Whether `rest` exceeded the line limit, so that the remainder of the line is skipped.
     passing_over: bool,
 }
 
-/// Nobody reads the answers any more.
+/// The receiver was dropped.
 struct Abandoned;
 
-/// Reads the lines of `body` on a task of its own and hands them over in batches, in their order, blank ones left out.
-/// At most `batches` of them wait to be taken.
+/// Reads the lines of `body` on a separate task and sends them in batches, in order and without blank lines. At most
+/// `batches` of them are queued.
 pub fn read<T: Send + 'static>(body: Body, reading: Reading<T>, batches: usize) -> mpsc::Receiver<Vec<Line<T>>> {
     let (sender, receiver) = mpsc::channel(batches);
     let (batch, rest) = (Vec::with_capacity(reading.batch_lines), Vec::new());
@@ -98,13 +98,13 @@ impl<T: Send + 'static> Reader<T> {
             let went_on = match next {
                 Ok(Some(Ok(chunk))) => self.chunk(&chunk).await,
                 Ok(Some(Err(error))) => {
-                    self.break_off(ApiError::malformed(format!("the body broke off: {error}")));
+                    self.break_off(ApiError::malformed(format!("the body was cut off: {error}")));
                     break;
                 }
                 Ok(None) => break,
                 Err(_silent) => {
                     let seconds = self.reading.idle_timeout.as_secs_f64();
-                    let problem = format!("nothing came for {seconds} s; open another stream, or send empty lines");
+                    let problem = format!("no data arrived for {seconds} s; open another stream, or send empty lines");
                     self.break_off(ApiError::idle(problem));
                     break;
                 }
@@ -117,11 +117,11 @@ impl<T: Send + 'static> Reader<T> {
         if !last.is_empty() && self.whole_line(&last).await.is_err() {
             return;
         }
-        // The end of the stream of answers is the end either way.
+        // If the receiver is gone, the stream is over anyway.
         let _ = self.send().await;
     }
 
-    /// Ends the stream before its end. What has come of the last line is not the line.
+    /// Ends the stream early with an error. The incomplete last line is discarded.
     fn break_off(&mut self, error: ApiError) {
         self.line += 1;
         self.refuse(error);

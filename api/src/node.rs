@@ -1,4 +1,4 @@
-//! A node, wired: storage, predictor and manager over one data directory.
+//! Opens a node: storage, predictor and manager over one data directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,38 @@ use crate::ingest_pool::IngestPool;
 use crate::series::{Live, Series};
 use crate::state::{AppState, Node};
 
-/// Why a node does not start.
+/// An error when a node starts.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The models cannot be brought to serve.
+    /// The models cannot be loaded.
     #[error(transparent)]
     Manager(#[from] ManagerError),
     /// A setting is not valid.
     #[error("{0}")]
     Setting(String),
-    /// The data directory has no path of its own.
+    /// The path of the data directory cannot be made absolute.
     #[error("{}: {source}", path.display())]
     DataDir {
-        /// As it was given.
+        /// The path as given.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The metrics of the process cannot be installed.
+    /// The metrics recorder cannot be installed.
     #[error("metrics: {0}")]
     Metrics(String),
-    /// The system refuses threads, or the path of the running program.
+    /// Threads cannot be spawned, or the path of the executable cannot be determined.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// Renderings of metrics under way at once: enough for two scrapers, and few for what each costs.
+/// Maximum number of concurrent metric renderings: enough for two scrapers, and few because each is expensive.
 const METRICS_AT_ONCE: usize = 2;
 
-/// How often metrics are condensed, so that they stay small on a node whose metrics nobody reads.
+/// Interval of metrics upkeep, which bounds their memory on a node that is never scraped.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 async fn keep_up(node: Node) {
@@ -57,24 +57,24 @@ async fn keep_up(node: Node) {
     }
 }
 
-/// Condenses the metrics, and removes those of models and streams that are gone. Blocks on the disk.
+/// Drains the histograms and removes the series of deleted models and streams. Blocks on disk reads.
 pub fn keep_series(node: &Node) {
     let registry = || {
         let models = node.manager.models()?.into_iter().map(|record| record.config.name.to_string());
         let selections = node.manager.selections()?.into_iter().map(|record| record.name.to_string());
         Ok::<_, ManagerError>(models.chain(selections).collect())
     };
-    // What the registry cannot tell is looked at again the next time.
+    // If the registry cannot be read, try again at the next tick.
     let Ok(models) = registry() else { return };
     let served = node.predictor.catalogs().into_iter().map(|catalog| catalog.stream.to_string());
     let sealed = node.sealer.iter().flat_map(|sealer| sealer.status()).map(|(stream, _)| stream.to_string());
     node.series.keep_up(&Live { models, streams: served.chain(sealed).collect() });
 }
 
-/// Opens the data directory and brings every model to the point where it serves.
+/// Opens the data directory and loads all models, so that the node can serve.
 ///
 /// # Errors
-/// [`StartError`]: the directory is in use, damaged or of another format, or a setting is not valid.
+/// [`StartError`]: the directory is in use, damaged or of another format, or a setting is invalid.
 pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
     let series = Series::install().map_err(StartError::Metrics)?;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
@@ -90,7 +90,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
         verification_bytes_per_second: config.verification.bytes_per_second.as_u64(),
         ..StorageOptions::default()
     };
-    // The trainer runs elsewhere and must find the same files.
+    // The trainer runs in another working directory and must find the same files.
     let data_dir =
         std::path::absolute(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_owned(), source })?;
     let storage = Storage::open(data_dir, &storage_options)?;

@@ -1,4 +1,4 @@
-//! A TCP stream whose peer must take what is written, within a bounded time.
+//! A TCP stream with a write timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -9,22 +9,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Fails to write once the peer has taken nothing for as long as its patience lasts. Reading has bounds of its own: those of
-/// a request's head, of a request, and of a stream.
+/// Writes fail once the peer has accepted no bytes for `patience`. Reads have their own timeouts: of a request head, of
+/// a request and of a stream.
 pub struct PatientStream {
     stream: TcpStream,
     patience: Duration,
-    /// Runs while the peer takes nothing.
+    /// The timer, while a write is pending.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl PatientStream {
-    /// A stream with this patience.
+    /// Wraps `stream` with the write timeout `patience`.
     pub fn new(stream: TcpStream, patience: Duration) -> Self {
         Self { stream, patience, stalled: None }
     }
 
-    /// The stream alone.
+    /// The inner stream.
     pub fn into_inner(self) -> TcpStream {
         self.stream
     }

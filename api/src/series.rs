@@ -1,7 +1,7 @@
-//! Metrics: the series of the process, and those of models and streams, which are removed with them.
+//! Metrics: the series of the process, and the series of models and streams, which are removed together with them.
 //!
-//! The exporter keeps a series for ever. What carries the name of a model or a stream is kept apart, in a registry of its
-//! own, so that clients who create and delete models leave nothing behind.
+//! The Prometheus exporter keeps a series for ever. Series labelled with a model or stream are kept in a separate
+//! registry, so that clients which create and delete models do not leak series.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -12,19 +12,18 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_util::registry::{AtomicStorage, Registry};
 
-/// Upper bounds of the request time histogram, in seconds: from a cached score to a request that times out.
+/// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request timeout.
 const REQUEST_SECONDS: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// Labels whose values clients choose: names of models and of streams.
+/// Labels whose values clients choose: model and stream names.
 const OWNERS: [&str; 2] = ["model", "stream"];
 
-/// The names that series may carry.
+/// Names of the existing models and streams.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// Models and selections.
+    /// Names of models and selections.
     pub models: HashSet<String>,
-    /// Streams.
     pub streams: HashSet<String>,
 }
 
@@ -46,10 +45,10 @@ pub struct Series {
 }
 
 impl Series {
-    /// Makes these the metrics of this process.
+    /// Installs a new recorder as the global recorder of the process.
     ///
     /// # Errors
-    /// Where it has others already.
+    /// If another recorder is installed already.
     pub fn install() -> Result<Arc<Self>, String> {
         let series = Arc::new(Self::new().map_err(|error| error.to_string())?);
         metrics::set_global_recorder(series.clone()).map_err(|error| error.to_string())?;
@@ -74,7 +73,7 @@ impl Series {
         text
     }
 
-    /// Condenses histograms, and removes what belongs to models and streams that are gone.
+    /// Drains the histograms, and removes the series of deleted models and streams.
     pub fn keep_up(&self, live: &Live) {
         self.rendered.run_upkeep();
         self.owned.retain_counters(|key, _| live.has(key));
@@ -82,11 +81,11 @@ impl Series {
     }
 }
 
-/// Writes the series of one kind, those of a name together.
+/// Writes all series of one kind, grouped by name.
 fn family_texts(text: &mut String, kind: &str, series: impl Iterator<Item = (Key, String)>) {
     let mut families: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (key, value) in series {
-        // Names of models and streams hold nothing that would have to be escaped, and other labels are our own words.
+        // Model and stream names need no escaping, and all other labels are constants.
         let labels: Vec<String> = key.labels().map(|label| format!("{}=\"{}\"", label.key(), label.value())).collect();
         let line = format!("{}{{{}}} {value}\n", key.name(), labels.join(","));
         families.entry(key.name().to_owned()).or_default().push(line);
@@ -133,7 +132,7 @@ impl Recorder for Series {
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
         if is_owned(key) {
-            // No histogram belongs to a model. One that did would stay for ever, so it is not taken.
+            // No histogram is labelled with a model. One that were would never be removed, so it is ignored.
             return Histogram::noop();
         }
         self.process.register_histogram(key, metadata)
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_of_models_that_are_gone_are_gone() {
+    fn series_of_deleted_models_are_removed() {
         let series = Series::new().unwrap();
         metrics::with_local_recorder(&series, || {
             metrics::counter!("requests_total").increment(7);
@@ -171,7 +170,7 @@ mod tests {
         {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }
-        // A model that comes again under the name begins from nothing.
+        // A model that is created again under the same name starts at zero.
         metrics::with_local_recorder(&series, || metrics::counter!("rankings_total", "model" => "songs").increment(1));
         assert!(series.render().contains(r#"rankings_total{model="songs"} 1"#));
     }

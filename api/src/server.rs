@@ -1,4 +1,4 @@
-//! The HTTP server: routes, what surrounds every request, and how it ends.
+//! The HTTP server: routes, middleware and graceful shutdown.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::middleware::{limits, media_types, metrics, origins};
 use crate::routes;
 use crate::state::Node;
 
-/// Where the paths of the API begin.
+/// Path prefix of the API.
 pub const API: &str = "/v1/";
 
-/// The description of the API, to which every route adds itself.
+/// The OpenAPI description, to which every route adds itself.
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Celeris",
@@ -35,8 +35,8 @@ pub const API: &str = "/v1/";
 ))]
 struct Description;
 
-/// All routes of a node, with the layers that requests go through. Health checks are answered whatever their host and however
-/// many connections are open.
+/// All routes of a node with their layers. Health checks are exempt from the checks of host and origin and from the
+/// connection limit.
 fn router(node: Node, origins: Origins) -> Router {
     let (api, description) = OpenApiRouter::with_openapi(Description::openapi())
         .merge(routes::models::router())
@@ -80,12 +80,12 @@ fn router(node: Node, origins: Origins) -> Router {
         .with_state(node)
 }
 
-/// The answer where a handler panicked: an error of its own request, not the end of a connection.
+/// The response when a handler panics: a 500 for its own request; the connection stays open.
 fn panicked(_payload: Box<dyn Any + Send>) -> Response {
     ApiError::internal("a handler panicked").into_response()
 }
 
-/// Answers a request, and leaves its connection ready for the next one.
+/// Answers a request and prepares its connection for the next one.
 async fn respond(mut router: Router, connection: Arc<Connection>, request: hyper::Request<Incoming>) -> Response {
     let expects_continue = request.headers().contains_key(header::EXPECT);
     let mut request = connection.track(request);
@@ -95,10 +95,10 @@ async fn respond(mut router: Router, connection: Arc<Connection>, request: hyper
     response
 }
 
-/// Serves until `shutdown` is done, then lets requests under way end, for a bounded time. The caller owns the socket.
+/// Serves until `shutdown` completes, then drains requests for a limited time. The caller owns the socket.
 ///
 /// # Errors
-/// Where the socket has no address.
+/// If the local address of the socket cannot be read.
 pub async fn serve(
     listener: TcpListener,
     node: Node,
@@ -112,12 +112,12 @@ pub async fn serve(
     let (stopping, stopped) = tokio::sync::oneshot::channel();
     let shutdown = async move {
         shutdown.await;
-        // The receiver lives as long as the server does.
+        // The receiver lives as long as the server.
         let _ = stopping.send(());
     };
     let drain_timeout = config.drain_timeout;
     let deadline = async {
-        // An error means that the server ended by itself.
+        // An error means that the server has already ended.
         let _ = stopped.await;
         tokio::time::sleep(drain_timeout).await;
     };

@@ -1,4 +1,4 @@
-//! What every handler shares.
+//! State shared by all handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
 use crate::series::Series;
 
-/// A node: its rooms, wired. Every request clones it more than once, so that it is one pointer.
+/// A handle to the shared state. It is cloned several times per request, so it is a single pointer.
 #[derive(Clone)]
 pub struct Node(Arc<AppState>);
 
 impl Node {
-    /// A node of these rooms.
+    /// A handle to this state.
     pub fn new(rooms: AppState) -> Self {
         Self(Arc::new(rooms))
     }
@@ -31,28 +31,27 @@ impl Deref for Node {
     }
 }
 
-/// The rooms of a node.
+/// The components of a node.
 pub struct AppState {
-    /// The storage layer.
     pub storage: Storage,
-    /// The local state that answers requests.
+    /// User states and versions that answer requests.
     pub predictor: Arc<Predictor>,
-    /// The life cycle of models.
+    /// Life cycle of models.
     pub manager: Arc<Manager>,
-    /// The copy of the log as Parquet, where it is enabled.
+    /// Copies the log to Parquet segments; `None` if sealing is disabled.
     pub sealer: Option<Arc<Sealer>>,
-    /// The threads that learn from streams.
+    /// Threads that ingest NDJSON streams.
     pub ingest_pool: IngestPool,
-    /// The bounds of requests.
+    /// Limits of requests.
     pub limits: Limits,
-    /// One permit for every request that may be under way.
+    /// One permit per concurrent request.
     pub permits: Arc<Semaphore>,
-    /// One permit for every byte of bodies that have not arrived whole.
+    /// One permit per byte of partially received bodies.
     pub arriving: Arc<Semaphore>,
-    /// One permit for every stream that may be open.
+    /// One permit per open NDJSON stream.
     pub stream_permits: Arc<Semaphore>,
-    /// One permit for every rendering of metrics that may be under way.
+    /// One permit per concurrent rendering of the metrics.
     pub metrics_permits: Semaphore,
-    /// The metrics of the process.
+    /// Metrics of the process.
     pub series: Arc<Series>,
 }

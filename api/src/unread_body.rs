@@ -1,7 +1,7 @@
-//! Bodies that nobody has read to their end when the response is there.
+//! Request bodies that the handler has not read to the end.
 //!
-//! HTTP/1 finds the next request of a connection behind the body of the one before. A server that answers without reading
-//! the body must read it all the same, or say that the connection closes.
+//! On an HTTP/1 connection the next request follows the body of the current one. A server that responds without reading
+//! the body must drain it or close the connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
-/// Bytes of an unread body that are read to keep its connection.
+/// Maximum bytes of an unread body that are drained to keep its connection open.
 const DRAIN_BYTES_MAX: u64 = 64 << 10;
 
-/// How long they may take to come.
+/// How long draining may take.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the body of a connection's request goes that is dropped before its end.
+/// Receives the body of a connection's current request if it is dropped before its end.
 #[derive(Default)]
 pub struct Unread(Mutex<Slot>);
 
 #[derive(Default)]
 enum Slot {
-    /// The request has its response: what is dropped now is lost, and the connection with it.
+    /// The request has been answered; a body dropped now is lost, and its connection must close.
     #[default]
     Closed,
     /// The request is being answered.
@@ -33,7 +33,7 @@ enum Slot {
 }
 
 impl Unread {
-    /// The body that was dropped unread by the time of the response.
+    /// Closes the slot; returns the body if it was dropped unread before the response.
     pub fn close(&self) -> Option<Incoming> {
         match std::mem::take(&mut *self.0.lock()) {
             Slot::Closed => None,
@@ -42,22 +42,22 @@ impl Unread {
     }
 }
 
-/// A request's body, which goes back to its connection if it is dropped before its end.
+/// A request body that is returned to its connection if it is dropped before its end.
 pub struct TrackedBody {
-    /// There until it is dropped.
+    /// `Some` until drop.
     body: Option<Incoming>,
     ended: bool,
     unread: Arc<Unread>,
 }
 
 impl TrackedBody {
-    /// A body, and where it goes when it is dropped unread.
+    /// Opens the slot and tracks `body`.
     pub fn new(body: Incoming, unread: Arc<Unread>) -> Self {
         *unread.0.lock() = Slot::Open(None);
         Self { body: Some(body), ended: false, unread }
     }
 
-    /// The body as handlers take it. A request without one costs nothing here.
+    /// Converts to the body type of the handlers; an empty body is not wrapped.
     pub fn into_body(self) -> Body {
         if self.is_end_stream() { Body::empty() } else { Body::new(self) }
     }
@@ -73,7 +73,7 @@ impl HttpBody for TrackedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(context);
-        // After an error there is nothing to be read either.
+        // Nothing can be read after an error.
         self.ended |= matches!(frame, Poll::Ready(None | Some(Err(_))));
         frame
     }
@@ -97,7 +97,7 @@ impl Drop for TrackedBody {
     }
 }
 
-/// Reads the rest of a body; whether its end came within the bounds.
+/// Drains a body; returns whether its end came within the limits.
 pub async fn drain(mut body: Incoming) -> bool {
     if body.size_hint().lower() > DRAIN_BYTES_MAX {
         return false;

@@ -1,57 +1,55 @@
-//! What a policy chooses from.
+//! The input of a policy.
 
 use celeris_model::{Learning, UserModel};
 
 use crate::error::BanditError;
 
-/// How much a policy looks at, so that nothing else needs to be computed. Each includes the one before.
+/// The inputs that a policy needs, so that others need not be computed. Each level includes the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wants {
-    /// Scores only.
     Scores,
-    /// The uncertainty of every score too.
+    /// Also the standard errors of the scores.
     Uncertainty,
-    /// The features of every candidate too, to score them under other weights.
+    /// Also the features of every candidate, to score them under other weights.
     Features,
 }
 
 /// The `n` candidates of one ranking for one user, scored under one version.
 ///
-/// Where candidates tie, the earlier one counts as the better. The caller guarantees the shapes, and fills what the
-/// policy wants ([`crate::Policy::wants`]); the rest may be empty.
+/// Ties go to the earlier candidate. The caller guarantees the shapes, and provides the inputs that the policy wants
+/// ([`crate::Policy::wants`]); the others may be empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidates<'a> {
     /// Length `n`: scores, in units of the label.
     pub scores: &'a [f32],
-    /// Length `n` where uncertainty is wanted: the standard errors of the scores.
+    /// Length `n` if uncertainty is wanted: the standard errors of the scores.
     pub std_errors: &'a [f32],
-    /// Length `n` where features are wanted: the part of each score that does not depend on the user.
+    /// Length `n` if features are wanted: the part of each score that does not depend on the user.
     pub offsets: &'a [f32],
-    /// Row-major `n x dim` where features are wanted.
+    /// Row-major `n x dim` if features are wanted.
     pub features: &'a [f32],
-    /// The user's weights, of length `dim`, and their uncertainty.
+    /// The posterior of the user's weights, of length `dim`.
     pub posterior: &'a UserModel,
-    /// The rule that the posterior was advanced by.
+    /// The learning rule of the posterior.
     pub learning: &'a Learning,
 }
 
 impl Candidates<'_> {
-    /// How many there are.
+    /// Number of candidates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.scores.len()
     }
 
-    /// Whether there is nothing to choose from.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.scores.is_empty()
     }
 
-    /// Refuses candidates that no order can be given to.
+    /// Rejects candidates that cannot be ordered.
     ///
     /// # Errors
-    /// [`BanditError::NonFinite`] names the first of them.
+    /// [`BanditError::NonFinite`] for the first of them.
     pub(crate) fn check(&self, wants: Wants) -> Result<(), BanditError> {
         let n = self.len();
         debug_assert!(wants < Wants::Uncertainty || self.std_errors.len() == n);
@@ -65,12 +63,11 @@ impl Candidates<'_> {
         Ok(())
     }
 
-    /// The score of one candidate.
     pub(crate) fn score(&self, candidate: usize) -> f64 {
         f64::from(self.scores[candidate])
     }
 
-    /// Which round of learning about this user it is, from 1: one more than their observations.
+    /// The round of learning for this user, from 1: one more than their observations.
     pub(crate) fn round(&self) -> f64 {
         self.posterior.observations() as f64 + 1.0
     }

@@ -1,4 +1,4 @@
-//! Best score first, with a floor under the probability of everything else.
+//! Best score first, with a minimum probability for every other candidate.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -9,22 +9,23 @@ use crate::order::{BestRemaining, shows_best};
 use crate::policy::Policy;
 use crate::remaining::Remaining;
 
-/// At every slot, independently, with probability `epsilon` a uniform draw over the candidates that remain, else the
-/// best score among them (ties in the order of the candidates).
+/// At every slot, independently, with probability `epsilon` a uniform draw from the remaining candidates, otherwise the
+/// one with the best score (ties go to the earlier candidate).
 ///
-/// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.2, taken slot by slot. With `m` candidates left,
-/// a slot shows the best of them with probability `1 - epsilon + epsilon/m` and any other with `epsilon/m`. Unless
-/// `epsilon` is 0 no candidate is ever without a chance, and a slot's importance weight is at most `m/epsilon`.
+/// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.2, applied slot by slot. With `m` candidates
+/// left, a slot shows the best of them with probability `1 - epsilon + epsilon/m` and any other with `epsilon/m`.
+/// Unless `epsilon` is 0, every candidate has a positive probability, and a slot's importance weight is at most
+/// `m/epsilon`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpsilonGreedy {
     epsilon: f64,
 }
 
 impl EpsilonGreedy {
-    /// The share of exploring slots where none is given, as in Vowpal Wabbit.
+    /// The default share of exploring slots, as in Vowpal Wabbit.
     pub const DEFAULT_EPSILON: f64 = 0.05;
 
-    /// The policy that explores in this share of its slots.
+    /// A policy that explores in this share of its slots.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless `epsilon` is in `0..=1`.

@@ -1,4 +1,4 @@
-//! Best score first: no exploration at all.
+//! Best score first, without exploration.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -7,9 +7,9 @@ use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
 
-/// Ranks by score; ties in the order of the candidates. Draws nothing, so every slot it shows has propensity 1.
+/// Ranks by score; ties go to the earlier candidate. Deterministic, so every slot has propensity 1.
 ///
-/// What it learns from is what it already believed in: use it where repeatability matters more than learning.
+/// It only gets feedback on items that it already scores high: use it where repeatability matters more than learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greedy;
 

@@ -1,15 +1,13 @@
-//! Exploration policies: given one user's scored candidates, which to show in which order, and with what probability
-//! each came to its slot.
+//! Exploration policies: given one user's scored candidates, they choose a ranking and return the probability with
+//! which each slot was filled.
 //!
-//! What this crate is not: it scores nothing, learns nothing, logs nothing and reads no clock. A policy is a pure
-//! function of the candidates and of the random generator it is handed, so a decision can be drawn again from its
-//! recorded seed.
+//! Not in this crate: scoring, learning, logging, clocks. A policy is a pure function of the candidates and of the
+//! random generator passed to it, so a decision can be drawn again from its recorded seed.
 //!
-//! Where to look: [`policy`] for the trait and what a propensity means here, one module per policy ([`greedy`],
-//! [`epsilon_greedy`], [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]), [`simulation`] for propensities
-//! without a closed form, [`pool`] for the uniformly random share of traffic, [`ope`] for what a policy would have earned,
-//! [`spec`] for how a policy is written in requests and configuration. [`selection`] chooses among whole models instead of
-//! items.
+//! Modules: [`policy`] defines the trait and propensities, with one module per policy ([`greedy`], [`epsilon_greedy`],
+//! [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]); [`simulation`] estimates propensities without a
+//! closed form; [`pool`] is the uniformly random share of traffic; [`ope`] evaluates policies off-policy; [`spec`] is
+//! the representation of a policy in requests and configuration. [`selection`] chooses among models instead of items.
 
 pub mod candidates;
 pub mod epsilon_greedy;

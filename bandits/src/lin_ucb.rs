@@ -7,26 +7,26 @@ use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
 
-/// Ranks by the upper confidence bound `score + alpha * std_error`; ties in the order of the candidates. Draws nothing,
-/// so every slot it shows has propensity 1.
+/// Ranks by the upper confidence bound `score + alpha * std_error`; ties go to the earlier candidate. Deterministic, so
+/// every slot has propensity 1.
 ///
-/// LinUCB of Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article
-/// recommendation" (WWW 2010), algorithm 1, with one linear model per user where theirs has one per arm. Their width is
-/// `alpha * sqrt(x^T A^-1 x)`, which leaves the noise inside `alpha`; here `std_error` carries `sigma`, so that `alpha`
-/// counts standard errors whatever the scale of the labels.
+/// LinUCB of Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation"
+/// (WWW 2010), algorithm 1, with one linear model per user instead of one per arm. Their width is `alpha * sqrt(x^T
+/// A^-1 x)`, with the noise included in `alpha`; here `std_error` contains `sigma`, so that `alpha` counts standard
+/// errors, whatever the scale of the labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinUcb {
     alpha: f64,
 }
 
 impl LinUcb {
-    /// The width where none is given, as in MABWiser.
+    /// The default width, as in MABWiser.
     pub const DEFAULT_ALPHA: f64 = 1.0;
 
     /// The widest bound: beyond it the score no longer matters.
     pub const ALPHA_MAX: f64 = 100.0;
 
-    /// The policy of this width, in standard errors.
+    /// A policy with this width, in standard errors.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless `alpha` is in `0..=100`.
@@ -37,7 +37,6 @@ impl LinUcb {
         Ok(Self { alpha })
     }
 
-    /// The width in standard errors.
     #[must_use]
     pub fn alpha(&self) -> f64 {
         self.alpha

@@ -1,10 +1,9 @@
-//! The best-first order of candidates, as much of it as a ranking needs.
+//! The best-first order of candidates, as far as a ranking needs it.
 //!
-//! Everywhere the greater value is the better, and of equal values the one that comes first among the candidates.
+//! Greater values are better; ties go to the earlier candidate.
 
 use std::cmp::Ordering;
 
-/// A candidate with the value it is ordered by.
 #[derive(Clone, Copy)]
 struct Valued {
     value: f64,
@@ -17,9 +16,9 @@ fn best_first(left: &Valued, right: &Valued) -> Ordering {
 
 /// The best `min(k, n)` of the candidates `0..n`, best first, in O(n + k log k) time and O(k) memory.
 ///
-/// Candidates at or below the k-th best so far are passed over; the others gather in a buffer of `2k`, which is cut
-/// back to its best `k` by selection whenever it is full. So the cost stays linear even where values come in rising
-/// order, which is the worst case of a heap. `value` is asked once for each candidate, in their order.
+/// Candidates at or below the k-th best so far are skipped; the others are collected in a buffer of `2k`, which is
+/// reduced to its best `k` by selection whenever it is full. So the cost stays linear even for ascending values, the
+/// worst case of a heap. `value` is called once for each candidate, in order.
 pub(crate) fn top_k(n: usize, k: usize, mut value: impl FnMut(usize) -> f64) -> Vec<usize> {
     let k = k.min(n);
     if k == 0 {
@@ -29,7 +28,7 @@ pub(crate) fn top_k(n: usize, k: usize, mut value: impl FnMut(usize) -> f64) -> 
     let mut kept: Vec<Valued> = Vec::with_capacity(capacity);
     let mut threshold = f64::NEG_INFINITY;
     for candidate in 0..n {
-        // Adding zero makes -0 and 0 the tie that they are; an equal value that comes later is never the better one.
+        // Adding zero makes -0 and 0 equal; a later candidate with an equal value is never better.
         let value = value(candidate) + 0.0;
         if value <= threshold {
             continue;
@@ -46,11 +45,11 @@ pub(crate) fn top_k(n: usize, k: usize, mut value: impl FnMut(usize) -> f64) -> 
     kept.into_iter().map(|valued| valued.candidate).collect()
 }
 
-/// The best candidate that is left, while up to `k` are taken out of `n` from anywhere.
+/// The best remaining candidate, while up to `k` of `n` are removed in any order.
 pub(crate) struct BestRemaining {
-    /// The best `k`: with fewer than `k` taken, the best that remains is among them.
+    /// The best `k`: while fewer than `k` are taken, the best remaining one is among them.
     order: Vec<usize>,
-    /// Everything before this position of `order` is taken.
+    /// All positions of `order` before this one are taken.
     next: usize,
     /// Length `n`.
     taken: Vec<bool>,
@@ -61,7 +60,7 @@ impl BestRemaining {
         Self { order: top_k(n, k, value), next: 0, taken: vec![false; n] }
     }
 
-    /// The best of those not taken, in O(1) amortised over a ranking.
+    /// The best candidate not taken, in O(1) amortised over a ranking.
     ///
     /// The caller guarantees that fewer than `min(k, n)` have been taken.
     pub(crate) fn best(&mut self) -> usize {

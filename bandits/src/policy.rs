@@ -1,4 +1,4 @@
-//! The one trait behind which every policy stands, and what it answers.
+//! The trait of all policies, and the slots that they return.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -9,45 +9,44 @@ use crate::simulation::{Propensity, Simulation};
 /// One slot of a ranking.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slot {
-    /// The index of the candidate shown there.
+    /// Index of the candidate shown.
     pub candidate: usize,
-    /// The probability with which this candidate came to this slot, given the slots above it; `None` where the policy
-    /// has no closed form for it, so that [`Policy::estimate_propensities`] has to tell it later.
+    /// The probability with which this candidate came to this slot, given the slots above it; `None` if the policy has
+    /// no closed form, so that [`Policy::estimate_propensities`] must compute it later.
     ///
-    /// The product over the slots is the probability of the whole ranking, which is what the estimators of slate and
-    /// ranking policies ask for.
+    /// The product over the slots is the probability of the whole ranking, as needed by estimators for slate and
+    /// ranking policies.
     pub propensity: Option<f32>,
 }
 
 /// A rule that fills the slots of a ranking from the top, each from the candidates not yet shown above it.
 ///
-/// Choosing and evaluating are two methods, and [`Policy::rank`] records what the second says about what the first
-/// did, so a drawn ranking and one that is judged afterwards get their propensities from the same code.
+/// Choosing and evaluating are two methods, and [`Policy::rank`] calls the second on the result of the first, so that
+/// drawn rankings and rankings evaluated later get their propensities from the same code.
 pub trait Policy {
-    /// How much of the candidates it looks at.
+    /// The inputs that the policy needs.
     fn wants(&self) -> Wants;
 
-    /// Draws `min(k, n)` distinct candidates, best slot first.
+    /// Draws `min(k, n)` distinct candidates, from the top slot down.
     ///
     /// The caller guarantees finite scores and uncertainties.
     ///
     /// # Errors
-    /// Only policies that look beyond the estimates fail: see theirs.
+    /// Only policies that draw from the posterior fail; see there.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError>;
 
-    /// For each slot of `ranking` the probability that this policy fills it so, given the slots above; `None` where
-    /// there is no closed form. Cheap enough for the way of a reply.
+    /// For each slot of `ranking`, the probability that this policy fills it in this way, given the slots above; `None`
+    /// if there is no closed form. Cheap enough for the request path.
     ///
     /// The caller guarantees that `ranking` holds distinct indices below `n`. It need not be likely, or even possible,
-    /// under this policy: a slot that the policy would never fill so has probability 0.
+    /// under this policy: a slot that the policy would never fill in this way has probability 0.
     fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>>;
 
-    /// [`Policy::propensities`] of every policy, off the way of the reply: exact where there is a closed form, else
-    /// estimated from one seeded sample, each with its standard error. Equal arguments give equal
-    /// answers.
+    /// [`Policy::propensities`] for every policy, but not for the request path: exact if there is a closed form,
+    /// otherwise estimated from one seeded sample, with standard errors. Equal arguments give equal results.
     ///
-    /// The caller guarantees what [`Policy::propensities`] asks for, and what the policy [wants](Policy::wants) of the
-    /// candidates, as they were when the ranking was drawn.
+    /// The caller guarantees the preconditions of [`Policy::propensities`], and the inputs that the policy
+    /// [wants](Policy::wants), with the values they had when the ranking was drawn.
     ///
     /// # Errors
     /// As [`Policy::rank`].
@@ -63,11 +62,11 @@ pub trait Policy {
         Ok(exact.into_iter().map(Propensity::exact).collect())
     }
 
-    /// The probability with which each of the candidates fills the slot below `above`, 0 for those above. They sum to 1
-    /// unless nothing is left to show, or the policy would never have shown what is above.
+    /// The probability with which each of the candidates fills the slot below `above`; 0 for those in `above`. They sum
+    /// to 1 unless no candidate is left, or the policy would never have shown `above`.
     ///
-    /// The caller guarantees that `above` holds distinct indices below `n`, and what [`Policy::estimate_propensities`]
-    /// asks for.
+    /// The caller guarantees that `above` holds distinct indices below `n`, and the preconditions of
+    /// [`Policy::estimate_propensities`].
     ///
     /// # Errors
     /// As [`Policy::rank`].
@@ -90,10 +89,10 @@ pub trait Policy {
         (0..candidates.len()).map(probability).collect()
     }
 
-    /// Draws a ranking of `min(k, n)` slots with the propensities of what was drawn.
+    /// Draws a ranking of `min(k, n)` slots with its propensities.
     ///
     /// # Errors
-    /// [`BanditError::NonFinite`], and whatever [`Policy::choose`] fails with.
+    /// [`BanditError::NonFinite`], and the errors of [`Policy::choose`].
     fn rank(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<Slot>, BanditError> {
         candidates.check(self.wants())?;
         let ranking = self.choose(candidates, k, rng)?;

@@ -1,8 +1,8 @@
-//! The validation pool: a small share of rankings that no model chose.
+//! The validation pool: a small share of rankings drawn uniformly, without a model.
 //!
-//! Feedback on uniformly random rankings is the one sample of a user's taste that is free of the model's own opinion,
-//! so it is what models are compared on. A ranking that falls into the pool and one that does not can be the same
-//! ranking, so what is recorded is the probability under both ways together.
+//! Feedback on uniformly random rankings is the only sample of a user's taste that is not biased by the model, so
+//! models are compared on it. The pool and the policy can draw the same ranking, so the recorded propensity is that of
+//! their mixture.
 
 use rand::RngExt;
 use rand::seq::index;
@@ -62,19 +62,19 @@ pub struct Ranking {
     pub pool: bool,
 }
 
-/// With probability `share` a uniformly random ranking, else one of `policy`.
+/// With probability `share` a uniformly random ranking, otherwise one of `policy`.
 ///
-/// Whatever the policy, no candidate is ever without a chance in the first slot: it has at least `share / n`. Over
-/// epsilon-greedy, the policy of models that name none, the floor is higher and holds in every slot: with `m` candidates
-/// left each has at least `epsilon / m` (in the first slot `(share + (1 - share) epsilon) / n`), so that no slot's
-/// importance weight exceeds `n / epsilon`.
+/// Under any policy, every candidate has a probability of at least `share / n` in the first slot. With epsilon-greedy,
+/// the default policy, the floor is higher and holds in every slot: with `m` candidates left each has at least `epsilon
+/// / m` (in the first slot `(share + (1 - share) epsilon) / n`), so that no slot's importance weight exceeds `n /
+/// epsilon`.
 ///
-/// It is meant for rankings whose policy nobody named: who names a policy gets that policy, by [`Policy::rank`].
+/// For requests that name no policy; a named policy is used by [`Policy::rank`] without the pool.
 #[derive(Clone, Copy)]
 pub struct Pooled<'a> {
-    /// How often the pool draws.
+    /// The share of rankings drawn by the pool.
     pub share: PoolShare,
-    /// What draws otherwise.
+    /// The policy of the other rankings.
     pub policy: &'a dyn Policy,
 }
 
@@ -95,16 +95,16 @@ impl Pooled<'_> {
         Ok(Ranking { slots: slots(&ranking, propensities.as_deref()), pool })
     }
 
-    /// For each slot of `ranking` the probability that the mixture fills it so, given the slots above; `None` where
-    /// the policy has no closed form.
+    /// For each slot of `ranking`, the probability that the mixture fills it in this way, given the slots above; `None`
+    /// if the policy has no closed form.
     ///
-    /// With `U` and `Q` the probabilities of a prefix under the uniform draw and under the policy, a slot has
-    /// `(share U(s) + (1-share) Q(s)) / (share U(s-1) + (1-share) Q(s-1))`. Those products vanish in floating point
-    /// after some dozens of slots, so the two terms of the denominator are carried as shares of their sum: the
-    /// posterior probabilities, given the slots above, that the pool or the policy is drawing.
+    /// With `U` and `Q` the probabilities of a prefix under the uniform draw and under the policy, a slot has `(share
+    /// U(s) + (1-share) Q(s)) / (share U(s-1) + (1-share) Q(s-1))`. These products underflow after some dozens of
+    /// slots, so the two terms of the denominator are kept as shares of their sum: the posterior probabilities, given
+    /// the slots above, that the pool or the policy is drawing.
     ///
-    /// The caller guarantees what [`Policy::propensities`] asks for. Below a slot that neither way could have filled,
-    /// nothing is defined and the rest is 0.
+    /// The caller guarantees the preconditions of [`Policy::propensities`]. Below a slot that neither could have
+    /// filled, propensities are undefined, and 0 is returned.
     #[must_use]
     pub fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
         let mut mixture = Mixture::new(self.share, candidates.len());
@@ -112,10 +112,10 @@ impl Pooled<'_> {
         Some(of_policy.into_iter().map(|propensity| mixture.next(Propensity::exact(propensity)).value).collect())
     }
 
-    /// [`Pooled::propensities`] off the way of the reply: exact where the policy has a closed form, else by its
-    /// simulation, with standard errors. Of a ranking that the pool drew, the origin is [`crate::Origin::Given`].
+    /// As [`Pooled::propensities`], but not for the request path: exact if the policy has a closed form, otherwise
+    /// simulated, with standard errors. For a ranking drawn by the pool, the origin is [`crate::Origin::Given`].
     ///
-    /// With a share of 0 it is [`Policy::estimate_propensities`].
+    /// With a share of 0, equal to [`Policy::estimate_propensities`].
     ///
     /// # Errors
     /// As [`Policy::rank`].
@@ -131,9 +131,9 @@ impl Pooled<'_> {
     }
 }
 
-/// The mixture of pool and policy, from slot to slot.
+/// The mixture of pool and policy, updated from slot to slot.
 struct Mixture {
-    /// Candidates that remain.
+    /// Number of candidates that remain.
     remaining: usize,
     /// The probability, given the slots above, that the pool is drawing.
     of_pool: f64,
@@ -148,10 +148,10 @@ impl Mixture {
         Self { remaining: n, of_pool: share.0, of_policy: 1.0 - share.0, std_error: 0.0 }
     }
 
-    /// The propensity of the next slot, from that under the policy.
+    /// The propensity of the next slot, from the one under the policy.
     ///
-    /// Standard errors are carried to first order. Those of the slots above and of this one come from one sample and may
-    /// have any correlation, so they add up: what is told is an upper bound.
+    /// Standard errors are propagated to first order. Those of the slots above and of this one come from one sample and
+    /// may have any correlation, so they are added: the result is an upper bound.
     fn next(&mut self, propensity: Propensity) -> Propensity {
         let uniform = 1.0 / self.remaining as f64;
         self.remaining -= 1;

@@ -1,4 +1,4 @@
-//! Optimism over all regressors that explain the past about as well as the best one.
+//! Optimism over all regressors whose loss on the history is close to the lowest.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -7,29 +7,29 @@ use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
 
-/// Ranks by the greatest score that weights may give whose loss on the user's history exceeds the least one by no more
-/// than `noise_variance * mellowness * ln(n t)`; ties in the order of the candidates. Draws nothing, so every slot it
-/// shows has propensity 1.
+/// Ranks by the greatest score under weights whose loss on the user's history exceeds the lowest by at most
+/// `noise_variance * mellowness * ln(n t)`; ties go to the earlier candidate. Deterministic, so every slot has
+/// propensity 1.
 ///
 /// The optimistic variant of `RegCB`: Foster, Agarwal, Dudík, Luo and Schapire, "Practical contextual bandits with
 /// regression oracles" (ICML 2018), §3, with the threshold, the name and the default of Vowpal Wabbit's
 /// `--cb_explore_adf --regcb --regcbopt --mellowness`: `n` candidates, and `t` one more than the user's observations.
 /// Vowpal Wabbit searches for each bound by the regressor's sensitivity and scales the threshold by the square of the
-/// range of costs. Here the loss, prior included, is the quadratic `(w - w_u)^T A (w - w_u)` above its minimum, so the
-/// bound has the closed form `score + sqrt(mellowness * ln(n t)) * std_error`, and the scale is the noise itself.
+/// range of costs. Here the loss, including the prior, is the quadratic `(w - w_u)^T A (w - w_u)` above its minimum, so
+/// the bound has the closed form `score + sqrt(mellowness * ln(n t)) * std_error`, and the scale is the noise itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RegCb {
     mellowness: f64,
 }
 
 impl RegCb {
-    /// The mellowness where none is given, as in Vowpal Wabbit.
+    /// The default mellowness, as in Vowpal Wabbit.
     pub const DEFAULT_MELLOWNESS: f64 = 0.1;
 
     /// The widest bound: beyond it the score no longer matters.
     pub const MELLOWNESS_MAX: f64 = 1000.0;
 
-    /// The policy of this mellowness.
+    /// A policy with this mellowness.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless `mellowness` is in `0..=1000`.
@@ -44,13 +44,13 @@ impl RegCb {
         Ok(Self { mellowness })
     }
 
-    /// How much loss above the least is tolerated, by noise variance and logarithm of rounds.
+    /// The tolerated loss above the lowest, in units of the noise variance and the logarithm of rounds.
     #[must_use]
     pub fn mellowness(&self) -> f64 {
         self.mellowness
     }
 
-    /// The best score that each candidate may have.
+    /// Each candidate's upper bound.
     fn upper_bound(&self, candidates: &Candidates) -> impl Fn(usize) -> f64 {
         let threshold = self.mellowness * (candidates.len() as f64 * candidates.round()).ln();
         let width = threshold.max(0.0).sqrt();

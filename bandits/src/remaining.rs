@@ -1,13 +1,13 @@
-//! The candidates that are left to a ranking, to draw uniformly from.
+//! The candidates that remain for a ranking, for uniform draws.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// The candidates not yet shown, from which one can be drawn or taken in O(1).
+/// The candidates not yet shown; supports drawing and removing in O(1).
 pub(crate) struct Remaining {
-    /// In no particular order, but one that depends on nothing except what was taken before.
+    /// Unsorted, but the order depends only on the candidates removed before.
     candidates: Vec<usize>,
-    /// Where in `candidates` each candidate that remains is.
+    /// Position in `candidates` of each remaining candidate.
     positions: Vec<usize>,
 }
 
@@ -16,12 +16,12 @@ impl Remaining {
         Self { candidates: (0..n).collect(), positions: (0..n).collect() }
     }
 
-    /// One of them, each with the same probability. The caller guarantees that some are left.
+    /// A uniformly random candidate. The caller guarantees that some are left.
     pub(crate) fn draw(&self, rng: &mut ChaCha8Rng) -> usize {
         self.candidates[rng.random_range(0..self.candidates.len())]
     }
 
-    /// All of them, in no particular order.
+    /// All of them, unsorted.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         self.candidates.iter().copied()
     }

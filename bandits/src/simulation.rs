@@ -2,10 +2,10 @@
 //!
 //! A policy that shows the best candidate under weights drawn from the posterior fills a slot with the probability that
 //! the candidate shown there is the best of those that remain. One sample of weights serves all slots: all candidates
-//! are scored under each draw, and every slot counts the draws in which its candidate wins. A draw scores here as it does
-//! where rankings are drawn (`drawn_score`), so that what ties, or nearly does, falls the same way in both. It takes
-//! milliseconds, so it is done off the way of the reply, and again at any time: the sample depends on nothing but the
-//! candidates and the seed.
+//! are scored under each draw, and every slot counts the draws in which its candidate wins. Scores are computed as in
+//! ranking (`drawn_score`), so that ties and near ties are resolved in the same way. A simulation takes milliseconds,
+//! so it runs in the background, and it can be repeated at any time: the sample depends only on the candidates and the
+//! seed.
 
 use celeris_model::Sampler;
 use celeris_model::linear::dot;
@@ -15,39 +15,38 @@ use rand_chacha::ChaCha8Rng;
 use crate::candidates::Candidates;
 use crate::error::BanditError;
 
-/// How many weights a simulation draws: the standard error of a propensity is at most `0.5 / sqrt(1024) = 0.016`.
+/// Weights drawn by a simulation: the standard error of a propensity is at most `0.5 / sqrt(1024) = 0.016`.
 pub const DRAWS: usize = 1024;
 
-/// The stream of the seed's generator that the propensities of a log are sampled from; rankings draw from stream 0.
+/// The stream of the seed's generator for the propensities of a log; rankings draw from stream 0.
 const LOGGING_STREAM: u64 = 1;
 
-/// The first of the streams that evaluations sample from, one for each slot.
+/// The first of the streams for evaluations, one for each slot.
 const EVALUATION_STREAMS: u64 = 1 << 32;
 
-/// Whose ranking it is that propensities are estimated of.
+/// Origin of the ranking whose propensities are estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The policy drew it. Its own draw counts as one of the sample, so no estimate is 0.
+    /// Drawn by the policy itself. Its own draw counts as part of the sample, so no estimate is 0.
     Drawn,
-    /// Somebody else did, the validation pool or another policy: the sample alone counts.
+    /// Drawn by the validation pool or another policy: only the sample counts.
     Given,
-    /// Somebody else did, and the estimate is divided by the propensities of that log: the sample alone counts, and it is
-    /// independent of the one that these were estimated from. A ratio of two counts of one sample is biased.
+    /// As `Given`, and the estimate is divided by the propensities of that log: only the sample counts, and it is
+    /// independent of the sample from which these were estimated. A ratio of two counts from one sample is biased.
     Evaluated,
 }
 
-/// What a simulation depends on beside candidates and ranking.
+/// Parameters of a simulation besides candidates and ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Simulation {
-    /// The seed of the decision. The simulation takes another stream of the same generator, independent of the one that
+    /// The seed of the decision. The simulation uses another stream of the same generator, independent of the one that
     /// drew the ranking.
     pub seed: u64,
-    /// Whose ranking it is.
     pub origin: Origin,
 }
 
 impl Simulation {
-    /// The generator that the sample for a ranking of so many slots is drawn from.
+    /// The generator of the sample for a ranking with so many slots.
     pub(crate) fn generator(self, slots: usize) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(match self.origin {
@@ -63,23 +62,23 @@ impl Simulation {
 pub struct Propensity {
     /// The probability, or its estimate.
     pub value: f64,
-    /// How far the estimate may be from it: one standard error; 0 where it is exact.
+    /// Standard error of the estimate; 0 if exact.
     pub std_error: f64,
 }
 
 impl Propensity {
-    /// A probability by its closed form.
+    /// A probability in closed form.
     #[must_use]
     pub fn exact(value: f64) -> Self {
         Self { value, std_error: 0.0 }
     }
 
-    /// The share `wins / draws`; of a ranking that the policy drew itself, `(wins + 1) / (draws + 1)`.
+    /// The share `wins / draws`; for a ranking that the policy drew itself, `(wins + 1) / (draws + 1)`.
     ///
-    /// With the draw that was realised among them, the importance weight `1 / value` is nearly unbiased: for a
-    /// binomial count `E[(draws + 1) / (wins + 1)] = (1 - (1 - p)^(draws + 1)) / p`, while `E[draws / wins]` does not
-    /// even exist. The standard error is the standard deviation of `p` given the count, under a uniform prior
-    /// (`Beta(wins + 1, draws - wins + 1)`), and so above 0 even where every draw was won or none.
+    /// With the realised draw included, the importance weight `1 / value` is nearly unbiased: for a binomial count
+    /// `E[(draws + 1) / (wins + 1)] = (1 - (1 - p)^(draws + 1)) / p`, while `E[draws / wins]` does not exist. The
+    /// standard error is the standard deviation of `p` given the count, under a uniform prior (`Beta(wins + 1, draws -
+    /// wins + 1)`), and so above 0 even if every draw was won or none.
     fn of_draws(wins: usize, draws: usize, origin: Origin) -> Self {
         let (wins, draws) = (wins as f64, draws as f64);
         let value = match origin {
@@ -91,10 +90,10 @@ impl Propensity {
     }
 }
 
-/// A candidate's score under drawn weights: the same number to the bit wherever a draw is scored.
+/// A candidate's score under drawn weights, computed identically to the bit wherever a draw is scored.
 ///
 /// # Errors
-/// [`BanditError::NonFinite`] where features or weights are no finite numbers.
+/// [`BanditError::NonFinite`] if features or weights are not finite.
 pub(crate) fn drawn_score(weights: &[f64], candidates: &Candidates, candidate: usize) -> Result<f64, BanditError> {
     let dim = weights.len();
     let features = &candidates.features[candidate * dim..(candidate + 1) * dim];
@@ -102,7 +101,7 @@ pub(crate) fn drawn_score(weights: &[f64], candidates: &Candidates, candidate: u
     if score.is_finite() { Ok(score) } else { Err(BanditError::NonFinite { what: "drawn score", candidate }) }
 }
 
-/// The best of some candidates under one draw, ties in the order of the candidates.
+/// The best of some candidates under one draw; ties go to the earlier candidate.
 #[derive(Clone, Copy)]
 struct Best {
     score: f64,
@@ -112,7 +111,7 @@ struct Best {
 impl Best {
     const NONE: Self = Self { score: f64::NEG_INFINITY, candidate: usize::MAX };
 
-    /// Whether this candidate is better, which makes it the best.
+    /// Updates the best; returns whether this candidate is better.
     fn meet(&mut self, score: f64, candidate: usize) -> bool {
         let is_better = score > self.score || (score == self.score && candidate < self.candidate);
         if is_better {
@@ -122,8 +121,8 @@ impl Best {
     }
 }
 
-/// For each slot of `ranking` how many of [`DRAWS`] weights make its candidate the best of those not above it (ties in
-/// the order of the candidates).
+/// For each slot of `ranking`, how many of [`DRAWS`] weights make its candidate the best of those not above it (ties go
+/// to the earlier candidate).
 ///
 /// Takes O([`DRAWS`] n dim) time and O(n + k + dim) memory.
 ///
@@ -141,7 +140,7 @@ pub(crate) fn wins(
     let mut wins = vec![0; ranking.len()];
     for _ in 0..DRAWS {
         let weights = sampler.draw(&mut standard_normal);
-        // The best of what is not shown, and then, from the last slot up, of what is not above the slot.
+        // Start with the candidates that are not shown, then add the slots from the last one upwards.
         let mut best = Best::NONE;
         for (candidate, slot) in slots.iter().enumerate() {
             let score = drawn_score(weights, candidates, candidate)?;
@@ -157,7 +156,7 @@ pub(crate) fn wins(
     Ok(wins)
 }
 
-/// For each candidate how many of [`DRAWS`] weights make it the best of those that are not `above`.
+/// For each candidate, how many of [`DRAWS`] weights make it the best of those not in `above`.
 ///
 /// # Errors
 /// As [`drawn_score`].
@@ -182,8 +181,8 @@ pub(crate) fn wins_of_all(
     Ok(wins)
 }
 
-/// What so many wins of each slot among [`DRAWS`] say of a ranking. Where all that remain for a slot are one and the same
-/// to every draw, the last candidate alone among them, it is exact: the first of them is shown.
+/// Propensities of a ranking from each slot's wins among [`DRAWS`]. If all remaining candidates have the same features
+/// and offset, or only one remains, the propensity is exact: the first of them is shown.
 pub(crate) fn propensities(
     candidates: &Candidates,
     ranking: &[usize],
@@ -202,7 +201,7 @@ pub(crate) fn propensities(
     propensities
 }
 
-/// The first of the remaining candidates, where no draw tells the others from it.
+/// The first remaining candidate, if all others have the same features and offset.
 fn only_choice(candidates: &Candidates, remaining: &[bool]) -> Option<usize> {
     let dim = candidates.posterior.dim();
     let row = |candidate: usize| &candidates.features[candidate * dim..(candidate + 1) * dim];

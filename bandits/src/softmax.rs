@@ -1,4 +1,4 @@
-//! Boltzmann exploration: the better the score, the likelier the slot.
+//! Boltzmann exploration: candidates with higher scores are more likely.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -13,23 +13,23 @@ use crate::policy::Policy;
 /// `exp(lambda * score)`: a Plackett–Luce ranking.
 ///
 /// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.8, with the name and the default of Vowpal
-/// Wabbit's `--cb_explore_adf --softmax --lambda`; `lambda` is one by the temperature of other writers, in units of one
-/// by label: at 0 all candidates are alike, and the greater it is, the greedier. Cesa-Bianchi, Gentile, Lugosi and Neu,
-/// "Boltzmann exploration done right" (NIPS 2017), show that no constant `lambda` has sublinear regret: use it for its
-/// smooth propensities, over labels whose scale is known.
+/// Wabbit's `--cb_explore_adf --softmax --lambda`; `lambda` is the inverse temperature, in units of one by label: 0 is
+/// uniform, and greater values are greedier. Cesa-Bianchi, Gentile, Lugosi and Neu, "Boltzmann exploration done right"
+/// (NIPS 2017), show that no constant `lambda` has sublinear regret: use it for its smooth propensities, with labels of
+/// known scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Softmax {
     lambda: f64,
 }
 
 impl Softmax {
-    /// The inverse temperature where none is given, as in Vowpal Wabbit.
+    /// The default inverse temperature, as in Vowpal Wabbit.
     pub const DEFAULT_LAMBDA: f64 = 1.0;
 
-    /// The greediest.
+    /// The largest inverse temperature.
     pub const LAMBDA_MAX: f64 = 1e6;
 
-    /// The policy of this inverse temperature.
+    /// A policy with this inverse temperature.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless `lambda` is in `0..=1000000`.
@@ -56,7 +56,7 @@ impl Policy for Softmax {
         Wants::Scores
     }
 
-    /// Perturbs every logit by a standard Gumbel number and takes the best: those rankings are distributed as slots
+    /// Adds a standard Gumbel variable to every logit and takes the best: such rankings have the distribution of slots
     /// drawn one after the other (Yellott, "The relationship between Luce's choice axiom, Thurstone's theory of
     /// comparative judgment, and the double exponential distribution", 1977), in O(n + k log k).
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
@@ -69,7 +69,7 @@ impl Policy for Softmax {
     fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
         let mut shown = vec![false; candidates.len()];
         ranking.iter().for_each(|candidate| shown[*candidate] = true);
-        // From what is left at the end upwards: the sums only grow, so that nothing cancels.
+        // From the last slot upwards: the sums only grow, so that there is no cancellation.
         let mut remaining = LogSum::EMPTY;
         for candidate in (0..candidates.len()).filter(|candidate| !shown[*candidate]) {
             remaining.add(self.logit(candidates, candidate));
@@ -84,7 +84,7 @@ impl Policy for Softmax {
     }
 }
 
-/// A sum of exponentials that neither overflows nor vanishes: `sum exp(greatest)`.
+/// A sum of exponentials that neither overflows nor underflows, stored as `sum * exp(greatest)`.
 struct LogSum {
     greatest: f64,
     sum: f64,
@@ -102,7 +102,7 @@ impl LogSum {
         }
     }
 
-    /// What `exp(logit)`, one of the terms, is of the sum.
+    /// The share of the term `exp(logit)` in the sum.
     fn share(&self, logit: f64) -> f64 {
         (logit - self.greatest).exp() / self.sum
     }

@@ -1,4 +1,4 @@
-//! How a policy is written in requests, configuration and decisions.
+//! The representation of a policy in requests, configuration and decisions.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ use crate::softmax::Softmax;
 use crate::squarecb::SquareCb;
 use crate::thompson::Thompson;
 
-/// A policy with its parameters, checked.
+/// A policy with validated parameters.
 ///
-/// It is read from a bare name (`"epsilon_greedy"`, with the parameters at their defaults) or from an object
-/// (`{"name": "epsilon_greedy", "epsilon": 0.1}`), and written as the object, with every parameter. Names and defaults
-/// follow Vowpal Wabbit and MABWiser. Only self-describing formats (JSON, TOML) can hold it.
+/// Deserialized from a bare name (`"epsilon_greedy"`, with default parameters) or an object (`{"name":
+/// "epsilon_greedy", "epsilon": 0.1}`), and serialized as the object, with every parameter. Names and defaults follow
+/// Vowpal Wabbit and MABWiser. Requires a self-describing format (JSON, TOML).
 #[derive(Debug, Clone, PartialEq)]
 pub enum PolicySpec {
     /// `greedy`
@@ -40,11 +40,11 @@ pub enum PolicySpec {
 }
 
 impl PolicySpec {
-    /// The names by which policies go.
+    /// The names of all policies.
     pub const NAMES: [&'static str; 7] =
         ["greedy", "epsilon_greedy", "softmax", "squarecb", "lin_ucb", "regcb", "thompson"];
 
-    /// The policy of this name, its parameters at their defaults.
+    /// The policy of this name with default parameters.
     ///
     /// # Errors
     /// [`BanditError::UnknownPolicy`].
@@ -75,7 +75,6 @@ impl PolicySpec {
         Ok(spec)
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -103,7 +102,6 @@ impl PolicySpec {
         }
     }
 
-    /// The policy itself.
     #[must_use]
     pub fn policy(&self) -> &dyn Policy {
         match self {
@@ -119,14 +117,14 @@ impl PolicySpec {
 }
 
 impl Default for PolicySpec {
-    /// What ranks where neither the request nor the model names a policy: it explores, and its propensities have a
-    /// closed form and a floor.
+    /// The policy if neither the request nor the model names one: it explores, and its propensities have a closed form
+    /// and a lower bound.
     fn default() -> Self {
         Self::EpsilonGreedy(EpsilonGreedy::default())
     }
 }
 
-/// The parameters as they were given, from which a policy takes those it knows.
+/// The parameters received, of which the policy takes those that it knows.
 struct Parameters {
     given: Vec<(String, f64)>,
     known: Vec<&'static str>,
@@ -170,7 +168,7 @@ impl<'de> Deserialize<'de> for PolicySpec {
     }
 }
 
-/// Written by hand because a derived untagged enum answers every mistake with "did not match any variant".
+/// Written by hand because a derived untagged enum reports every error as "did not match any variant".
 struct SpecVisitor;
 
 impl<'de> Visitor<'de> for SpecVisitor {
@@ -204,7 +202,7 @@ impl<'de> Visitor<'de> for SpecVisitor {
     }
 }
 
-/// Reads the name, and says which field it was where it is none.
+/// Reads the name, and names the field in the error if it is not a string.
 struct NameSeed;
 
 impl<'de> DeserializeSeed<'de> for NameSeed {
@@ -227,7 +225,7 @@ impl Visitor<'_> for NameSeed {
     }
 }
 
-/// Reads a number, and says which parameter it was where it is none.
+/// Reads a number, and names the parameter in the error if it is not a number.
 struct ParameterSeed<'a> {
     name: &'a str,
 }

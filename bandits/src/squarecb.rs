@@ -1,4 +1,4 @@
-//! Inverse gap weighting: what seems worse is shown less often, by how much worse it seems.
+//! Inverse gap weighting: candidates are shown less often the lower their score.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -9,14 +9,14 @@ use crate::order::BestRemaining;
 use crate::policy::Policy;
 use crate::remaining::Remaining;
 
-/// At every slot, with `m` candidates left, each but the best has the probability `1 / (m + gamma * gap)`, where `gap` is
-/// how far its score is below the best; the best has what remains, at least `1 / m`.
+/// At every slot, with `m` candidates left, each but the best has the probability `1 / (m + gamma * gap)`, where `gap`
+/// is the difference of its score to the best; the best has the rest, at least `1 / m`.
 ///
 /// `SquareCB` of Foster and Rakhlin, "Beyond UCB: optimal and efficient contextual bandits with regression oracles"
 /// (ICML 2020), algorithm 1, with `mu` the number of actions. `gamma = gamma_scale * t^gamma_exponent`, names and
-/// defaults of Vowpal Wabbit's `--cb_explore_adf --squarecb`. Where theirs counts the examples of the one learner, `t` is
-/// the user's own: one more than their observations so far, so that a well-known user is explored less than a new one,
-/// and a decision depends on nothing but the state that it names. `gamma` is in units of one by label.
+/// defaults of Vowpal Wabbit's `--cb_explore_adf --squarecb`. There `t` counts the examples of the single learner; here
+/// it is one more than the user's observations, so that a well-known user is explored less than a new one, and a
+/// decision depends only on the state that it names. `gamma` is in units of one by label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SquareCb {
     gamma_scale: f64,
@@ -24,16 +24,16 @@ pub struct SquareCb {
 }
 
 impl SquareCb {
-    /// The scale where none is given, as in Vowpal Wabbit.
+    /// The default scale, as in Vowpal Wabbit.
     pub const DEFAULT_GAMMA_SCALE: f64 = 10.0;
 
-    /// The greediest scale.
+    /// The largest scale.
     pub const GAMMA_SCALE_MAX: f64 = 1e9;
 
-    /// The exponent where none is given, as in Vowpal Wabbit.
+    /// The default exponent, as in Vowpal Wabbit.
     pub const DEFAULT_GAMMA_EXPONENT: f64 = 0.5;
 
-    /// The policy of this scale and exponent.
+    /// A policy with this scale and exponent.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless `gamma_scale` is in `0..=1000000000` and `gamma_exponent` in `0..=1`.
@@ -77,8 +77,8 @@ impl Policy for SquareCb {
         Wants::Scores
     }
 
-    /// Takes O(n + k log k): a uniform draw is kept with the probability `m / (m + gamma * gap)`, else the best is shown,
-    /// which comes to the same probabilities without computing them.
+    /// Takes O(n + k log k): a uniform draw is kept with the probability `m / (m + gamma * gap)`, otherwise the best is
+    /// shown, which gives the same probabilities without computing them.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         let n = candidates.len();
         let k = k.min(n);
@@ -100,7 +100,7 @@ impl Policy for SquareCb {
         Ok(ranking)
     }
 
-    /// Takes O(n) for each slot that shows the best of what remains, and O(1) for each other.
+    /// Takes O(n) for each slot that shows the best remaining candidate, and O(1) for each other slot.
     fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
         let n = candidates.len();
         let gamma = self.gamma(candidates);

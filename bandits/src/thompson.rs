@@ -1,4 +1,4 @@
-//! Probability matching: each slot goes to what a plausible user would like best.
+//! Probability matching: each slot shows the best candidate under weights sampled from the posterior.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -10,31 +10,31 @@ use crate::greedy::Greedy;
 use crate::policy::Policy;
 use crate::simulation::{self, DRAWS, Propensity, Simulation, drawn_score};
 
-/// Thompson sampling: for every slot anew, weights are drawn from the user's posterior and the candidate among the
-/// remaining ones that they score highest is shown (ties in the order of the candidates).
+/// Thompson sampling: for every slot, weights are drawn from the user's posterior, and the remaining candidate with the
+/// highest score under them is shown (ties go to the earlier candidate).
 ///
 /// Linear posteriors as in Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs" (ICML
-/// 2013), algorithm 1. `alpha` multiplies the posterior's standard deviations, as in `MABWiser`'s `LinTS`: at 1 the
-/// posterior is taken as it is; their analysis inflates it, and Chapelle and Li, "An empirical evaluation of Thompson
-/// sampling" (NIPS 2011), find that less than 1 often earns more. One draw for all slots would make a ranking explore in
-/// a single direction; a draw for each lets the slots differ.
+/// 2013), algorithm 1. `alpha` multiplies the posterior's standard deviations, as in `MABWiser`'s `LinTS`: 1 uses the
+/// posterior as it is; their analysis inflates it, and Chapelle and Li, "An empirical evaluation of Thompson sampling"
+/// (NIPS 2011), find that less than 1 often earns more. One draw for all slots would make a ranking explore in a single
+/// direction; a draw for each slot diversifies it.
 ///
 /// The probability that a candidate is the best of several correlated Gaussians has no closed form, so
-/// [`Policy::propensities`] says nothing, and [`Policy::estimate_propensities`] simulates: see [`crate::simulation`]. At
-/// `alpha` 0 nothing is drawn, and the policy is [`Greedy`], propensities included.
+/// [`Policy::propensities`] returns `None`, and [`Policy::estimate_propensities`] simulates: see [`crate::simulation`].
+/// With `alpha` 0 the policy is deterministic and equal to [`Greedy`], including its propensities.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thompson {
     alpha: f64,
 }
 
 impl Thompson {
-    /// The width where none is given, as in `MABWiser`: the posterior itself.
+    /// The default width, as in `MABWiser`: the posterior itself.
     pub const DEFAULT_ALPHA: f64 = 1.0;
 
-    /// The widest draws: beyond it the score no longer matters.
+    /// The largest width: beyond it the score no longer matters.
     pub const ALPHA_MAX: f64 = 100.0;
 
-    /// The policy that draws with `alpha` times the posterior's standard deviations.
+    /// A policy that draws with `alpha` times the posterior's standard deviations.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless `alpha` is in `0..=100`.
@@ -51,7 +51,7 @@ impl Thompson {
         self.alpha
     }
 
-    /// The same policy where it draws nothing.
+    /// [`Greedy`] if the width is 0.
     fn without_width(&self) -> Option<Greedy> {
         (self.alpha == 0.0).then_some(Greedy)
     }
@@ -71,8 +71,8 @@ impl Policy for Thompson {
     /// Takes O(dim^3) once, for the Cholesky factor, and O(n dim + dim^2) per slot.
     ///
     /// # Errors
-    /// [`BanditError::Model`] where rounding has cost the posterior its definiteness, [`BanditError::NonFinite`] where
-    /// drawn weights and a candidate's features overflow.
+    /// [`BanditError::Model`] if rounding has cost the posterior its definiteness, [`BanditError::NonFinite`] if the
+    /// score of drawn weights overflows.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         if let Some(greedy) = self.without_width() {
             return greedy.choose(candidates, k, rng);
@@ -119,7 +119,7 @@ impl Policy for Thompson {
         Ok(simulation::propensities(candidates, ranking, &wins, simulation.origin))
     }
 
-    /// All from one sample, in the time that [`Policy::estimate_propensities`] takes for one of them.
+    /// All from one sample, in the time of a single [`Policy::estimate_propensities`].
     fn estimate_next_slot(
         &self,
         candidates: &Candidates,
@@ -138,7 +138,7 @@ impl Policy for Thompson {
     }
 }
 
-/// The candidate not yet shown that these weights score highest.
+/// The candidate not yet shown with the highest score under these weights.
 fn best_under(weights: &[f64], candidates: &Candidates, shown: &[bool]) -> Result<usize, BanditError> {
     let mut best = (0, f64::NEG_INFINITY);
     for (candidate, _) in shown.iter().enumerate().filter(|(_, shown)| !**shown) {

@@ -1,5 +1,5 @@
-//! The baseline of the HTTP benches: an axum handler that parses the same JSON and answers the same JSON, and does
-//! nothing between.
+//! The baseline of the HTTP benches: an axum handler that parses the same JSON and returns the same JSON without any
+//! other work.
 
 use axum::body::Body as HttpBody;
 use axum::http::header;
@@ -24,7 +24,7 @@ const LABEL_STD: f32 = 0.757_872_1;
 /// Serves until it is killed.
 ///
 /// # Errors
-/// Where no port can be had.
+/// If no port can be bound.
 pub fn run() -> Result<(), Failure> {
     runtime()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::other)?;
@@ -109,7 +109,7 @@ fn observed(body: ObserveBody) -> ObserveReply {
     }
 }
 
-/// Answers every line of a chunk as soon as it is there.
+/// Answers every line of a chunk as soon as it has arrived.
 async fn observations(body: HttpBody) -> Response {
     let mut rest = Vec::new();
     let answers = body.into_data_stream().map(move |chunk| {

@@ -1,4 +1,4 @@
-//! What one observation costs on the disk.
+//! Bytes written to disk per observation.
 
 use crate::Settings;
 use crate::load::client;
@@ -8,15 +8,17 @@ use celeris_cli::Failure;
 use celeris_cli::estimate::sorted_file_bytes;
 use celeris_cli::estimate::warm::Ids;
 
-/// Enough that what is written once a file does not count.
+/// Enough that constant overhead per file is negligible.
 const OBSERVATIONS_EACH: usize = 20;
 
 const USERS: usize = 5_000;
 
-/// Bytes written to the write-ahead log and flushed to sorted files, by observation; `None` where the node does not tell.
+/// Bytes written to the write-ahead log and flushed to sorted files, per observation; `None` if the node lacks the
+/// metric.
 ///
-/// The log's share is RocksDB's own statistic. A node flushes what is left when it stops, where no statistic can be read
-/// any more; the files it leaves tell instead, since in a run too short for a compaction each was flushed once.
+/// The write-ahead log's share is RocksDB's own statistic. The last flush happens when the node stops, after which the
+/// statistic cannot be read, so flushed bytes are measured as file sizes: in a run too short for compactions, each file
+/// was flushed once.
 pub fn per_observation(settings: &Settings, ids: Ids) -> Result<Option<f64>, Failure> {
     let dir = tempfile::tempdir().map_err(Failure::other)?;
     let items = prepare(dir.path(), 1_000, 10)?;

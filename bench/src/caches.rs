@@ -1,4 +1,4 @@
-//! The caches of `celeris-bench topk`: what a look-up costs against a score, and what a budget of bytes is worth.
+//! The cache cases of `celeris-bench topk`: the cost of a lookup against that of a score, and hit ratios by budget.
 
 use celeris_bandits::PolicySpec;
 use celeris_model::ItemId;
@@ -15,34 +15,34 @@ use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::{Ids, Warm};
 
-/// Dimensions at which a look-up is weighed against a score.
+/// Dimensions at which a lookup is compared with a score.
 const DIMS: [usize; 5] = [10, 20, 50, 100, 200];
 
-/// Items of a catalog that fits everywhere, so that only look-up and score differ.
+/// A catalog small enough for all CPU caches, so that only lookup and score differ.
 const CATALOG: usize = 10_000;
 
-/// Item counts of the redrawn figure.
+/// Item counts of the reproduced figure.
 const COUNTS: [usize; 5] = [100, 300, 1_000, 3_000, 10_000];
 
-/// Items a request asks for where look-ups are weighed.
+/// Items per request when lookups are measured.
 const ASKED: usize = 100;
 
 /// The dimension where hit ratios are measured.
 const DIM: usize = 50;
 
-/// Budgets, in percent of what everything would take.
+/// Budgets, in percent of the bytes of all entries.
 const BUDGETS: [f64; 4] = [5.0, 10.0, 25.0, 50.0];
 
-/// Users and items whose bytes are averaged.
+/// Number of users and items whose bytes are averaged.
 const SAMPLE: usize = 100;
 
 /// Observations of a user.
 const HISTORY: usize = 20;
 
-/// The exponent of popularity: about that of film ratings.
+/// The exponent of the Zipf popularity: about that of film ratings.
 const ZIPF_EXPONENT: f64 = 1.0;
 
-/// Users of whom one item each is predicted: together more states than lie next to a core.
+/// Users with one predicted item each: together more states than fit in a core's cache.
 const SINGLE_USERS: usize = 1_000;
 
 pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ fn options(prediction_caching: PredictionCaching) -> PredictorOptions {
     PredictorOptions { prediction_caching, prediction_bytes_max: 1 << 30, ..PredictorOptions::default() }
 }
 
-/// The median duration of asking for the same ranking again, in microseconds.
+/// The median duration of repeating a ranking, in microseconds.
 fn again(runtime: &Runtime, warm: &Warm, count: usize, settings: &Settings) -> Result<f64, Failure> {
     let policy = PolicySpec::named("lin_ucb").map_err(Failure::other)?;
     let mut rng = scene::rng(5);
@@ -72,7 +72,7 @@ fn again(runtime: &Runtime, warm: &Warm, count: usize, settings: &Settings) -> R
     Ok(durations.quantile_micros(0.5))
 }
 
-/// `lookup/d=…`: an item of a ranking out of the prediction cache, against the same item computed. Draws Figure 2.4.
+/// `lookup/d=…`: an item of a ranking from the prediction cache, against a computed one. Draws Figure 2.4.
 fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let catalog = settings.pick(CATALOG, 200);
     let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalog).collect();
@@ -93,7 +93,7 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
         };
         series.push(Series { name: format!("d = {dim}"), points: points(&computing)? });
         if dim == DIMS[DIMS.len() - 1] {
-            // A look-up does not depend on the dimension; one line stands for all.
+            // A lookup does not depend on the dimension, so one line is enough.
             series.push(Series { name: "cached".to_owned(), points: points(&cached)? });
         }
     }
@@ -102,7 +102,7 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
     Figure { title, x: "items", y: "milliseconds a ranking with uncertainty (median)", series }.draw(&path)
 }
 
-/// `lookup/n=1`: predictions of one item each for many users, out of the prediction cache against computed.
+/// `lookup/n=1`: predictions of one item each for many users, from the prediction cache against computed.
 fn single_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(SINGLE_USERS, 10);
     let again = |prediction_caching| -> Result<f64, Failure> {
@@ -127,34 +127,34 @@ fn single_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) 
     Ok(())
 }
 
-/// What a cache has been asked so far.
-struct Asked {
+/// Lookup counters of a cache.
+struct Lookups {
     hits: f64,
     misses: f64,
 }
 
-impl Asked {
+impl Lookups {
     fn until_now(warm: &Warm, cache: &str) -> Self {
         let count = |name| warm.cache_metric(name, cache);
         Self { hits: count("celeris_cache_hits_total"), misses: count("celeris_cache_misses_total") }
     }
 
-    /// The share of hits among what was asked after `before`.
+    /// The hit ratio of the lookups after `before`.
     fn hit_ratio_since(&self, before: &Self) -> f64 {
         let (hits, misses) = (self.hits - before.hits, self.misses - before.misses);
         hits / (hits + misses)
     }
 }
 
-/// The share of requests that go to the `held` most popular of `count`.
+/// The share of requests for the `held` most popular of `count` keys.
 fn best_static(count: usize, held: f64) -> f64 {
     let weight = |rank: usize| (rank as f64).powf(-ZIPF_EXPONENT);
     let all: f64 = (1..=count).map(weight).sum();
     (1..=count).take_while(|rank| *rank as f64 <= held).map(weight).sum::<f64>() / all
 }
 
-/// `zipf/budget=…`: hit ratios by the share of all bytes that the budget allows, against the cache that knows the most
-/// popular ones beforehand and holds these.
+/// `zipf/budget=…`: hit ratios by the share of all bytes that the budget allows, against an ideal static cache of the
+/// most popular keys.
 fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(4_000, 100);
     let sample = Warm::open(CATALOG, DIM, &options(PredictionCaching::Always))?;
@@ -190,12 +190,12 @@ fn bytes(bytes: f64) -> usize {
     bytes as usize
 }
 
-/// Who or what is asked for by popularity.
+/// The keys that are requested by popularity.
 #[derive(Clone, Copy)]
 enum Popular {
-    /// So many users; their states are what is cached.
+    /// This many users; their states are cached.
     Users(usize),
-    /// The items of the catalog, for one user; predictions are what is cached.
+    /// The items of the catalog, for one user; predictions are cached.
     Items,
 }
 
@@ -208,11 +208,11 @@ fn hit_ratio(settings: &Settings, runtime: &Runtime, warm: &Warm, popular: Popul
     let zipf = Zipf::new(count as f64, ZIPF_EXPONENT).map_err(Failure::other)?;
     let mut rng = scene::rng(7);
     let requests = settings.pick(40_000, 200);
-    let mut before = Asked::until_now(warm, cache);
+    let mut before = Lookups::until_now(warm, cache);
     for request in 0..requests {
         if request == requests / 2 {
             // The first half fills the cache.
-            before = Asked::until_now(warm, cache);
+            before = Lookups::until_now(warm, cache);
         }
         let rank = zipf.sample(&mut rng) as usize - 1;
         let (user, item) = match popular {
@@ -221,7 +221,7 @@ fn hit_ratio(settings: &Settings, runtime: &Runtime, warm: &Warm, popular: Popul
         };
         runtime.block_on(predict(warm, user, vec![warm.items[item].clone()]))?;
     }
-    Ok(Asked::until_now(warm, cache).hit_ratio_since(&before))
+    Ok(Lookups::until_now(warm, cache).hit_ratio_since(&before))
 }
 
 async fn predict(warm: &Warm, user: usize, items: Vec<ItemId>) -> Result<(), Failure> {

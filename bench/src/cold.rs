@@ -1,4 +1,4 @@
-//! The cold states of `celeris-bench topk`: long histories resumed from their snapshots, against all of them read again.
+//! The cold-state cases of `celeris-bench topk`: long histories restored from snapshots, against reading all events.
 
 use celeris_model::VersionId;
 use celeris_predictor::{PredictRequest, PredictorOptions};
@@ -18,10 +18,10 @@ const CATALOG: usize = 1_000;
 /// Observations of a user.
 const HISTORIES: [usize; 2] = [10_000, 100_000];
 
-/// Users of each length, whose median counts.
+/// Users per history length; the median over them is reported.
 const USERS: usize = 5;
 
-/// Observations of a user that may be in the log's queue at once.
+/// Maximum number of a user's observations in the log's queue.
 const QUEUED: usize = 10_000;
 
 pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {

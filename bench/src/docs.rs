@@ -1,4 +1,4 @@
-//! `docs/benchmarks.md`: every target with its figure, and every case.
+//! Generates `docs/benchmarks.md`: every target with its figure, and all cases.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,14 +9,14 @@ use crate::Bench;
 use crate::report::{Report, Row, figures};
 use celeris_cli::Failure;
 
-/// Which figure of a row a target is about.
+/// The figure of a row that a target bounds.
 #[derive(Clone, Copy)]
 enum Figure {
     Ours,
     Ratio,
 }
 
-/// How a figure is bounded.
+/// The bound of a figure.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost(f64),
@@ -42,7 +42,7 @@ impl Bound {
     }
 }
 
-/// What a case is held to.
+/// The target of a case.
 struct Target {
     bench: &'static str,
     case: &'static str,
@@ -61,7 +61,7 @@ const fn ratio(bench: &'static str, case: &'static str, bound: Bound, what: &'st
 
 use Bound::{AtLeast, AtMost, Between};
 
-/// Everything that is promised.
+/// All targets.
 const TARGETS: [Target; 84] = [
     ratio("update", "resolve/d=50", AtMost(0.01), "of re-solving 50 observations by Cholesky"),
     ratio("update", "pass/d=50", AtMost(3.5), "of a read-and-write pass over the matrix"),
@@ -181,7 +181,7 @@ const HOW: &str = "\
   `resolve` forms `Lambda + X^T X` of 50 observations with nalgebra, factorises it by Cholesky and solves, in `f32` or
   `f64`, whichever is faster. `pass` reads and writes every entry of the same matrix with one addition in between,
   compiled for the kernel's instruction set. A step takes off the matrix what the step before has left, and leaves its own
-  share to the next; a reader who comes in between adds one product of two vectors. Each figure is the smallest of many
+  share to the next; a read in between adds one product of two vectors. Each figure is the smallest of many
   samples, the three taken in turn.
 - **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
   ids of 12 characters that are made just before they are asked for, the decision record included; medians and p99 of
@@ -212,8 +212,8 @@ const HOW: &str = "\
   times, a third each of predict, topk of 100 items and observe; latencies count from the time at which a request was to
   be sent. Ten switches between two versions and five rollbacks, two seconds apart, then a training on the log. A switch's
   seconds are those from its request until a second after its answer; `second` is the p99 of all requests of one second,
-  its median and its worst. The baseline is the p99 of the seconds in which nothing else happens, and `steady/second` tells
-  how much single ones of those differ from it: what the machine does by itself.
+  its median and its worst. The baseline is the p99 of the seconds in which nothing else happens, and `steady/second` shows
+  how much these seconds differ from it, which is the variation of the machine itself.
 - **bytes**: RocksDB's count of bytes written to the write-ahead log, and the sorted files that the node leaves when it
   stops, by observation.
 - **size**: 20,000 users with 20 observations each at `d = 50`, ids given: what `celeris estimate-size` says against the
@@ -266,7 +266,7 @@ const HOW: &str = "\
   with ours, on the same rows and queries; one thread on both sides, medians. `exact` computes every score, as
   `IndexFlatIP` does, and `quantized_scan` bounds them by 8-bit codes first; both have to find the same, hit by hit, or the bench
   fails, as in all cases below but `approximate`. `approximate` is our graph over the rows that a search can need, as it was
-  measured at its birth, against `IndexHNSWFlat` of 16 neighbours and 64 candidates while building, each with the least
+  measured when it was built, against `IndexHNSWFlat` of 16 neighbours and 64 candidates while building, each with the least
   number of candidates that finds 99 % of the ten best; `build` is with two threads. `planner` is the search as a node makes
   it, against the faster of what was measured; `by_graph` is 1 where it asks the graph. `filter` keeps a random share of the
   items, against the scan of all; `exclude` takes 10,000 random rows out, against the same search without. `http` is a greedy
@@ -275,10 +275,10 @@ const HOW: &str = "\
   [retrieval.md](retrieval.md).
 ";
 
-/// Keeps a report as JSON below `folder`, and writes `benchmarks.md` there from all that are kept.
+/// Stores a report as JSON below `folder`, and regenerates `benchmarks.md` there from all stored reports.
 ///
 /// # Errors
-/// Where a file cannot be written, or a report that is kept cannot be read.
+/// If a file cannot be written, or a stored report cannot be read.
 pub fn keep(folder: &Path, report: &Report) -> Result<(), Failure> {
     let reports = folder.join("benchmarks");
     let file = |bench: &str| reports.join(format!("{bench}.json"));

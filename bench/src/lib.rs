@@ -1,8 +1,8 @@
-//! The benches: claims of speed as ratios against baselines that are measured in the same run.
+//! The benches: performance figures as ratios to baselines measured in the same run.
 //!
-//! Every bench fills a [`Report`] of cases; `report` prints it, `docs` turns all of them into `docs/benchmarks.md`, and
-//! `plot` draws the figures. `scene` makes the data, `stopwatch` measures code in process, `load` measures servers:
-//! a node against [`bare`], a handler that parses and answers the same JSON and does nothing else.
+//! Every bench fills a [`Report`] of cases; `report` prints it, `docs` turns all reports into `docs/benchmarks.md`, and
+//! `plot` draws the figures. `stopwatch` measures code in process, and `load` measures servers: a node against
+//! [`bare`], a handler that parses and returns the same JSON without any other work.
 
 mod bandits;
 pub mod bare;
@@ -34,17 +34,17 @@ use std::path::{Path, PathBuf};
 use crate::report::Report;
 use celeris_cli::Failure;
 
-/// How thoroughly a bench measures, and where its figures go.
+/// Settings of a bench run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A smoke run of seconds: every case once, with figures that mean nothing.
+    /// A smoke test of a few seconds: every case runs once, and the figures are meaningless.
     pub quick: bool,
-    /// The folder of documents; figures go into `benchmarks/` in it.
+    /// The documentation folder; figures are written to `benchmarks/` in it.
     pub docs: Option<PathBuf>,
 }
 
 impl Settings {
-    /// The full value, or the quick run's.
+    /// Returns `full`, or `quick` in a quick run.
     fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -54,10 +54,10 @@ impl Settings {
     }
 }
 
-/// The benches there are.
+/// The benches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Bench {
-    /// One rank-one update against solving again, and against a pass over the matrix.
+    /// A rank-one update against solving from scratch, and against a pass over the matrix.
     Update,
     /// Rankings in process, with and without uncertainty, by items, catalog and dimension; caches.
     Topk,
@@ -67,24 +67,25 @@ pub enum Bench {
     Serve,
     /// Switches, rollbacks and a training of a node under a constant load, against the seconds between them.
     Switch,
-    /// What `estimate-size` says against what a loaded node takes.
+    /// The estimates of `estimate-size` against the sizes of a loaded node.
     Size,
-    /// A million users on a node whose memory holds few of them. Takes some ten minutes and 5 GB of disk.
+    /// A million users on a node whose memory holds few of them. Takes about ten minutes and 5 GB of disk.
     Memory,
-    /// The trainers against Spark, `implicit` and training from nothing. Takes some ten minutes where the peers are there.
+    /// The trainers against Spark, `implicit` and cold starts. Takes about ten minutes if the peers are installed.
     Train,
-    /// Regret of the policies against MABWiser's and Vowpal Wabbit's. Takes some ten minutes where the peers are there.
+    /// Regret of the policies against MABWiser and Vowpal Wabbit. Takes about ten minutes if the peers are installed.
     Bandits,
-    /// Selection among models of which one fails and recovers, and what choosing costs.
+    /// Selection among models of which one fails and recovers, and the cost of a choice.
     Selection,
-    /// The off-policy estimators against those of obp, in value and in time.
+    /// The off-policy estimators against those of obp: values and time.
     Ope,
-    /// The best of a million items, exactly and by an index, against faiss. Takes some ten minutes where the peers are there.
+    /// Exact and approximate top-k search in a million items, against faiss. Takes about ten minutes if the peers are
+    /// installed.
     Recommend,
 }
 
 impl Bench {
-    /// All of them, in the order of the documents.
+    /// All benches, in the order of the documentation.
     pub const ALL: [Self; 12] = [
         Self::Update,
         Self::Topk,
@@ -100,7 +101,7 @@ impl Bench {
         Self::Recommend,
     ];
 
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,10 +120,10 @@ impl Bench {
         }
     }
 
-    /// Runs it; progress goes to standard error.
+    /// Runs the bench; progress is printed to standard error.
     ///
     /// # Errors
-    /// Where a node cannot be started, or answers what it should not.
+    /// If a node cannot be started, or replies unexpectedly.
     pub fn run(self, settings: &Settings) -> Result<Report, Failure> {
         eprintln!("bench {}", self.name());
         match self {
@@ -142,10 +143,10 @@ impl Bench {
     }
 }
 
-/// Puts a report into the page of benchmarks in `folder`, in place of the bench's report before.
+/// Replaces the bench's report on the benchmark page in `folder`.
 ///
 /// # Errors
-/// Where a file cannot be written, or an earlier report cannot be read.
+/// If a file cannot be written, or a stored report cannot be read.
 pub fn document(folder: &Path, report: &Report) -> Result<(), Failure> {
     docs::keep(folder, report)
 }

@@ -1,8 +1,8 @@
-//! The load generator: keep-alive connections of hyper's client, each of which asks, waits for the whole answer, and
-//! asks again.
+//! The load generator: keep-alive connections of hyper's client, each of which sends a request, waits for the whole
+//! response, and sends the next request.
 //!
-//! It runs on one thread of the bench's own process, so that it takes no more than one core from either server. Node
-//! and bare handler take turns in short rounds, so that both see the same machine.
+//! It runs on one thread of the bench process, so that it takes at most one core from either server. Node and bare
+//! handler take turns in short rounds, so that both run under the same conditions.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,36 +19,35 @@ use tokio::runtime::Runtime;
 use crate::process::Server;
 use celeris_cli::Failure;
 
-/// Significant figures of latencies.
+/// Significant digits of latencies.
 const FIGURES: u8 = 3;
 
-/// How long a round takes, and in a quick run.
+/// Duration of a round, and of a round in a quick run.
 pub const ROUND: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(50)];
 
-/// What is asked, over and over.
+/// A repeated request load.
 pub struct Load<'a> {
-    /// Connections that ask at the same time.
+    /// Number of concurrent connections.
     pub connections: usize,
-    /// The path.
     pub path: &'a str,
-    /// Bodies, which the connections take in turn.
+    /// Request bodies, which the connections use in turn.
     pub bodies: &'a [Bytes],
-    /// Rounds of each server.
+    /// Number of rounds of each server.
     pub rounds: usize,
-    /// How long a round takes.
+    /// Duration of a round.
     pub round: Duration,
 }
 
-/// What a server made of a load.
+/// The performance of a server under a load.
 pub struct Served {
-    /// Requests a second, over all rounds. Scheduling settles anew in every round, in one of several ways whose rates
-    /// differ by half: a mean takes them as often as they come, of which a median would pick one.
+    /// Requests per second, over all rounds. In every round, scheduling settles in one of several modes whose rates
+    /// differ by half: a mean weights them by frequency, while a median would pick one.
     pub rate: f64,
-    /// The latency that 99 of 100 requests do not exceed, in microseconds, over all rounds.
+    /// The 99th percentile of latencies, in microseconds, over all rounds.
     pub p99_micros: f64,
 }
 
-/// A connection, ready to ask.
+/// A connection that can send requests.
 pub type Sender = SendRequest<Full<Bytes>>;
 
 /// Opens a connection that lives as long as the sender.
@@ -56,12 +55,12 @@ pub async fn connect(address: SocketAddr) -> Result<Sender, Failure> {
     let stream = TcpStream::connect(address).await.map_err(Failure::other)?;
     stream.set_nodelay(true).map_err(Failure::other)?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::other)?;
-    // A broken connection is told to whoever asks next on it.
+    // The next request on a broken connection reports the error.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }
 
-/// Asks once and reads the whole answer.
+/// Sends one request and reads the whole response.
 pub async fn ask(sender: &mut Sender, path: &str, body: Bytes) -> Result<Bytes, Failure> {
     let request = Request::builder()
         .method(Method::POST)
@@ -98,7 +97,7 @@ impl Side {
         Ok(Self { senders, next: 0, seconds: 0.0, latencies })
     }
 
-    /// Drives the server for one round.
+    /// Loads the server for one round.
     async fn round(&mut self, load: &Load<'_>) -> Result<(), Failure> {
         let started = Instant::now();
         let deadline = started + load.round;
@@ -145,15 +144,15 @@ impl Side {
 }
 
 impl Load<'_> {
-    /// Drives node and bare handler in turn.
+    /// Loads node and bare handler in turn.
     ///
     /// # Errors
-    /// Where one of them answers anything but 200.
+    /// If one of them responds with a status other than 200.
     pub fn drive(&self, client: &Runtime, node: &Server, bare: &Server) -> Result<(Served, Served), Failure> {
         client.block_on(async {
             let mut ours = Side::open(node, self.connections).await?;
             let mut baseline = Side::open(bare, self.connections).await?;
-            // The first round opens caches and branches on both sides, and is not counted.
+            // The first round warms up caches and branch predictors on both sides and is not counted.
             for side in [&mut ours, &mut baseline] {
                 side.round(self).await?;
                 side.seconds = 0.0;

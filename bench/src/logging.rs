@@ -1,4 +1,4 @@
-//! What decisions cost: rankings that leave one against rankings that leave none, and the bytes of many a second.
+//! The cost of decision records: rankings with and without one, and bytes written at a high rate.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -26,16 +26,16 @@ const USERS: usize = 64;
 
 const HISTORY: usize = 50;
 
-/// Rankings of one side in a row, before the other side's turn.
+/// Consecutive rankings of one side, before the other side's turn.
 const TURN: usize = 20;
 
-/// Candidates of the rankings that are compared: recorded in full, and mostly with a digest.
+/// Candidates of the compared rankings: all recorded, and mostly recorded as a digest.
 const COUNTS: [usize; 2] = [100, 1_000];
 
-/// Decisions offered a second where their bytes are counted.
+/// Decisions offered per second when bytes are measured.
 const RATE: usize = 10_000;
 
-/// Candidates of those.
+/// Candidates of these decisions.
 const CANDIDATES: usize = 100;
 
 pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ fn latencies(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Res
     Ok(())
 }
 
-/// A decision over [`CANDIDATES`] items of 12 characters, made now.
+/// A current decision over [`CANDIDATES`] items with ids of 12 characters.
 fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decision, Failure> {
     let slot = |item: &ItemId| ShownSlot {
         item: item.clone(),
@@ -84,7 +84,7 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
     };
     let now = Timestamp::from(SystemTime::now());
     Ok(Decision {
-        // As long as any, and another for each.
+        // A unique id of the usual length.
         id: DecisionId::first_at(Timestamp(now.0 + number as i64)),
         model: model.clone(),
         model_id: ModelId(1),
@@ -104,7 +104,7 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
     })
 }
 
-/// Offers decisions at a steady rate, and compares the bytes written of them a second with what they may take.
+/// Offers decisions at a constant rate, and compares the bytes written per second with the configured limit.
 fn bytes(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let dir = tempfile::tempdir().map_err(Failure::other)?;
     let options = StorageOptions::default();
@@ -118,10 +118,10 @@ fn bytes(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let (mut logged, mut burst) = (0, (0, 0.0));
     for number in 0..RATE * seconds {
         if number == RATE {
-            // The burst that a full bucket allows is over.
+            // The initial burst of the full token bucket is over.
             burst = (storage.decision_counters().bytes, started.elapsed().as_secs_f64());
         }
-        // A burst every ten milliseconds is as steady as a thread that sleeps can be.
+        // Send in bursts of ten milliseconds, because a thread cannot sleep for less reliably.
         if number.is_multiple_of(RATE / 100) {
             let due = started + Duration::from_secs_f64(number as f64 / RATE as f64);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -7,30 +7,30 @@ use celeris_bench::{Bench, Settings, bare, document};
 use celeris_cli::{Failure, exit_code, start_measuring};
 use clap::{Parser, ValueEnum};
 
-/// Measures how fast this machine is at it, against baselines of the same run, and prints a table.
+/// Runs a bench on this machine against baselines of the same run, and prints a table.
 #[derive(Debug, Parser)]
 #[command(name = "celeris-bench", version, about)]
 struct Args {
-    /// What to measure.
+    /// The bench to run.
     name: Name,
     /// Prints one JSON object instead of a table.
     #[arg(long)]
     json: bool,
-    /// A smoke run of seconds, whose figures mean nothing.
+    /// A smoke test of a few seconds, whose figures are meaningless.
     #[arg(long)]
     quick: bool,
-    /// The folder of documents: figures go into `benchmarks/` in it, and with `all` a page `benchmarks.md` beside it.
+    /// The documentation folder: figures are written to `benchmarks/` in it, and the page `benchmarks.md` beside it.
     #[arg(long)]
     docs: Option<PathBuf>,
 }
 
-/// What can be run.
+/// The names on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
     One(Bench),
     /// Every bench, one after the other.
     All,
-    /// The baseline of the HTTP benches, which start it themselves.
+    /// The baseline of the HTTP benches, started by them.
     BareHandler,
 }
 

@@ -1,5 +1,5 @@
-//! `celeris-bench memory`: a million users on a node whose memory holds few of them: what is resident, how soon it is back
-//! after a stop, and how long a user takes who is not in memory.
+//! `celeris-bench memory`: a million users on a node whose memory holds few of them: resident memory, restart time, and
+//! the latency of users who are not in memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -24,7 +24,7 @@ use celeris_cli::estimate::warm::Ids;
 
 const DIM: usize = 50;
 
-/// The node's budgets, 2 GiB together with the store's buffers for writes.
+/// The node's budgets, 2 GiB including the store's write buffers.
 const BUDGETS: [(&str, &str); 4] = [
     ("CELERIS_MEMORY__USERS", "1664MiB"),
     ("CELERIS_MEMORY__FEATURES", "32MiB"),
@@ -37,16 +37,16 @@ const BUDGET_GIB: f64 = 2.0;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// Users whose observations are invented and sent together: bounds what the bench itself holds.
+/// Users whose observations are generated and sent together; bounds the memory of the bench itself.
 const USERS_A_STREAM: usize = 50_000;
 
-/// The exponent of popularity.
+/// The exponent of the Zipf popularity.
 const ZIPF_EXPONENT: f64 = 1.0;
 
-/// Starts that the time of a restart is the median of.
+/// Number of restarts; their median is reported.
 const RESTARTS: usize = 5;
 
-/// How often the resident memory is read.
+/// Polling interval of the resident memory.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -74,7 +74,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The median time from the start of a process to its being ready, on a directory that was stopped clean, in seconds.
+/// The median time from process start to readiness, on a cleanly stopped data directory, in seconds.
 fn restart(data_dir: &Path) -> Result<f64, Failure> {
     let mut durations = Durations::default();
     for _ in 0..RESTARTS {
@@ -86,7 +86,7 @@ fn restart(data_dir: &Path) -> Result<f64, Failure> {
     Ok(durations.quantile_micros(0.5) / 1e6)
 }
 
-/// Does the work, and answers the most memory that the node had resident meanwhile, in GiB.
+/// Does the work; returns the node's peak resident memory meanwhile, in GiB.
 fn watched(node: &Server, work: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
     let (largest, done) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn body(user: usize, item: &ItemId) -> Result<Bytes, Failure> {
     Ok(Bytes::from(format!(r#"{{"user":"{user}","item":"{item}"}}"#)))
 }
 
-/// Asks for predictions for users by popularity, which has nothing to do with who came last.
+/// Requests predictions for users by popularity, which is independent of the order of arrival.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank of the distribution is small")]
 fn zipf(node: &Server, items: &[ItemId], users: usize, requests: usize) -> Result<(), Failure> {
     eprintln!("  {requests} predictions by a Zipf law …");
@@ -130,7 +130,7 @@ fn zipf(node: &Server, items: &[ItemId], users: usize, requests: usize) -> Resul
         let mut sender = connect(node.address()).await?;
         for _ in 0..requests {
             let rank = law.sample(&mut rng) as usize - 1;
-            // A large odd stride spreads the popular over all users.
+            // A large odd stride spreads the popular users over all ids.
             let user = rank.wrapping_mul(7_368_787) % users;
             ask(&mut sender, &path, body(user, &items[rng.random_range(0..items.len())])?).await?;
         }
@@ -138,7 +138,7 @@ fn zipf(node: &Server, items: &[ItemId], users: usize, requests: usize) -> Resul
     })
 }
 
-/// The first predictions for users whom the node has not seen since its start, from one connection.
+/// The first predictions since the node's start for each of `count` users, over one connection.
 fn first_touches(node: &Server, items: &[ItemId], users: usize, count: usize) -> Result<Durations, Failure> {
     let path = format!("/v1/models/{MODEL}/predict");
     let mut durations = Durations::default();

@@ -1,4 +1,4 @@
-//! One NDJSON stream of observations, answers read while the lines are still being sent.
+//! An NDJSON stream of observations, whose replies are read while lines are still being sent.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -18,28 +18,28 @@ use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::{Ids, observation_id};
 
-/// Bytes of lines that are sent at a time.
+/// Bytes of lines per chunk.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Lines ready to be sent.
+/// Serialized lines.
 pub struct Lines {
     chunks: Vec<Bytes>,
     count: usize,
 }
 
 impl Lines {
-    /// `each` observations of each of `users` users, users in turn. `seed` makes ids differ from stream to stream.
+    /// `each` observations of each of `users` users, users in turn. `seed` makes ids differ between streams.
     ///
     /// # Errors
-    /// None: invented ids are valid.
+    /// None: generated ids are valid.
     pub fn invent(items: &[ItemId], users: usize, each: usize, ids: Ids, seed: u64) -> Result<Self, Failure> {
         Self::of_users(items, 0..users, each, ids, seed)
     }
 
-    /// As [`Lines::invent`], of the users with these numbers.
+    /// Like [`Lines::invent`], for the users with these numbers.
     ///
     /// # Errors
-    /// None: invented ids are valid.
+    /// None: generated ids are valid.
     pub fn of_users(items: &[ItemId], users: Range<usize>, each: usize, ids: Ids, seed: u64) -> Result<Self, Failure> {
         use std::io::Write;
         let mut rng = scene::rng(seed);
@@ -65,15 +65,15 @@ impl Lines {
         Ok(Self { chunks, count: users.len() * each })
     }
 
-    /// How many there are.
+    /// Number of lines.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Sends them all in one stream, and answers the seconds until the last one was answered.
+    /// Sends all lines in one stream; returns the seconds until the last reply.
     ///
     /// # Errors
-    /// Where a line is refused, or not all are answered.
+    /// If a line is rejected, or not all lines are answered.
     pub async fn send(&self, server: &Server) -> Result<f64, Failure> {
         let stream = TcpStream::connect(server.address()).await.map_err(Failure::other)?;
         stream.set_nodelay(true).map_err(Failure::other)?;
@@ -97,7 +97,8 @@ impl Lines {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(Failure::other)?.into_data() else { continue };
             answered += memchr::memchr_iter(b'\n', &data).count();
-            // A refused line begins with its number; one that falls between two frames is missed, its fellows are not.
+            // A rejected line begins with its number. One that is split between two frames is missed, but others are
+            // not.
             if refused.is_none() && memchr::memmem::find(&data, b"{\"line\":").is_some() {
                 refused = Some(String::from_utf8_lossy(&data[..data.len().min(400)]).into_owned());
             }
@@ -112,7 +113,7 @@ impl Lines {
     }
 }
 
-/// Gives each of the first `users` users `history` observations.
+/// Sends `history` observations for each of the first `users` users.
 ///
 /// # Errors
 /// As [`Lines::send`].

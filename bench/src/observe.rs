@@ -1,4 +1,4 @@
-//! `celeris-bench observe`: a node under feedback, against a handler that parses and answers the same.
+//! `celeris-bench observe`: a node that ingests feedback, against a handler that parses and returns the same JSON.
 
 use celeris_model::ItemId;
 use hyper::body::Bytes;
@@ -21,16 +21,17 @@ const CATALOG: usize = 10_000;
 /// Warm users of the NDJSON stream.
 const USERS: usize = 10_000;
 
-/// Observations of each before the streams are measured. By the time they are, the state has just been solved afresh.
+/// Observations of each user before the measured streams. At this count, the state has just been solved from scratch.
 const HISTORY: usize = 32;
 
 /// Observations of each user in one measured stream.
 const EACH: usize = 16;
 
-/// Streams measured, which together bring every user to 64 observations: to the next solve, and it is in the figure.
+/// Number of measured streams. Together they bring every user to 64 observations, so that the next solve is included.
 const STREAMS: usize = 2;
 
-/// Connections, and rounds of each server: with 50, the ratio of two busy servers differs by a tenth from run to run.
+/// Connections, and rounds of each server. With 50 rounds, the ratio of two busy servers varies by a tenth between
+/// runs.
 const LOADS: [(usize, usize); 3] = [(1, 50), (2, 50), (64, 200)];
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -68,7 +69,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Observations without ids: the same one may be sent again.
+/// Observations without ids, so that the same one may be sent again.
 fn bodies(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
     let mut rng = scene::rng(50);
     let mut body = || -> Result<Bytes, Failure> {

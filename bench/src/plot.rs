@@ -10,7 +10,7 @@ use celeris_cli::Failure;
 
 const SIZE: (u32, u32) = (860, 520);
 
-/// Colours that people with the common colour blindnesses tell apart (Okabe and Ito).
+/// Colours that are distinguishable with the common colour blindnesses (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,51 +22,50 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(120, 120, 120),
 ];
 
-/// One line with its points.
+/// A line of a figure.
 pub struct Series {
-    /// What the legend calls it.
+    /// The name in the legend.
     pub name: String,
-    /// Points in ascending `x`, both coordinates above zero.
+    /// Points in ascending `x`; both coordinates must be positive on logarithmic axes.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines over two axes.
+/// A line chart.
 pub struct Figure<'a> {
-    /// The heading.
+    /// The title.
     pub title: &'a str,
-    /// What the horizontal axis counts.
+    /// Label of the horizontal axis.
     pub x: &'a str,
-    /// What the vertical axis counts.
+    /// Label of the vertical axis.
     pub y: &'a str,
-    /// The lines.
     pub series: Vec<Series>,
 }
 
-/// Whether a line's points are marked.
+/// Whether the points of lines are marked.
 #[derive(Clone, Copy, PartialEq)]
 enum Points {
     Marked,
     Plain,
 }
 
-/// What is drawn on.
+/// The chart type of plotters.
 type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
 impl Figure<'_> {
-    /// Writes the figure to `path`, creating its folder.
+    /// Writes the figure with logarithmic axes to `path`, creating its folder.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// If the file cannot be written.
     pub fn draw(&self, path: &Path) -> Result<(), Failure> {
         let mut svg = String::new();
         self.render(&mut svg).map_err(Failure::other)?;
         write(path, svg)
     }
 
-    /// [`Figure::draw`] over two linear axes that begin at zero, for lines of so many points that none is marked.
+    /// Like [`Figure::draw`], with linear axes that start at zero and without marked points.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Figure::draw`].
     pub fn draw_linear(&self, path: &Path) -> Result<(), Failure> {
         let mut svg = String::new();
         self.render_linear(&mut svg).map_err(Failure::other)?;

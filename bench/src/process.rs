@@ -1,4 +1,4 @@
-//! A node and a bare handler as processes of their own.
+//! A node and a bare handler as separate processes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -18,18 +18,18 @@ use celeris_cli::Failure;
 use celeris_cli::estimate::warm::metric;
 use celeris_cli::estimate::{machine, scene};
 
-/// The model that benched nodes serve.
+/// The model of benched nodes.
 pub const MODEL: &str = "bench";
 
-/// Writes a data directory with one model whose active version has `catalog` items; answers their ids.
+/// Writes a data directory with one model whose active version has `catalog` items; returns their ids.
 ///
 /// # Errors
-/// Where the directory cannot be written.
+/// If the directory cannot be written.
 pub fn prepare(dir: &Path, catalog: usize, dim: usize) -> Result<Vec<ItemId>, Failure> {
     prepare_versions(dir, catalog, dim, 1)
 }
 
-/// As [`prepare`], with so many versions of the same items: numbers from 2 on, of which the last is active.
+/// Like [`prepare`], with several versions of the same items, numbered from 2; the last one is active.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -39,7 +39,7 @@ pub fn prepare_versions(dir: &Path, catalog: usize, dim: usize, versions: usize)
     Ok(theta.items().to_vec())
 }
 
-/// As [`prepare`], with this table.
+/// Like [`prepare`], with this table.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -70,22 +70,22 @@ fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Fail
     Ok(storage.close()?)
 }
 
-/// A server as a process. Dropping it kills it.
+/// A server process. Dropping it kills the process.
 pub struct Server {
     child: Child,
     address: SocketAddr,
 }
 
 impl Server {
-    /// A node on `data_dir`, once it is ready.
+    /// Starts a node on `data_dir` and waits until it is ready.
     ///
     /// # Errors
-    /// Where it ends before it is ready.
+    /// If it ends before it is ready.
     pub fn node(data_dir: &Path) -> Result<Self, Failure> {
         Self::node_with(data_dir, &[])
     }
 
-    /// A node on `data_dir` that is configured by these variables, once it is ready.
+    /// Like [`Server::node`], configured by these environment variables.
     ///
     /// # Errors
     /// As [`Server::node`].
@@ -96,10 +96,10 @@ impl Server {
         Self::start(command)
     }
 
-    /// The handler that does no work.
+    /// Starts the bare handler and waits until it is ready.
     ///
     /// # Errors
-    /// Where it ends before it is ready.
+    /// If it ends before it is ready.
     pub fn bare() -> Result<Self, Failure> {
         let mut command = command(std::env::current_exe().map_err(Failure::other)?);
         command.arg("bare-handler");
@@ -120,30 +120,30 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Bytes of memory that it has resident.
+    /// Resident memory, in bytes.
     pub fn resident_bytes(&self) -> Option<u64> {
         machine::kibibytes(&format!("/proc/{}/status", self.child.id()), "VmRSS")
     }
 
-    /// One of its metrics; `None` where it has none of this name.
+    /// The value of a metric; `None` if there is none of this name.
     ///
     /// # Errors
-    /// Where it does not answer.
+    /// If it does not respond.
     pub fn metric(&self, name: &str) -> Result<Option<f64>, Failure> {
         let url = format!("http://{}/metrics", self.address);
         let text = ureq::get(&url).call().and_then(|mut reply| reply.body_mut().read_to_string());
         Ok(metric(&text.map_err(Failure::other)?, name))
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops the server with SIGTERM and waits for its end.
     ///
     /// # Errors
-    /// Where it does not end in order.
+    /// If it does not exit successfully.
     pub fn stop(mut self) -> Result<(), Failure> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a child has a number"), Signal::TERM).map_err(Failure::other)?;
@@ -154,16 +154,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The binary `celeris`, which is built into the same folder as this one.
+/// The path of the binary `celeris`, which is built into the same folder as this one.
 ///
 /// # Errors
-/// Where it is not there.
+/// If it does not exist.
 pub fn celeris_binary() -> Result<PathBuf, Failure> {
     let binary = std::env::current_exe().map_err(Failure::other)?.with_file_name("celeris");
     if binary.exists() {
@@ -175,7 +175,7 @@ pub fn celeris_binary() -> Result<PathBuf, Failure> {
     )))
 }
 
-/// A command without the configuration of a node of the caller's own.
+/// A command without the `CELERIS_` variables of the caller's environment.
 fn command(binary: PathBuf) -> Command {
     let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-//! What a bench found: rows of cases, printed as a table or as one JSON object.
+//! The report of a bench: rows of cases, printed as a table or as one JSON object.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,33 +13,33 @@ use celeris_cli::estimate::machine::Machine;
 /// One case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name, which does not change from release to release.
+    /// The name, which is stable between releases.
     pub case: String,
-    /// What `ours` and `baseline` count.
+    /// The unit of `ours` and `baseline`.
     pub unit: Cow<'static, str>,
-    /// What was measured; null where this build or machine cannot.
+    /// The measured value; null if this build or machine cannot measure it.
     pub ours: Option<f64>,
-    /// The same of the baseline, in the same run; null where there is none.
+    /// The value of the baseline in the same run; null if there is none.
     pub baseline: Option<f64>,
     /// `ours / baseline`.
     pub ratio: Option<f64>,
 }
 
-/// All cases of one bench.
+/// The report of one bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The bench's name.
+    /// The name of the bench.
     pub bench: Cow<'static, str>,
-    /// When it ran: year, month and day.
+    /// The date of the run: year, month and day.
     pub date: String,
-    /// Where it ran.
+    /// The machine of the run.
     pub machine: Machine,
     /// The cases, in the order they were measured.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// A report without rows yet, of this machine.
+    /// An empty report of this machine.
     pub fn new(bench: &'static str) -> Self {
         Self { bench: bench.into(), date: Zoned::now().date().to_string(), machine: Machine::this(), rows: Vec::new() }
     }
@@ -60,7 +60,7 @@ impl Report {
     }
 
     fn push(&mut self, case: String, unit: &'static str, ours: Option<f64>, baseline: Option<f64>) {
-        // JSON has no infinities: what divides by nothing is not known.
+        // JSON has no infinities, so the result of a division by zero is null.
         let finite = |value: f64| value.is_finite().then_some(value);
         let (ours, baseline) = (ours.and_then(finite), baseline.and_then(finite));
         let ratio = ours.zip(baseline).and_then(|(ours, baseline)| finite(ours / baseline));
@@ -69,7 +69,7 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// The case of this name.
+    /// The row of a case.
     pub fn row(&self, case: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.case == case)
     }
@@ -77,7 +77,7 @@ impl Report {
     /// Prints the table, or one JSON object.
     ///
     /// # Errors
-    /// Where standard output is closed.
+    /// If standard output is closed.
     pub fn print(&self, json: bool) -> Result<(), Failure> {
         let text = if json { serde_json::to_string(self).map_err(Failure::other)? } else { self.table() };
         writeln!(std::io::stdout().lock(), "{}", text.trim_end()).map_err(Failure::other)
@@ -113,7 +113,7 @@ fn line(row: &Row) -> String {
     text
 }
 
-/// A number with three significant figures, and without an exponent where people can read it so.
+/// Formats a number with three significant digits, without an exponent if it is readable.
 pub fn figures(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 || magnitude >= 100.0 {

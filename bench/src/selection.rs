@@ -1,4 +1,4 @@
-//! `celeris-bench selection`: Clipper's figures on simulated models, and what choosing costs.
+//! `celeris-bench selection`: Clipper's figures on simulated models, and the cost of a choice.
 
 use std::hint::black_box;
 
@@ -14,10 +14,10 @@ use celeris_cli::Failure;
 /// Simulated runs, each with its own queries.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=10;
 
-/// Queries in which losses fade by half.
+/// Number of queries in which losses decay by half.
 const HALF_LIFE: u64 = 1000;
 
-/// Points of a line in a figure.
+/// Maximum number of points of a line in a figure.
 const POINTS: usize = 400;
 
 const STRATEGIES: [&str; 3] = ["exp3", "exp4", "tsallis_inf"];
@@ -42,7 +42,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Clipper's figure 8: mean errors over everything, the weight of the model that failed and recovered, and the plot.
+/// Clipper's figure 8: mean errors over all queries, the weight of the model that failed and recovered, and the plot.
 fn failure(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let best = ModelFailure::NOISE.len() - 1;
     let runs = settings.pick(SEEDS.count(), 2) as f64;
@@ -80,7 +80,7 @@ fn failure(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     draw(settings)
 }
 
-/// One run of the failure, drawn.
+/// Draws one run of the failure.
 fn draw(settings: &Settings) -> Result<(), Failure> {
     let (Some(errors), Some(weights)) =
         (settings.figure("selection-failure.svg"), settings.figure("selection-weights.svg"))
@@ -112,7 +112,7 @@ fn series(name: String, values: &[f64]) -> Series {
     Series { name, points: points.map(|(at, value)| ((at + 1) as f64, *value)).collect() }
 }
 
-/// Clipper's figure 10: a state for each user against one for all.
+/// Clipper's figure 10: a state for each user against one state for all.
 fn dialects(report: &mut Report) -> Result<(), Failure> {
     let queries = Dialects { users: 50, queries_each: 400, kinds: 4, seed: 1 }.queries();
     for name in ["exp4", "tsallis_inf"] {
@@ -126,7 +126,7 @@ fn dialects(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A choice among five arms by a state of 64 partitions that is as full as it gets, after news and without.
+/// A choice among five arms by a full state of 64 partitions, with and without new records since the last choice.
 fn cost(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     const LANES: usize = 64;
     let half_life = HalfLifeRecords::new(10_000).map_err(Failure::other)?;
@@ -137,8 +137,8 @@ fn cost(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     for lane in 0..LANES {
         for position in 1..=records {
             let arm = (position % 5) as usize;
-            let said = strategy.observe(Outcome::Served { arm, propensity: 0.2, loss: 0.5 });
-            state.add(Place { lane, position, group: 0 }, &said);
+            let contribution = strategy.observe(Outcome::Served { arm, propensity: 0.2, loss: 0.5 });
+            state.add(Place { lane, position, group: 0 }, &contribution);
         }
     }
     let (mut news, mut choice) = (Least::NONE, Least::NONE);

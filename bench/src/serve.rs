@@ -1,4 +1,4 @@
-//! `celeris-bench serve`: a node and a bare handler under the same requests.
+//! `celeris-bench serve`: a node and a bare handler under the same load.
 
 use celeris_model::ItemId;
 use hyper::body::Bytes;
@@ -21,13 +21,13 @@ const DIM: usize = 50;
 
 const CATALOG: usize = 10_000;
 
-/// Warm users that requests ask for.
+/// Warm users that are requested.
 const USERS: usize = 1_000;
 
-/// Observations of each.
+/// Observations of each user.
 const HISTORY: usize = 20;
 
-/// Different requests of each kind.
+/// Number of distinct requests of each kind.
 const REQUESTS: usize = 1_000;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -58,7 +58,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Asks for everything once, so that every user is warm.
+/// Sends every request once, so that all users are warm.
 async fn warm_up(node: &Server, path: &str, bodies: &[Bytes]) -> Result<(), Failure> {
     let mut sender = connect(node.address()).await?;
     for body in bodies {

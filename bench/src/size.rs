@@ -1,4 +1,4 @@
-//! `celeris-bench size`: what `estimate-size` says, against what a loaded node takes.
+//! `celeris-bench size`: the estimates of `estimate-size` against the sizes of a loaded node.
 
 use crate::Settings;
 use crate::load::client;
@@ -20,7 +20,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let dir = tempfile::tempdir().map_err(Failure::other)?;
     let items = prepare(dir.path(), items, plan.dim)?;
     let node = Server::node(dir.path())?;
-    // Users in turn, as they come in life, and not one after the other.
+    // Users interleave, as in production, rather than one after the other.
     let lines = Lines::invent(&items, users, history, Ids::Given, 70)?;
     client()?.block_on(lines.send(&node))?;
     drop(lines);

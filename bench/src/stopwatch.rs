@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-/// How long one piece of work takes: the least disturbed of many samples, in seconds.
+/// The duration of one piece of work: the minimum of many samples, in seconds.
 ///
-/// On a machine that others use too, what is measured is never less than the truth, so the smallest of many samples
-/// comes closest; it is taken of both sides of every ratio.
+/// On a shared machine, disturbances only add time, so the minimum is closest to the true duration. It is used for both
+/// sides of every ratio.
 #[derive(Debug, Clone, Copy)]
 pub struct Least(f64);
 
 impl Least {
-    /// Nothing measured yet.
+    /// No samples yet.
     pub const NONE: Self = Self(f64::INFINITY);
 
-    /// Runs `work`, which does its piece `times` over, as one sample.
+    /// Runs `work`, which repeats its piece `times` times, as one sample.
     pub fn sample<T>(&mut self, times: usize, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
@@ -22,12 +22,12 @@ impl Least {
         result
     }
 
-    /// Seconds a piece.
+    /// Seconds per piece.
     pub fn seconds(self) -> f64 {
         self.0
     }
 
-    /// Microseconds a piece.
+    /// Microseconds per piece.
     pub fn micros(self) -> f64 {
         self.0 * 1e6
     }
@@ -46,12 +46,12 @@ impl Durations {
         result
     }
 
-    /// Takes in a duration measured elsewhere.
+    /// Adds a duration measured elsewhere.
     pub fn add(&mut self, duration: Duration) {
         self.0.push(duration.as_secs_f64());
     }
 
-    /// The duration, in microseconds, that a share `quantile` of them does not exceed; not a number where there are none.
+    /// The quantile of the durations, in microseconds; NaN if there are none.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index into a vector")]
     pub fn quantile_micros(&mut self, quantile: f64) -> f64 {
         let Some(last) = self.0.len().checked_sub(1) else { return f64::NAN };

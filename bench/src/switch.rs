@@ -1,8 +1,8 @@
-//! `celeris-bench switch`: what requests notice of switches and of a training, second by second, under a constant load.
+//! `celeris-bench switch`: latencies during version switches and a training, second by second, under a constant load.
 //!
-//! The load is paced: every connection has a time for each of its requests, whether the answer to the one before has
-//! come or not, and a latency counts from that time. So a second in which the node stands still is seen by all requests
-//! that should have been sent in it. The baseline is the same load in the seconds in which nothing else happens.
+//! The load is paced: every connection has a schedule for its requests, independent of the responses, and latencies are
+//! measured from the scheduled times. A second in which the node stalls therefore affects all requests that were
+//! scheduled in it. The baseline is the same load in seconds without switches and trainings.
 
 use std::time::{Duration, Instant};
 
@@ -28,32 +28,32 @@ const CATALOG: usize = 10_000;
 /// Warm users.
 const USERS: usize = 5_000;
 
-/// Observations of each.
+/// Observations of each user.
 const HISTORY: usize = 20;
 
 /// Connections of each kind of request.
 const CONNECTIONS: usize = 4;
 
-/// Between two requests of one connection.
+/// Interval between two requests of one connection.
 const PACE: Duration = Duration::from_millis(10);
 
 /// Switches and rollbacks.
 const SWITCHES: usize = 10;
 const ROLLBACKS: usize = 5;
 
-/// Different requests of each kind.
+/// Number of distinct requests of each kind.
 const REQUESTS: usize = 500;
 
-/// What a connection asks.
+/// The kinds of requests.
 const KINDS: [&str; 3] = ["predict", "topk", "observe"];
 
-/// One request: when it should have been sent, and how long after that its answer was there.
+/// One request: its scheduled time, and its latency from then.
 type Sample = (Instant, Duration);
 
-/// From when to when something was under way.
+/// A time span: start and end.
 type Span = (Instant, Instant);
 
-/// What the load has seen, by kind, and what happened meanwhile.
+/// The samples of the load by kind, and the time spans of events.
 struct Seen {
     samples: [Vec<Sample>; 3],
     steady: Vec<Span>,
@@ -78,7 +78,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     }
     let all: Vec<Sample> = seen.samples.concat();
     let steady = p99(within(&all, &seen.steady));
-    // The seconds in which nothing happens tell how much of the others is the machine's own.
+    // The steady seconds show how much of the variation is due to the machine.
     for (during, spans) in [("steady", &seen.steady), ("switch", &seen.switches), ("training", &seen.trainings)] {
         let mut seconds: Vec<f64> =
             spans.iter().flat_map(|span| seconds_of(*span, second)).map(|span| p99(within(&all, &[span]))).collect();
@@ -122,7 +122,7 @@ async fn drive(node: &Server, bodies: [Result<Vec<Bytes>, Failure>; 3], settings
     Ok(seen)
 }
 
-/// Asks one request after the other, each at its time, until it is told to stop.
+/// Sends requests at their scheduled times until `stop` is set.
 async fn paced(
     node: &Server,
     call: &str,
@@ -146,7 +146,7 @@ async fn paced(
     Ok(samples)
 }
 
-/// Switches and a training, with quiet times between them.
+/// Runs the switches and a training, with quiet times between them.
 async fn happen(node: &Server, settings: &Settings) -> Result<Seen, Failure> {
     let quiet = settings.pick(Duration::from_secs(2), Duration::from_millis(50));
     let second = settings.pick(Duration::from_secs(1), Duration::from_millis(100));
@@ -155,7 +155,7 @@ async fn happen(node: &Server, settings: &Settings) -> Result<Seen, Failure> {
     let mut sender = connect(node.address()).await?;
     let path = |call: &str| format!("/v1/models/{MODEL}/{call}");
     let empty = || Bytes::from_static(b"{}");
-    // Caches and branches open, and are not counted.
+    // Warm-up, not counted.
     tokio::time::sleep(quiet).await;
     let switches = settings.pick(SWITCHES, 2);
     let rollbacks = settings.pick(ROLLBACKS, 1);
@@ -166,7 +166,7 @@ async fn happen(node: &Server, settings: &Settings) -> Result<Seen, Failure> {
         let started = Instant::now();
         seen.steady.push((rest, started));
         ask(&mut sender, &path(&call), empty()).await?;
-        // What a flip leaves to be caught up on belongs to it.
+        // Work that remains after the flip counts as part of the switch.
         tokio::time::sleep(second).await;
         seen.switches.push((started, Instant::now()));
     }
@@ -208,13 +208,13 @@ async fn retrain(node: &Server) -> Result<(), Failure> {
     }
 }
 
-/// The latencies of the requests that should have been sent within one of the spans.
+/// The latencies of the requests that were scheduled within one of the spans.
 fn within<'s>(samples: &'s [Sample], spans: &'s [Span]) -> impl Iterator<Item = Duration> + 's {
     let inside = |due: &Instant| spans.iter().any(|(from, to)| from <= due && due < to);
     samples.iter().filter(move |(due, _)| inside(due)).map(|(_, latency)| *latency)
 }
 
-/// The whole seconds of a span, the last one from its end backwards.
+/// The whole seconds of a span; the last one is aligned to its end.
 fn seconds_of((from, to): Span, second: Duration) -> Vec<Span> {
     let mut seconds = Vec::new();
     let mut begin = from;
@@ -230,7 +230,7 @@ fn seconds_of((from, to): Span, second: Duration) -> Vec<Span> {
     seconds
 }
 
-/// In microseconds; no number of nothing.
+/// The 99th percentile, in microseconds; NaN if there are no latencies.
 fn p99(latencies: impl Iterator<Item = Duration>) -> f64 {
     let mut latencies: Vec<Duration> = latencies.collect();
     latencies.sort_unstable();

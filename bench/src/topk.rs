@@ -1,4 +1,4 @@
-//! `celeris-bench topk`: rankings of given items in process, through the predictor, over a real store.
+//! `celeris-bench topk`: in-process rankings of given items through the predictor, over a real store.
 
 use std::collections::HashMap;
 
@@ -18,28 +18,28 @@ use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::{Ids, Warm};
 use celeris_cli::serve::runtime;
 
-/// The dimension of the cases that have targets.
+/// The dimension of the cases with targets.
 const DIM: usize = 50;
 
-/// Observations of each user asked for.
+/// Observations of each requested user.
 const HISTORY: usize = 50;
 
-/// Users asked for in turn: warm, but not all in the nearest cache.
+/// Users requested in turn: warm, but more than fit in the nearest CPU cache.
 const USERS: usize = 64;
 
 /// Slots of a ranking.
 pub const SLOTS: usize = 10;
 
-/// The two sizes of catalog that have targets.
+/// The two catalog sizes with targets.
 const CATALOGS: [usize; 2] = [10_000, 1_000_000];
 
-/// `count` different items, as ids of their own like those a request brings.
+/// `count` distinct items, as newly allocated ids like those of a request.
 pub fn asked(rng: &mut ChaCha8Rng, items: &[ItemId], count: usize) -> Result<Vec<ItemId>, Failure> {
     let chosen = rand::seq::index::sample(rng, items.len(), count.min(items.len()));
     chosen.iter().map(|index| ItemId::new(items[index].as_str())).collect::<Result<_, _>>().map_err(Failure::other)
 }
 
-/// A ranking of `count` items for one of the first `users` users, by the model's default where no policy is given.
+/// A request to rank `count` items for one of the first `users` users, by the default policy if none is given.
 pub fn request(
     warm: &Warm,
     rng: &mut ChaCha8Rng,
@@ -59,7 +59,7 @@ pub fn request(
     })
 }
 
-/// The two kinds of ranking that have targets.
+/// The two kinds of ranking with targets.
 #[derive(Clone, Copy)]
 enum Kind {
     Greedy,
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// What anybody would write first: a row for each item by a hash map of texts, and a sum for each row.
+/// The straightforward baseline: a hash map from item text to row, and a dot product per row.
 struct Plain<'a> {
     rows: HashMap<String, usize>,
     theta: &'a Theta,
@@ -125,7 +125,7 @@ fn dot(left: &[f32], right: &[f32]) -> f32 {
     left.iter().zip(right).map(|(a, b)| a * b).sum()
 }
 
-/// Durations of a case, ours and the baseline's.
+/// Our durations and the baseline's for one case.
 struct Timed {
     ours: Durations,
     baseline: Durations,
@@ -138,7 +138,7 @@ fn measure(runtime: &Runtime, warm: &Warm, plain: &Plain, case: (Kind, usize, us
     let mut timed = Timed { ours: Durations::default(), baseline: Durations::default() };
     for _ in 0..times.div_ceil(TURN) {
         for _ in 0..TURN {
-            // Made just now, as a request is that has just been parsed.
+            // Created just before use, like a request that was just parsed.
             let request = request(warm, &mut rng, USERS, count, Some(&policy))?;
             let ranking = timed.ours.time(|| runtime.block_on(warm.predictor.topk(&request)));
             let ranking = ranking.map_err(Failure::other)?;
@@ -154,7 +154,7 @@ fn measure(runtime: &Runtime, warm: &Warm, plain: &Plain, case: (Kind, usize, us
     Ok(timed)
 }
 
-/// Rankings by the default policy, pool included, against those that compute the uncertainty of every item.
+/// Compares the default policy, pool included, with rankings that compute the uncertainty of every item.
 fn default_policy(settings: &Settings, runtime: &Runtime, warm: &Warm, report: &mut Report) -> Result<(), Failure> {
     const COUNT: usize = 1_000;
     let uncertainty = Kind::Uncertainty.policy()?;
@@ -174,7 +174,7 @@ fn default_policy(settings: &Settings, runtime: &Runtime, warm: &Warm, report: &
     Ok(())
 }
 
-/// Rankings of one side in a row, before the other side's turn.
+/// Consecutive rankings of one side, before the other side's turn.
 const TURN: usize = 20;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -191,7 +191,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
 
 fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalog: usize) -> Result<(), Failure> {
     eprintln!("  a catalog of {catalog} items …");
-    // Nothing is cached but features: every score is computed.
+    // Only features are cached, so every score is computed.
     let options = PredictorOptions { prediction_caching: PredictionCaching::Never, ..PredictorOptions::default() };
     let warm = Warm::open(settings.pick(catalog, 2_000), DIM, &options)?;
     runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
@@ -222,7 +222,7 @@ fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalog: us
         }
         let cost = |wanted: usize| cost_an_item.iter().find(|(count, _)| *count == wanted).map(|(_, cost)| cost * 1e3);
         if let (Some(many), Some(few)) = (cost(10_000), cost(1_000)) {
-            // The same cost an item, however many are asked for, is what linear means.
+            // Linear cost means the same cost per item for any number of items.
             report.compare(format!("linear/{}", kind.name()), "ns/item", many, few);
         }
     }

@@ -1,6 +1,7 @@
-//! `celeris-bench update`: one rank-one step against the normal equations, and against a pass over the same matrix.
+//! `celeris-bench update`: a rank-one update against the normal equations, and against a pass over the same matrix.
 
-use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel, kernel};
+use celeris_kernel as kernel;
+use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel, };
 use nalgebra::{DMatrix, DVector, RealField};
 
 use crate::Settings;
@@ -13,10 +14,10 @@ use celeris_cli::estimate::scene;
 /// Dimensions measured; Velox's figure goes up to 500.
 const DIMS: [usize; 7] = [10, 20, 50, 100, 128, 200, 512];
 
-/// Observations that the user already has, and that the baseline solves for.
+/// Observations of the user before the update, which the baseline solves for.
 const OBSERVATIONS: usize = 50;
 
-/// Steps in one sample: up to the next checkpoint, at 64, where the state is solved afresh by rule.
+/// Updates per sample: up to the next checkpoint, at 64, where the state is solved from scratch.
 const STEPS: usize = 13;
 
 /// A user's observations in memory.
@@ -30,7 +31,7 @@ impl Observations {
     fn invent(count: usize, dim: usize) -> Self {
         let mut rng = scene::rng(2);
         let features = scene::features(&mut rng, count, dim);
-        // The mean of a row is as good a label as any: all that counts is that it is finite and no constant.
+        // Any finite, non-constant label will do.
         let labels = features.chunks_exact(dim).map(|row| row.iter().sum::<f32>() / dim as f32).collect();
         Self { dim, features, labels }
     }
@@ -59,7 +60,7 @@ fn resolve<T: RealField + Copy>(precision: &DMatrix<T>, x: &DMatrix<T>, y: &DVec
     Some(gram.cholesky()?.solve(&moment))
 }
 
-/// The same data as nalgebra holds it.
+/// The same data as nalgebra matrices.
 struct Dense<T> {
     precision: DMatrix<T>,
     x: DMatrix<T>,
@@ -83,7 +84,7 @@ impl<T: RealField + Copy> Dense<T> {
     }
 }
 
-/// What one dimension costs.
+/// The costs at one dimension.
 struct Costs {
     absorb: Least,
     resolve: Least,
@@ -103,7 +104,7 @@ fn measure(dim: usize, settings: &Settings) -> Result<Costs, Failure> {
     let mut matrix = vec![1.0_f32; dim * dim];
     let mut costs = Costs { absorb: Least::NONE, resolve: Least::NONE, pass: Least::NONE };
     for _ in 0..settings.pick(rounds(dim), 2) {
-        // The three take turns, so that what disturbs the machine disturbs all of them.
+        // The three are measured in turn, so that disturbances affect all of them.
         let mut model = start.clone();
         costs
             .absorb
@@ -125,7 +126,7 @@ fn measure(dim: usize, settings: &Settings) -> Result<Costs, Failure> {
     Ok(costs)
 }
 
-/// Fewer rounds where each takes longer: about a second a dimension.
+/// Fewer rounds for larger dimensions: about a second per dimension.
 fn rounds(dim: usize) -> usize {
     (40_000_000 / (dim * dim * dim)).clamp(40, 4_000)
 }

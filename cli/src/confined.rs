@@ -1,4 +1,4 @@
-//! What stands between a node and a trainer: commands that the node calls on its own binary.
+//! Hidden commands with which a node runs a confined trainer; the node calls them on its own binary.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,27 @@ use celeris_manager::training::confined::{become_trainer, supervise};
 
 use crate::Failure;
 
-/// Runs a trainer, and sees to it that nothing is left of it.
+/// Supervises a trainer, and kills all of its processes when it ends.
 #[derive(Debug, clap::Args)]
 pub struct SuperviseArgs {
-    /// The file that says what to run and what it may take.
+    /// The file with the command to run and its limits.
     #[arg(long)]
     plan: PathBuf,
 }
 
-/// Limits this process and becomes the trainer.
+/// Applies the limits to this process and executes the trainer in it.
 #[derive(Debug, clap::Args)]
 pub struct BecomeArgs {
-    /// The file that says what to run and what it may take.
+    /// The file with the command to run and its limits.
     #[arg(long)]
     plan: PathBuf,
-    /// The process that supervises.
+    /// The process id of the supervisor.
     #[arg(long)]
     parent: i32,
 }
 
 pub fn run_supervisor(args: &SuperviseArgs) -> Result<(), Failure> {
-    // How the trainer ended is in the report; the supervisor itself has done its work.
+    // The report contains how the trainer ended; the supervisor itself succeeded.
     supervise(&args.plan).map(|_| ()).map_err(Failure::other)
 }
 

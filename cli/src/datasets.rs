@@ -20,12 +20,12 @@ pub struct Args {
 enum Action {
     /// Downloads a data set, verifies its checksum, unpacks it, and shows its licence.
     Fetch {
-        /// Which one, such as `ml-latest-small`.
+        /// The name of the data set, such as `ml-latest-small`.
         name: String,
-        /// The folder to put it in.
+        /// The folder to unpack it into.
         #[arg(long, default_value = ".")]
         to: PathBuf,
-        /// Where it is published, for mirrors.
+        /// The base URL of a mirror.
         #[arg(long)]
         base_url: Option<String>,
     },

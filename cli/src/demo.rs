@@ -1,4 +1,4 @@
-//! `celeris demo`: from a ratings file to a page that learns, in one command.
+//! `celeris demo`: loads a ratings file, trains a model and serves it with a web page, in one command.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,28 +22,28 @@ use celeris_evaluate::temporary_folder::TemporaryFolder;
 /// The model that the demo serves.
 const MODEL: &str = "demo";
 
-/// Observations under way at once while the data set is taken in.
+/// Maximum number of observations in flight while the data set is loaded.
 const IN_FLIGHT: usize = 4096;
 
-/// How often the training's progress is looked at.
+/// Polling interval of the training's progress.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Runs the demo.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A MovieLens folder or ratings file; invented films and tastes where missing.
+    /// A MovieLens folder or ratings file; synthetic data by default.
     #[arg(long)]
     dataset: Option<PathBuf>,
     /// Address and port; port 0 picks a free one.
     #[arg(long)]
     listen: Option<String>,
-    /// Where to keep the data; a temporary folder, removed at the end, where missing.
+    /// The data directory; by default a temporary folder that is removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// The length of features and weights, the constant included.
+    /// The length of feature and weight vectors, including the constant.
     #[arg(long, default_value_t = DIM_DEFAULT)]
     dim: usize,
-    /// Stops as soon as the node could serve.
+    /// Stops as soon as the node is ready.
     #[arg(long)]
     exit_when_ready: bool,
 }
@@ -77,8 +77,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     })
 }
 
-/// Whether an earlier run came as far as a trained version. One that broke off is taken up again: observations go by
-/// their row, so that none is learnt from twice.
+/// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids derive from the row, so
+/// no rating is learnt twice.
 fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
     match node.manager.model(model) {
         Ok(record) => Ok(record.active > VersionId(1)),
@@ -87,7 +87,7 @@ fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
     }
 }
 
-/// Takes the data set in and trains a first version of it.
+/// Loads the data set and trains a first version on it.
 async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Failure> {
     let started = Instant::now();
     let report = Report::new();
@@ -119,7 +119,7 @@ fn describe(node: &Node, model: &ModelName, items: &[ItemInfo]) -> Result<(), Fa
     node.predictor.put_attributes(model, described).map_err(Failure::other)
 }
 
-/// Why the rating of this number was not taken: bad input where its numbers are.
+/// The error of a rejected rating: bad input if its values are invalid.
 fn refused(error: &PredictorError, args: &Args, number: usize) -> Failure {
     let file = args.dataset.as_deref().unwrap_or(Path::new("the synthetic data set")).display();
     match error {

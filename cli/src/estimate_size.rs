@@ -1,4 +1,4 @@
-//! `celeris estimate-size`: the memory and disk that a node will take.
+//! `celeris estimate-size`: estimates the memory and disk usage of a node.
 
 use std::io::Write;
 
@@ -6,22 +6,22 @@ use crate::Failure;
 use crate::estimate::{Plan, estimate};
 use celeris_api::config;
 
-/// Predicts memory and disk, from a small sample that goes through the code that does the accounting on a node.
+/// Estimates memory and disk usage by running a small sample through the node's own code.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Users, all of them active.
+    /// Number of users, all of them active.
     #[arg(long)]
     users: u64,
-    /// The length of features and weights, the constant included.
+    /// The length of feature and weight vectors, including the constant.
     #[arg(long)]
     dim: usize,
-    /// Observations of each user.
+    /// Number of observations of each user.
     #[arg(long)]
     history: u64,
-    /// Items in each model's table.
+    /// Number of items in each model's table.
     #[arg(long, default_value_t = 10_000)]
     items: u64,
-    /// Models that learn from the one stream.
+    /// Number of models that learn from the stream.
     #[arg(long, default_value_t = 1)]
     models: u64,
     /// Prints one JSON object.

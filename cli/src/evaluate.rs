@@ -1,4 +1,4 @@
-//! `celeris evaluate`: offline evaluation of a data set.
+//! `celeris evaluate`: offline evaluation on a data set.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -12,39 +12,40 @@ use crate::Failure;
 use celeris_api::schema::models::DIM_DEFAULT;
 use celeris_evaluate::EvaluateSettings;
 use celeris_evaluate::cold_items::evaluate_cold_items;
-use celeris_evaluate::ope::policy::Judged;
+use celeris_evaluate::ope::policy::EvaluatedPolicy;
 use celeris_evaluate::ope::{Settings as OpeProtocol, evaluate_ope};
 use celeris_evaluate::ranking::evaluate_ranking;
 use celeris_evaluate::split::evaluate_split;
 use celeris_evaluate::velox::evaluate_velox;
 
-/// Evaluates how well a data set is predicted, or what a policy would have earned on a log.
+/// Evaluates the predictions for a data set, or the value of a policy on a log.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A MovieLens folder or ratings file; for protocol `ope` a log of the Open Bandit Dataset, such as `random/men`.
+    /// A MovieLens folder or ratings file; for protocol `ope`, a log of the Open Bandit Dataset such as `random/men`.
     #[arg(long)]
     dataset: PathBuf,
-    /// How to evaluate.
+    /// The evaluation protocol.
     #[arg(long)]
     protocol: Protocol,
-    /// The length of features and weights, the constant included; 32 by default. Not for protocol `ope`.
+    /// The length of feature and weight vectors, including the constant; 32 by default. Not for protocol `ope`.
     #[arg(long)]
     dim: Option<usize>,
-    /// Seeds everything random.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Ratings to predict, in place of a random tenth; protocol `split` only.
+    /// A file of ratings to predict instead of a random tenth; protocol `split` only.
     #[arg(long)]
     test: Option<PathBuf>,
-    /// The policy to judge, protocol `ope` only: `uniform`; the name of a policy or its JSON object, which then scores
-    /// by what it learns from the first half of the log; the folder of another log, whose policy is taken as it chose
-    /// there; or a CSV file of `item_id`, `position` and `probability`.
+    /// The policy to evaluate, protocol `ope` only: `uniform`; the name of a policy or its JSON object, which then
+    /// scores by a model trained on the first half of the log; the folder of another log, whose policy is estimated
+    /// from its choices; or a CSV file of `item_id`, `position` and `probability`.
     #[arg(long)]
     policy: Option<String>,
-    /// Resamples behind each interval, protocol `ope` only; 1000 by default.
+    /// Number of bootstrap resamples per interval, protocol `ope` only; 1000 by default.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     resamples: Option<u32>,
-    /// The largest weight with which SWITCH-DR still corrects its model, protocol `ope` only; 10 by default.
+    /// The largest importance weight with which SWITCH-DR corrects its reward model, protocol `ope` only; 10 by
+    /// default.
     #[arg(long)]
     switch_threshold: Option<f64>,
     /// Prints one JSON object.
@@ -55,15 +56,15 @@ pub struct Args {
 /// The protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Protocol {
-    /// Trains on a random 90 % and predicts the rest.
+    /// Trains on a random 90 % of the ratings and predicts the rest.
     Split,
     /// The two experiments of Velox §2.4: features trained on few ratings, users learning more online.
     Velox,
-    /// Leaves a tenth of the items out and predicts their ratings from titles and genres.
+    /// Leaves out a tenth of the items and predicts their ratings from titles and genres.
     ColdItems,
-    /// Leaves the last item of every user out and looks for it among the best ten; ratings are taken for implicit feedback.
+    /// Leaves out the last item of every user and looks for it among the ten best; ratings count as implicit feedback.
     Ranking,
-    /// Off-policy evaluation: what a policy would have earned on the log of another.
+    /// Off-policy evaluation: estimates the value of a policy on the log of another policy.
     Ope,
 }
 
@@ -95,11 +96,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let report = evaluate_velox(&dataset.name, &dataset.ratings, &settings).map_err(Failure::bad_input)?;
             print(&report, args.json)
         }
-        Protocol::Ope => judge(args),
+        Protocol::Ope => ope(args),
     }
 }
 
-/// What the protocols on ratings ask for.
+/// The data set and settings of the protocols on ratings.
 fn ratings(args: &Args) -> Result<(Dataset, EvaluateSettings), Failure> {
     if args.policy.is_some() || args.resamples.is_some() || args.switch_threshold.is_some() {
         return Err(Failure::bad_input("--policy, --resamples and --switch-threshold go with --protocol ope"));
@@ -110,12 +111,12 @@ fn ratings(args: &Args) -> Result<(Dataset, EvaluateSettings), Failure> {
 }
 
 /// Protocol `ope`.
-fn judge(args: &Args) -> Result<(), Failure> {
+fn ope(args: &Args) -> Result<(), Failure> {
     if args.test.is_some() || args.dim.is_some() {
         return Err(Failure::bad_input("--test and --dim do not go with --protocol ope"));
     }
     let Some(policy) = &args.policy else {
-        return Err(Failure::bad_input("--protocol ope judges a policy: name one with --policy, such as uniform"));
+        return Err(Failure::bad_input("--protocol ope evaluates a policy: name one with --policy, such as uniform"));
     };
     let mut settings = OpeProtocol::default();
     settings.ope.seed = args.seed;
@@ -130,8 +131,9 @@ fn judge(args: &Args) -> Result<(), Failure> {
         settings.ope.switch_threshold = threshold;
     }
     let log = OpenBandit::load(&args.dataset)?;
-    let judged = Judged::read(policy, &log, &settings.ope).map_err(|error| Failure::bad_input(format!("{error:#}")))?;
-    let report = evaluate_ope(&log, &judged, &settings).map_err(Failure::bad_input)?;
+    let evaluated =
+        EvaluatedPolicy::read(policy, &log, &settings.ope).map_err(|error| Failure::bad_input(format!("{error:#}")))?;
+    let report = evaluate_ope(&log, &evaluated, &settings).map_err(Failure::bad_input)?;
     print(&report, args.json)
 }
 

@@ -1,4 +1,4 @@
-//! `celeris export`: what a stopped node's store holds, as Parquet.
+//! `celeris export`: exports the store of a stopped node as Parquet.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use crate::progress::Report;
 /// Writes observations, decisions and versions of a data directory as Parquet.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The data directory of a node that is stopped.
+    /// The data directory of a stopped node.
     #[arg(long)]
     data_dir: PathBuf,
-    /// The folder to write into; made if it is not there, and empty otherwise.
+    /// The output folder; created if missing, otherwise it must be empty.
     #[arg(long)]
     out: PathBuf,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    // Opening would make an empty store of any folder.
+    // Opening would create an empty store in any folder.
     if !args.data_dir.join("FORMAT").is_file() {
         let folder = args.data_dir.display();
         return Err(Failure::bad_input(format!("{folder} is no data directory: there is no FORMAT file in it")));

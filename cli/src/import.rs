@@ -10,16 +10,16 @@ use ureq::Agent;
 use crate::Failure;
 use crate::progress::Report;
 
-/// Lines sent in one request: large enough that requests cost nothing, small enough that progress shows.
+/// Lines per request: many enough to amortise the request, few enough to show progress.
 const BATCH: usize = 5000;
 
 /// Streams a data set into a running node.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The node, as in `http://127.0.0.1:7117`.
+    /// The URL of the node, for example `http://127.0.0.1:7117`.
     #[arg(long)]
     url: String,
-    /// The model whose stream takes the observations; it must exist.
+    /// The model whose stream receives the observations; it must exist.
     #[arg(long)]
     model: String,
     /// A MovieLens folder or ratings file.
@@ -53,7 +53,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ids are made of the data set's name and the row, so that an import that broke off can simply be run again.
+/// The NDJSON line of a rating. Ids derive from the data set's name and the row, so an interrupted import can be
+/// repeated.
 fn line(dataset: &str, rating: &Rating, row: usize) -> String {
     let observation = json!({
         "user": rating.user, "item": rating.item, "label": rating.label, "timestamp": rating.timestamp.0,
@@ -62,11 +63,11 @@ fn line(dataset: &str, rating: &Rating, row: usize) -> String {
     format!("{observation}\n")
 }
 
-/// Lines that were sent at once.
+/// The lines of one request.
 struct Sent<'a> {
     file: &'a str,
     what: &'static str,
-    /// How many were sent before them.
+    /// Number of lines sent before.
     first: usize,
     count: usize,
 }
@@ -88,7 +89,7 @@ fn refuse(mut response: Response) -> Result<Response, Failure> {
     Err(if status.is_client_error() { Failure::bad_input(message) } else { Failure::other(message) })
 }
 
-/// Counts the duplicates among the answers, one of which is owed for every line sent.
+/// Counts the duplicates among the reply lines, of which there must be one for every line sent.
 fn read_answers(response: Response, sent: &Sent<'_>) -> Result<usize, Failure> {
     let Sent { file, what, first, count } = sent;
     let (mut answered, mut duplicates) = (0, 0);

@@ -1,7 +1,7 @@
-//! The command line `celeris`: one file for each command, over the library of the API.
+//! The `celeris` command line: one file for each command, over the API library.
 //!
-//! `estimate` makes users and items of any number in process, for `estimate-size` and for the benches, which are a binary of
-//! their own: see `celeris-bench`.
+//! `estimate` generates any number of users and items in process, for `estimate-size` and for the benches, which are a
+//! separate binary: see `celeris-bench`.
 
 mod confined;
 mod datasets;
@@ -50,11 +50,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Loads a data set, trains, serves, and prints the page to open.
+    /// Loads a data set, trains on it, serves it, and prints the address of the web page.
     Demo(demo::Args),
     /// Runs a node.
     Serve(serve::Args),
-    /// Trains a version as a process of its own; called by the node.
+    /// Trains a version in a separate process; called by the node.
     Train(train::Args),
     /// Runs a trainer confined; called by the node.
     #[command(hide = true, name = SUPERVISE)]
@@ -64,18 +64,18 @@ enum Command {
     Become(confined::BecomeArgs),
     /// Streams a data set into a running node as observations.
     Import(import::Args),
-    /// Writes what a stopped node's store holds as Parquet.
+    /// Exports the store of a stopped node as Parquet.
     Export(export::Args),
-    /// Evaluates offline how well a data set is predicted.
+    /// Evaluates predictions or policies offline on a data set.
     Evaluate(evaluate::Args),
-    /// Predicts the memory and disk that a node will take.
+    /// Estimates the memory and disk usage of a node.
     EstimateSize(estimate_size::Args),
     /// Downloads public data sets.
     Datasets(datasets::Args),
 }
 
 impl Command {
-    /// Whether what it writes may be about users.
+    /// Whether the command may write data about users.
     fn writes_about_users(&self) -> bool {
         match self {
             Self::Demo(_)
@@ -89,7 +89,7 @@ impl Command {
     }
 }
 
-/// Why a command did not do its work.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
     /// Bad usage or bad input: exit code 2.
@@ -117,7 +117,7 @@ impl From<StorageError> for Failure {
             | StorageError::UnknownFormat { .. }
             | StorageError::CorruptLog { .. }
             | StorageError::Corrupt { .. } => Self::bad_input(error),
-            // A data directory that is a file, or that may not be written to, is the caller's to change.
+            // A data directory that is a file or not writable is the caller's mistake.
             StorageError::Io { ref source, .. }
                 if matches!(
                     source.kind(),
@@ -171,19 +171,19 @@ impl From<RetrainError> for Failure {
     }
 }
 
-/// Starts the log of a process that measures: from warnings on.
+/// Starts the log of a measuring process, at level `warn`.
 pub fn start_measuring() {
     logging::start(false, "warn");
 }
 
-/// Parses the command line, does what it says, and turns the outcome into an exit code.
+/// Parses and runs the command line, and maps the outcome to an exit code.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     if cli.command.writes_about_users() {
-        // Nobody but the node's own user reads what it writes: folders get mode 0700, files 0600.
+        // Only the user who runs the node may read what it writes: folders get mode 0700, files 0600.
         umask(Mode::RWXG | Mode::RWXO);
     }
-    // What these open and close within a second is of no interest to anybody.
+    // Stores that are opened and closed within a second should not log at level `info`.
     let measures = matches!(cli.command, Command::EstimateSize(_));
     logging::start(cli.log_json, if measures { "warn" } else { "info" });
     let outcome = match cli.command {
@@ -201,7 +201,7 @@ pub fn run() -> ExitCode {
     exit_code("celeris", outcome)
 }
 
-/// Prints why a command failed, and says by the exit code whose fault it is.
+/// Prints the error of a failed command, and returns the exit code.
 #[must_use]
 pub fn exit_code(binary: &str, outcome: Result<(), Failure>) -> ExitCode {
     let (message, code) = match outcome {

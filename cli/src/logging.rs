@@ -1,4 +1,4 @@
-//! Log lines: one line for each event, whatever clients and trainers put into names, reasons and errors.
+//! Log output: one line per event, whatever clients and trainers put into names, reasons and errors.
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
@@ -8,10 +8,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-/// Bytes of one field of a log line, at most; what is longer is cut.
+/// Maximum bytes of one field of a log line; longer fields are truncated.
 const FIELD_BYTES_MAX: usize = 4 << 10;
 
-/// Logs go to standard error; `RUST_LOG` says how much, else `level`.
+/// Starts logging to standard error, filtered by `RUST_LOG` or else by `level`.
 pub fn start(json: bool, level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -23,7 +23,7 @@ pub fn start(json: bool, level: &str) {
     }
 }
 
-/// Writes a field of a log line. The one place where the texts of others enter lines of text; JSON escapes by itself.
+/// Writes a field of a log line. Untrusted text enters text logs only here; the JSON format escapes by itself.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     if field.name() != "message" {
         write!(writer, "{}=", field.name())?;
@@ -31,7 +31,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     write!(Escaped { writer, left: FIELD_BYTES_MAX }, "{value:?}")
 }
 
-/// Writes control characters as escapes, so that no text can end its line or steer a terminal.
+/// Escapes control characters, so that no text can end its line or control a terminal.
 struct Escaped<'a, W> {
     writer: &'a mut W,
     /// Bytes that may still be written.
@@ -48,7 +48,7 @@ impl<W: fmt::Write> fmt::Write for Escaped<'_, W> {
             if self.left == 0 {
                 return self.writer.write_char('…');
             }
-            // The line and paragraph separators of Unicode end a line for some readers.
+            // Some readers treat Unicode line and paragraph separators as line ends.
             if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') {
                 write!(self.writer, "{}", character.escape_default())?;
             } else {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_ends_its_line_or_fills_the_log() {
+    fn control_characters_are_escaped_and_long_fields_are_cut() {
         let mut line = String::new();
         let forged = "done\n2026-01-01 ERROR\r\x1b[31m\u{2028}\u{85}é";
         write!(Escaped { writer: &mut line, left: 100 }, "{forged}").unwrap();

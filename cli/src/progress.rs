@@ -1,14 +1,14 @@
-//! Progress of long work: a bar on a terminal, plain lines elsewhere; on standard error.
+//! Progress reports on standard error: a bar on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Plain lines are written at every so many percent.
+/// Step of the plain progress lines, in percent.
 const LINE_PERCENT: u64 = 25;
 
-/// The progress of one piece of work after the other.
+/// Reports the progress of consecutive phases.
 pub struct Report {
     bar: Option<ProgressBar>,
     /// The phase and the percentage last written as a line.
@@ -16,7 +16,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A bar, or lines where standard error is no terminal.
+    /// Shows a bar, or lines if standard error is not a terminal.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(100);
@@ -27,7 +27,7 @@ impl Report {
         Self { bar, last: Mutex::new((String::new(), 0)) }
     }
 
-    /// `phase` is done to `fraction`, from 0 to 1.
+    /// Reports that `fraction` of `phase` is done, from 0 to 1.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a percentage is small and positive")]
     pub fn at(&self, phase: &str, fraction: f32) {
         let percent = (fraction.clamp(0.0, 1.0) * 100.0) as u64;

@@ -15,10 +15,10 @@ use celeris_api::{node, server};
 /// Runs a node.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where the node keeps everything; made if it is not there.
+    /// The data directory; created if missing.
     #[arg(long)]
     data_dir: PathBuf,
-    /// A TOML file.
+    /// The configuration file, in TOML.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Address and port; port 0 picks a free one.
@@ -35,24 +35,24 @@ pub fn run(args: Args) -> Result<(), Failure> {
     })
 }
 
-/// The runtime of a node: one thread for each core, and others for what blocks.
+/// The runtime of a node: one worker thread per core, and additional threads for blocking work.
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)
 }
 
-/// Takes the address before anything long begins, so that a taken port is told at once.
+/// Binds the address before any long work starts, so that an address in use is reported at once.
 pub async fn listen(config: &Config) -> Result<TcpListener, Failure> {
     let address = &config.server.listen;
     TcpListener::bind(address).await.map_err(|error| Failure::bad_input(format!("cannot listen on {address}: {error}")))
 }
 
-/// Says that the node can serve: the one line on standard output that programs wait for.
+/// Prints the readiness line, the only line on standard output, which programs can wait for.
 pub fn announce(address: SocketAddr) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready http://{address}").and_then(|()| out.flush()).map_err(Failure::other)
 }
 
-/// Done at the first SIGTERM or SIGINT from now on.
+/// Completes at the first SIGTERM or SIGINT from now on.
 pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::other)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::other)?;
@@ -64,7 +64,7 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Serves until SIGTERM or SIGINT, lets requests under way end, and closes the store.
+/// Serves until SIGTERM or SIGINT, drains the requests in flight, and closes the store.
 pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
     let asked_to_stop = asked_to_stop()?;
     let shutdown = async move {
@@ -76,7 +76,7 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
     server::serve(listener, node, &config.server, shutdown).await.map_err(Failure::other)?;
     tokio::task::block_in_place(|| {
         predictor.stop();
-        // Before the store, since it reads what is then closed.
+        // Before the store is closed, because the sealer reads from it.
         if let Some(sealer) = sealer {
             sealer.stop();
         }

@@ -1,4 +1,4 @@
-//! `celeris train`: the built-in trainer as a process of its own.
+//! `celeris train`: runs the built-in trainer in a separate process.
 
 use std::path::PathBuf;
 

@@ -1,43 +1,38 @@
-//! What every source of ratings ends in.
+//! The data set type that all sources produce.
 
 use std::collections::HashMap;
 
 use celeris_model::{ItemId, Timestamp, UserId};
 use serde_json::{Map, Value, json};
 
-/// Ratings, and what is known of the items.
+/// Ratings and item descriptions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// What to call it: the name of the folder it was read from, or `synthetic`.
+    /// Its name: that of the folder it was read from, or `synthetic`.
     pub name: String,
     /// In the order of the file; a user may have rated an item more than once.
     pub ratings: Vec<Rating>,
-    /// Titles and genres, in the order of their file; empty where there is none. Rated items may be missing from it,
-    /// and it may name items that nobody rated.
+    /// Titles and genres, in the order of their file; may be empty. Rated items may be missing, and items without
+    /// ratings included.
     pub items: Vec<ItemInfo>,
 }
 
 /// One rating. Ids are shared: many ratings of a user hold one copy of the user's id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rating {
-    /// Who rated.
     pub user: UserId,
-    /// What was rated.
     pub item: ItemId,
-    /// The stars, or whatever the file's scale is.
+    /// The rating, on the file's scale.
     pub label: f32,
-    /// When; 0 where the file does not say.
+    /// Time of the rating; 0 if unknown.
     pub timestamp: Timestamp,
 }
 
-/// What is known of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemInfo {
-    /// The item.
     pub id: ItemId,
-    /// Its title, for people to read.
     pub title: String,
-    /// Its genres, most telling first where the source ranks them; possibly none.
+    /// Its genres, in the source's order; may be empty.
     pub genres: Vec<String>,
 }
 

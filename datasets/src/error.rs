@@ -5,174 +5,130 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What can be wrong with a file, a setting or a download. Nothing is left half done on error.
+/// An error of a file, a setting or a download. Nothing is left partially done on error.
 #[derive(Debug, Error)]
 pub enum DatasetError {
-    /// The operating system refused, or a compressed file is damaged.
+    /// An operating system error, or a damaged compressed file.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// A folder holds none of the files that ratings are kept in.
+    Io { path: PathBuf, source: io::Error },
+    /// A folder contains no ratings file.
     #[error("{}: no ratings file here; expected one of {known}, each also with .gz", .folder.display())]
     NoRatingsFile {
-        /// The folder.
         folder: PathBuf,
-        /// The names looked for.
+        /// The names searched for.
         known: String,
     },
-    /// The first line of a file is of no known format.
+    /// The first line of a file has no known format.
     #[error("{}: not a known ratings format (first line {first_line:?}); known are {known}", .file.display())]
     UnknownFormat {
-        /// The file.
         file: PathBuf,
         /// The beginning of its first line.
         first_line: String,
-        /// The formats, in words.
+        /// The known formats, as text.
         known: &'static str,
     },
-    /// A folder holds no log of impressions, or several.
+    /// A folder does not contain exactly one log of impressions.
     #[error(
         "{}: {found} logs of impressions here; expected one, such as men.csv, beside item_context.csv",
         .folder.display()
     )]
     NoImpressions {
-        /// The folder.
         folder: PathBuf,
-        /// CSV files in it that could be one.
+        /// Number of CSV files in it that could be a log.
         found: usize,
     },
-    /// The header of a file does not name a column that is needed.
+    /// A required column is missing in the header of a file.
     #[error("{}:1: no column {column} in the header", .file.display())]
-    NoColumn {
-        /// The file.
-        file: PathBuf,
-        /// The column.
-        column: &'static str,
-    },
-    /// Probabilities that are none.
+    NoColumn { file: PathBuf, column: &'static str },
+    /// The probabilities of a position do not sum to 1.
     #[error("{}: the probabilities of position {position} sum to {sum}; they must sum to 1", .file.display())]
     Sum {
-        /// The file.
         file: PathBuf,
-        /// The position, as the log numbers it.
+        /// The position, as numbered in the log.
         position: usize,
-        /// Their sum.
         sum: f64,
     },
-    /// A file without a row of data.
+    /// A file has no rows of data.
     #[error("{}: holds no {what}", .file.display())]
     Empty {
-        /// The file.
         file: PathBuf,
-        /// What there should be.
+        /// The kind of rows expected.
         what: &'static str,
     },
-    /// A field of a row is missing, superfluous or not what it must be.
+    /// A field of a row is missing, superfluous or invalid.
     #[error("{}:{line}: field {field}: expected {expected}, got {got}", .file.display())]
     BadField {
-        /// The file.
         file: PathBuf,
         /// The line at which the row begins, from 1.
         line: u64,
-        /// The column, by the file's own header where it has one.
+        /// The column, as named in the file's header if it has one.
         field: String,
-        /// What belongs there.
+        /// Description of a valid value.
         expected: &'static str,
-        /// The beginning of what is there, quoted, or words for what is not text.
+        /// The beginning of the value, quoted, or a description if it is not text.
         got: String,
     },
-    /// A row is longer than any row of a sound file.
+    /// A row is too long.
     #[error("{}:{line}: row is longer than {bytes_max} bytes; look for a missing line break or closing quote", .file.display())]
     RowTooLong {
-        /// The file.
         file: PathBuf,
         /// The line at which the row begins, from 1.
         line: u64,
-        /// The limit.
         bytes_max: usize,
     },
-    /// A file holds more than is read into memory at once.
+    /// A file has more entries than are read into memory.
     #[error("{}: more than {max} {what}; too many to hold in memory", .file.display())]
     TooMany {
-        /// The file.
         file: PathBuf,
-        /// What there are too many of.
+        /// The kind of entries.
         what: &'static str,
-        /// The limit.
         max: usize,
     },
     /// A setting of the synthetic generator is out of its range.
     #[error("{setting} must be {range}, got {value}")]
     Setting {
-        /// The setting.
         setting: &'static str,
-        /// The range, in words.
+        /// The range, as text.
         range: &'static str,
-        /// The value received.
         value: f64,
     },
     /// No data set of this name can be downloaded.
     #[error("unknown data set {name:?}; known are {known}")]
-    UnknownName {
-        /// The name asked for.
-        name: String,
-        /// The known names.
-        known: String,
-    },
-    /// A download failed or broke off.
+    UnknownName { name: String, known: String },
+    /// A download failed or was interrupted.
     #[error("download of {url} failed: {source}")]
-    Download {
-        /// What was being downloaded.
-        url: String,
-        /// The cause.
-        source: Box<ureq::Error>,
-    },
-    /// A download is larger than the limit.
+    Download { url: String, source: Box<ureq::Error> },
     #[error("download of {url} is larger than the limit of {bytes_max} bytes")]
-    DownloadTooLarge {
-        /// What was being downloaded.
-        url: String,
-        /// The limit.
-        bytes_max: u64,
-    },
-    /// The published checksum file holds no checksum.
+    DownloadTooLarge { url: String, bytes_max: u64 },
+    /// The published checksum file contains no checksum.
     #[error("{url} holds no MD5 checksum; the archive cannot be verified and was not unpacked")]
     NoChecksum {
-        /// The checksum file.
+        /// URL of the checksum file.
         url: String,
     },
-    /// A download is not what its publisher says it is.
+    /// The checksum of a download differs from the published one.
     #[error("{url}: MD5 checksum is {received}, published is {expected}; nothing was unpacked, try again")]
     Checksum {
-        /// What was downloaded.
         url: String,
         /// The published checksum, in hexadecimal.
         expected: String,
-        /// The checksum of what arrived.
+        /// The checksum of the download.
         received: String,
     },
-    /// An archive is damaged, or not one to unpack.
+    /// An archive is damaged or rejected.
     #[error("{url}: {problem}; nothing was kept")]
     Archive {
-        /// Where the archive came from.
+        /// URL of the archive.
         url: String,
-        /// What is wrong with it.
         problem: String,
     },
-    /// The folder that a download would create exists and is not a data set.
+    /// The destination folder exists and is not a data set.
     #[error("{}: exists and holds no ratings file; move it away or choose another destination", .folder.display())]
-    Occupied {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Occupied { folder: PathBuf },
 }
 
 impl DatasetError {
-    /// For `map_err` on operations on `path`.
+    /// Converts an I/O error on `path`, for `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }

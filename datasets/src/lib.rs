@@ -1,13 +1,12 @@
-//! Data for Celeris: readers for the MovieLens files and for the logs of the Open Bandit Dataset, a seeded synthetic
-//! generator that knows the truth, and a downloader.
+//! Data sets for Celeris: readers for MovieLens files and for logs of the Open Bandit Dataset, a seeded synthetic
+//! generator with known true parameters, and a downloader.
 //!
-//! What this crate is not: it holds no data, trains nothing and serves nothing. It turns a path, a seed or a name into
-//! ratings in the vocabulary of `celeris-model`, and says exactly where a file is wrong.
+//! Not in this crate: data, training, serving. It turns a path, a seed or a name into ratings with the types of
+//! `celeris-model`, and errors name the location in the file.
 //!
-//! Where to look: [`Dataset`] for what everything ends in, [`movielens`] for reading files (whole with
-//! [`Dataset::load`], or one rating at a time with [`read_ratings`]), [`open_bandit`] for logs of a policy,
-//! [`synthetic`] for invented films and users whose tastes are known, [`fetch()`] for downloads, [`DatasetError`] for
-//! everything that can be wrong.
+//! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with [`Dataset::load`], or one rating
+//! at a time with [`read_ratings`]); [`open_bandit`] reads logs of a policy; [`synthetic`] generates films and users
+//! with known tastes; [`fetch()`] downloads; [`DatasetError`] is the error type.
 
 mod dataset;
 mod error;

@@ -1,4 +1,4 @@
-//! Bounded lines of a plain or gzip file, counted.
+//! Reads numbered lines of bounded length from a plain or gzip file.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -22,7 +22,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Opens `file`, decompressing it if it begins as gzip does.
+    /// Opens `file`, and decompresses it if it starts with the gzip magic bytes.
     pub(crate) fn open(file: &Path) -> Result<Self, DatasetError> {
         let opened = File::open(file).map_err(DatasetError::io(file))?;
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, opened);
@@ -39,20 +39,20 @@ impl Lines {
         &self.file
     }
 
-    /// The number of the line that [`Lines::current`] is, from 1.
+    /// The number of the current line, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The line last read, without its line break.
+    /// The current line, without its line break.
     pub(crate) fn current(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Reads the next line; false at the end of the file.
+    /// Reads the next line; returns false at the end of the file.
     pub(crate) fn advance(&mut self) -> Result<bool, DatasetError> {
         self.buffer.clear();
-        // Room for the longest row and its line break, and no more.
+        // Room for the longest row and its line break.
         let limit = ROW_BYTES_MAX as u64 + 2;
         let mut bounded = self.reader.by_ref().take(limit);
         let read = bounded.read_until(b'\n', &mut self.buffer).map_err(DatasetError::io(&self.file))?;
@@ -75,7 +75,7 @@ impl Lines {
         Ok(true)
     }
 
-    /// Reads up to the next line that is not empty; false at the end of the file.
+    /// Reads up to the next line that is not empty; returns false at the end of the file.
     pub(crate) fn advance_to_text(&mut self) -> Result<bool, DatasetError> {
         while self.advance()? {
             if !self.buffer.is_empty() {
@@ -85,7 +85,7 @@ impl Lines {
         Ok(false)
     }
 
-    /// The error for a row that begins at `line` and does not end in time.
+    /// The error for a row that begins at `line` and is too long.
     pub(crate) fn too_long(&self, line: u64) -> DatasetError {
         DatasetError::RowTooLong { file: self.file.clone(), line, bytes_max: ROW_BYTES_MAX }
     }

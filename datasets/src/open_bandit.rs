@@ -1,8 +1,8 @@
-//! Logs of the Open Bandit Dataset (Saito et al. 2021): what a policy showed in a fashion shop, with the propensity of
-//! each impression and whether it was clicked.
+//! Logs of the Open Bandit Dataset (Saito et al. 2021): items shown by a policy in a fashion shop, with the propensity
+//! and click of each impression.
 //!
-//! A log is a folder such as `random/men/` that holds the impressions, `men.csv`, and `item_context.csv`, a row an
-//! item. Every row is an impression of its own: one item at one of three positions of a page.
+//! A log is a folder such as `random/men/` with the impressions, `men.csv`, and `item_context.csv`, which has one row
+//! for each item. Every row of the log is one impression: one item at one of three positions of a page.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,16 +14,16 @@ use celeris_model::observation::check_label;
 use crate::DatasetError;
 use crate::rows::{Column, Encoding, Layout, Rows};
 
-/// The most impressions that are read; about 200 MB. The largest log of a uniform policy has 1.4 million.
+/// Maximum number of impressions; about 200 MB. The largest log of a uniform policy has 1.4 million.
 pub const IMPRESSIONS_MAX: usize = 2_000_000;
 
-/// The most items a campaign may have.
+/// Maximum number of items of a campaign.
 pub const ITEMS_MAX: usize = 1024;
 
-/// The most positions.
+/// Maximum number of positions.
 pub const POSITIONS_MAX: usize = 64;
 
-/// The most columns of user features, and the most values of one.
+/// Maximum number of user feature columns, and of values of one.
 const USER_FEATURES_MAX: usize = 16;
 const LEVELS_MAX: usize = 64;
 
@@ -32,42 +32,42 @@ const ITEMS_FILE: &str = "item_context.csv";
 /// One item shown at one position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Impression {
-    /// Which item, below [`OpenBandit::items`].
+    /// Item, below [`OpenBandit::items`].
     pub item: usize,
-    /// Where, from 0 in the order of the file's position numbers, below [`OpenBandit::positions`].
+    /// Position from 0, in the order of the file's position numbers, below the length of [`OpenBandit::positions`].
     pub position: usize,
-    /// 1 where it was clicked, else 0.
+    /// 1 if it was clicked, else 0.
     pub click: f32,
-    /// The probability with which the logging policy showed this item there.
+    /// The probability with which the logging policy showed this item at this position.
     pub propensity: f64,
 }
 
-/// A log, whole.
+/// A log in memory.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OpenBandit {
-    /// What to call it: the names of policy and campaign, such as `random/men`.
+    /// Its name: policy and campaign, such as `random/men`.
     pub name: String,
-    /// How many items the campaign has.
+    /// Number of items of the campaign.
     pub items: usize,
-    /// The file's numbers of the positions that occur, ascending.
+    /// The position numbers of the file, ascending.
     pub positions: Vec<usize>,
     /// In the order of the file.
     pub impressions: Vec<Impression>,
-    /// How many values each column of user features has.
+    /// Number of values of each user feature column.
     pub levels: Vec<usize>,
-    /// Row-major `impressions x levels.len()`: which value each user feature has.
+    /// Row-major `impressions x levels.len()`: the value of each user feature.
     user_features: Vec<u16>,
-    /// Affinities that are not 0, by impression: items and how often the user has clicked them before.
+    /// Non-zero affinities by impression: items and how often the user has clicked them before.
     affinities: Vec<(u16, f32)>,
-    /// Where each impression's end in `affinities`.
+    /// End of each impression's range in `affinities`.
     affinity_ends: Vec<usize>,
 }
 
 impl OpenBandit {
-    /// Reads a log: its folder, or the file of impressions itself.
+    /// Loads a log from its folder, or from the file of impressions.
     ///
     /// # Errors
-    /// A [`DatasetError`] that names the file, and the line and field where it has come to them.
+    /// A [`DatasetError`] with the file, and the line and field if known.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, DatasetError> {
         let file = locate(path.as_ref())?;
         let folder = file.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
@@ -77,14 +77,14 @@ impl OpenBandit {
         Ok(log)
     }
 
-    /// Which value each of an impression's user features has: of feature `f` one below `levels[f]`.
+    /// The values of an impression's user features; that of feature `f` is below `levels[f]`.
     #[must_use]
     pub fn user_features(&self, impression: usize) -> &[u16] {
         let width = self.levels.len();
         &self.user_features[impression * width..(impression + 1) * width]
     }
 
-    /// The items that an impression's user has an affinity to, with its size.
+    /// The items for which an impression's user has an affinity, with its size.
     #[must_use]
     pub fn affinities(&self, impression: usize) -> &[(u16, f32)] {
         let start = if impression == 0 { 0 } else { self.affinity_ends[impression - 1] };
@@ -134,7 +134,7 @@ impl OpenBandit {
         Ok(())
     }
 
-    /// From the file's numbers of positions to 0, 1, ….
+    /// Replaces the file's position numbers by 0, 1, ….
     fn number_positions(&mut self) {
         let mut there = [false; POSITIONS_MAX];
         self.impressions.iter().for_each(|impression| there[impression.position] = true);
@@ -149,7 +149,7 @@ fn too_many(file: &Path, what: &'static str, max: usize) -> DatasetError {
     DatasetError::TooMany { file: file.to_owned(), what, max }
 }
 
-/// The file of impressions that `path` is or holds.
+/// The file of impressions: `path` itself, or the one in the folder `path`.
 fn locate(path: &Path) -> Result<PathBuf, DatasetError> {
     if !path.metadata().map_err(DatasetError::io(path))?.is_dir() {
         return Ok(path.to_owned());
@@ -171,7 +171,7 @@ fn locate(path: &Path) -> Result<PathBuf, DatasetError> {
     }
 }
 
-/// The last two folders that the file is in.
+/// The names of the last two folders of the file's path.
 fn name_of(file: &Path) -> String {
     let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let folders = file.parent().into_iter().flat_map(Path::components);
@@ -197,17 +197,17 @@ fn count_items(file: &Path) -> Result<usize, DatasetError> {
     if there.is_empty() { Err(DatasetError::Empty { file: file.to_owned(), what: "items" }) } else { Ok(there.len()) }
 }
 
-/// By how much the probabilities of a position may miss 1: files round.
+/// Tolerance of the sum of a position's probabilities, for rounding in files.
 const SUM_TOLERANCE: f64 = 1e-6;
 
-/// Reads the distribution of a policy over the items of a log, by position: a CSV file with the columns `item_id` and
-/// `probability`, and `position` where positions differ, numbered as in the log. Pairs that the file leaves out are
-/// never shown.
+/// Reads a policy's distribution over the items of a log, by position: a CSV file with the columns `item_id` and
+/// `probability`, and `position` if it depends on the position, numbered as in the log. Missing pairs have probability
+/// 0.
 ///
-/// Answers the probabilities row-major, `positions x items`.
+/// Returns the probabilities row-major, `positions x items`.
 ///
 /// # Errors
-/// A [`DatasetError`] that names the file, and the line and field where it has come to them.
+/// A [`DatasetError`] with the file, and the line and field if known.
 pub fn read_distribution(file: &Path, log: &OpenBandit) -> Result<Vec<f64>, DatasetError> {
     let mut rows = Rows::open(file, Layout::Csv, Encoding::Utf8)?;
     if !rows.advance()? {
@@ -256,7 +256,7 @@ struct Columns {
     click: Column,
     propensity: Column,
     user_features: Vec<Column>,
-    /// One for each item, in their order, or none.
+    /// One for each item, in order, or none.
     affinities: Vec<Column>,
     width: usize,
 }

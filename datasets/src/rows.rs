@@ -1,4 +1,4 @@
-//! Rows of fields, whatever separates them.
+//! Reads rows of fields with any separator.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,32 +10,31 @@ use crate::DatasetError;
 use crate::lines::Lines;
 use crate::movielens::ROW_BYTES_MAX;
 
-/// Fields of a row past which CSV is refused; the widest file of the Open Bandit Dataset has 90.
+/// Maximum number of fields in a CSV row; the widest file of the Open Bandit Dataset has 90.
 const FIELDS_MAX: usize = 128;
 
-/// Characters of a bad field that an error repeats.
+/// Maximum number of characters of a bad field in an error.
 const QUOTED_CHARS_MAX: usize = 40;
 
-/// How a file's rows are cut into fields.
+/// How rows are split into fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Fields between separators, which fields cannot contain; one row a line.
+    /// Fields between separators, which fields cannot contain; one row for each line.
     Separated(&'static str),
-    /// RFC 4180: commas, and quotes around fields that hold commas, quotes or line breaks.
+    /// RFC 4180: commas, and quotes around fields that contain commas, quotes or line breaks.
     Csv,
 }
 
-/// How bytes become text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// Anything else is an error.
+    /// UTF-8; other bytes are an error.
     Utf8,
-    /// Lines that are not UTF-8 are Latin-1. `movies.dat` is Latin-1 in MovieLens 1M and UTF-8 in 10M, and no Latin-1
-    /// title happens to be valid UTF-8 beyond ASCII.
+    /// UTF-8, or Latin-1 for lines that are not UTF-8. `movies.dat` is Latin-1 in MovieLens 1M and UTF-8 in 10M, and no
+    /// Latin-1 title is valid UTF-8 beyond ASCII.
     Utf8OrLatin1,
 }
 
-/// A column, and what errors call it.
+/// A column with its name for errors.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) index: usize,
@@ -53,7 +52,7 @@ pub(crate) struct Rows {
     lines: Lines,
     encoding: Encoding,
     cutter: Cutter,
-    /// Whether the lines' current line is yet to be read as a row.
+    /// Whether the current line of `lines` has not been read as a row yet.
     pending: bool,
     /// The line at which the current row begins.
     number: u64,
@@ -72,19 +71,19 @@ struct CsvCutter {
 }
 
 impl Rows {
-    /// Rows of all lines of `file`.
+    /// Opens the rows of `file`.
     pub(crate) fn open(file: &Path, layout: Layout, encoding: Encoding) -> Result<Self, DatasetError> {
         let mut rows = Self::from_current_line(Lines::open(file)?, layout, encoding);
         rows.pending = false;
         Ok(rows)
     }
 
-    /// Rows from the line that `lines` is at.
+    /// Rows from the current line of `lines`.
     pub(crate) fn from_current_line(lines: Lines, layout: Layout, encoding: Encoding) -> Self {
         let cutter = match layout {
             Layout::Separated(separator) => Cutter::Separator(separator),
             Layout::Csv => {
-                // Line breaks are already normalised, so that a carriage return within a row is a character like others.
+                // Line breaks are already normalised, so that a carriage return within a row is an ordinary character.
                 let parser = ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
                 Cutter::Csv(Box::new(CsvCutter { parser, ends: [0; FIELDS_MAX] }))
             }
@@ -96,7 +95,7 @@ impl Rows {
         self.lines.file()
     }
 
-    /// Reads the next row that is not an empty line; false at the end of the file.
+    /// Reads the next row that is not an empty line; returns false at the end of the file.
     pub(crate) fn advance(&mut self) -> Result<bool, DatasetError> {
         if !std::mem::take(&mut self.pending) && !self.lines.advance_to_text()? {
             return Ok(false);
@@ -132,7 +131,7 @@ impl Rows {
         self.fields.push(start..self.bytes.len());
     }
 
-    /// The fields of the current row that are text, with their places.
+    /// The fields of the current row that are text, with their indices.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
         let text = |range: &Range<usize>| str::from_utf8(&self.bytes[range.clone()]).ok();
         self.fields.iter().enumerate().filter_map(move |(index, range)| Some((index, text(range)?)))
@@ -163,7 +162,7 @@ impl Rows {
         self.fields.len()
     }
 
-    /// The error for a field whose text is not what it must be.
+    /// The error for an invalid field.
     pub(crate) fn unexpected(&self, column: &Column, expected: &'static str, text: &str) -> DatasetError {
         self.bad(column.name.to_string(), expected, quoted(text))
     }
@@ -174,7 +173,8 @@ impl Rows {
 }
 
 impl CsvCutter {
-    /// Cuts the row that begins at the current line into `fields` of `bytes`, reading further lines while a quote is open.
+    /// Splits the row that begins at the current line into `fields` of `bytes`, reading further lines while a quote is
+    /// open.
     fn cut(
         &mut self,
         lines: &mut Lines,
@@ -185,7 +185,7 @@ impl CsvCutter {
         bytes.resize(ROW_BYTES_MAX, 0);
         let (mut written, mut ended) = (0, 0);
         loop {
-            // A line whose quotes are all closed ends its row with the line break; in an open quote, the break is text.
+            // The line break ends the row, unless a quote is open: then it is part of the field.
             for mut input in [lines.current(), b"\n"] {
                 while !input.is_empty() {
                     let (result, read, output, ends) =
@@ -220,7 +220,7 @@ impl CsvCutter {
     }
 }
 
-/// The beginning of a text, quoted so that it keeps to one line of an error message.
+/// The beginning of a text, quoted and escaped to fit in one line of an error message.
 pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         None => format!("{text:?}"),

@@ -1,4 +1,4 @@
-//! Whatever is wrong with a file, the message says where and what belongs there.
+//! Errors of damaged files name the location and the expected value.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -112,7 +112,7 @@ fn bad_titles_name_file_line_and_field() {
 }
 
 #[test]
-fn unknown_formats_are_told_the_known_ones() {
+fn errors_of_unknown_formats_list_the_known_ones() {
     for text in ["a b c d\n", "{\"user\": 1}\n", "user,stars\n1,2\n", "1,2,3.5,0\n", "\u{0}\u{1}\u{2}\n"] {
         let message = message(&[("ratings.csv", text.as_bytes())]);
         for part in ["not a known ratings format", "ratings.csv", "user::item::rating::seconds", "<tab>", "userId"] {
@@ -151,7 +151,7 @@ fn files_without_ratings_are_errors() {
 
 #[test]
 fn truncated_gzip_is_an_error() {
-    // A whole gzip header and the beginning of a stored block that never comes.
+    // A complete gzip header and the beginning of a stored block that is missing.
     let bytes = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x01\x10\x00\xef\xff1\t2\t3\t0\n";
     assert!(message(&[("u.data.gz", bytes)]).contains("u.data.gz: "));
 }

@@ -1,4 +1,4 @@
-//! Downloads from a real server on this machine: whole and verified, or nothing.
+//! Downloads from a server on this machine: complete and verified, or nothing.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::HashMap;
@@ -19,15 +19,15 @@ use zip::write::SimpleFileOptions;
 const README: &str =
     "SUMMARY\n=======\n\nRatings.\n\nUSAGE LICENSE\n=============\n\nResearch only.\n\nCITATION\n========\n\nCite.\n";
 
-/// What the server sends for one path.
+/// The server's reply for one path.
 #[derive(Clone)]
 struct Reply {
     body: Vec<u8>,
-    /// The length that it claims.
+    /// The length in the header.
     length: usize,
 }
 
-/// Serves `replies` until the test ends; all else is 404.
+/// Serves `replies` until the test ends; other paths are 404.
 struct Server {
     base_url: String,
     requests: Arc<AtomicUsize>,
@@ -53,7 +53,7 @@ impl Server {
                 };
                 let head =
                     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", reply.length);
-                // A client that has seen enough may hang up.
+                // A client may close the connection early.
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&reply.body));
             }
         });
@@ -138,7 +138,7 @@ fn present_data_set_is_not_downloaded_again() {
 }
 
 #[test]
-fn folder_of_something_else_is_not_touched() {
+fn an_unrelated_folder_is_not_changed() {
     let server = Server::of_archive(&good_archive());
     let destination = tempfile::tempdir().unwrap();
     let mine = destination.path().join("ml-100k/mine.txt");
@@ -213,7 +213,7 @@ fn links_in_archives_are_refused() {
 }
 
 #[test]
-fn archives_that_are_no_data_set_are_refused() {
+fn archives_without_a_data_set_are_refused() {
     let cases = [
         (archive(&[("ml/notes.txt", b"x")]), "no ratings file"),
         (archive(&[("ml/u.data", b"1\t2\t3\t0\n"), ("other/x", b"x")]), "more than one folder"),
@@ -245,7 +245,7 @@ fn sizes_are_bounded_on_the_wire_and_unpacked() {
 }
 
 #[test]
-fn unknown_names_are_told_the_known_ones() {
+fn errors_of_unknown_names_list_the_known_ones() {
     let destination = tempfile::tempdir().unwrap();
     for name in ["ml-5k", "../ml-100k", ""] {
         let error = fetch(name, destination.path(), &FetchOptions::default(), &mut |_, _| {}).unwrap_err();

@@ -1,4 +1,4 @@
-//! The three formats, plain and compressed, are one data set.
+//! All three formats, plain and compressed, give the same data set.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fmt::Write as _;
@@ -139,7 +139,7 @@ fn every_format_plain_or_compressed_gives_the_same_dataset() {
 }
 
 #[test]
-fn content_decides_the_format_whatever_the_name() {
+fn the_format_is_detected_from_the_content() {
     let (ratings, _) = sample();
     for format in FORMATS {
         let text = format.ratings_text(&ratings);
@@ -208,7 +208,8 @@ fn long_ids_are_shared_between_ratings() {
     assert!(std::ptr::eq(ratings[0].item.as_str(), ratings[1].item.as_str()));
 }
 
-/// Any id that the separated formats can hold: no separator within, no colon at an end where it would join one.
+/// Any id that the separated formats can hold: no separator in it, and no colon at an end, which would extend a
+/// separator.
 fn id() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9 \"é,;|-]{1,20}".prop_filter("CSV writes the item unquoted", |id| !id.contains(['"', ',']))
 }
@@ -217,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_data_sets_are_read_back(
         rows in prop::collection::vec((id(), id(), -1e6_f32..1e6, 0_i64..4_000_000_000), 1..40),
     ) {
         let ratings: Vec<Rating> =

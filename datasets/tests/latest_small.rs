@@ -1,4 +1,4 @@
-//! The real thing, where it is at hand: MovieLens latest-small (September 2018).
+//! Reads MovieLens latest-small (September 2018), if it is available.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::HashSet;

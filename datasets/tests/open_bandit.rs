@@ -1,4 +1,4 @@
-//! Logs of the Open Bandit Dataset, sound and not.
+//! Valid and invalid logs of the Open Bandit Dataset.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -28,7 +28,7 @@ const SOUND: [&str; 3] = [
 ];
 
 #[test]
-fn a_log_is_read_whole() {
+fn a_log_is_read_completely() {
     let folder = tempfile::tempdir().unwrap();
     let men = folder.path().join("random/men");
     fs::create_dir_all(&men).unwrap();
@@ -67,7 +67,7 @@ fn bad_rows_name_file_line_and_field() {
 }
 
 #[test]
-fn folders_and_headers_that_are_none_say_what_is_missing() {
+fn errors_of_bad_folders_and_headers_name_the_missing_part() {
     let folder = tempfile::tempdir().unwrap();
     let message = |expected: &str| {
         let message = OpenBandit::load(folder.path()).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The generator's data are what its settings and its truth say.
+//! Generated data match their settings and true parameters.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{HashMap, HashSet};
@@ -37,7 +37,7 @@ fn equal_seeds_give_equal_data_and_others_differ() {
 
 #[test]
 fn the_default_data_are_pinned() {
-    // Whoever changes these changes every figure that was ever measured on synthetic data.
+    // Changing these values changes all results ever measured on synthetic data.
     let dataset = &demo().dataset;
     let items: Vec<String> =
         dataset.items[..3].iter().map(|item| format!("{} {} {}", item.id, item.title, item.genres.join("|"))).collect();
@@ -99,8 +99,8 @@ fn titles_are_unique_and_films_have_genres() {
 
 #[test]
 fn popularity_follows_the_zipf_exponent() {
-    // Few ratings a user, so that drawing without replacement hardly flattens the head. In the last case most users rate
-    // so large a share of the items that the generator ranks all of them instead of drawing one by one.
+    // Few ratings for each user, so that drawing without replacement hardly flattens the head. In the last case most
+    // users rate so large a share of the items that the generator ranks all of them instead of drawing one by one.
     for (exponent, items, ratings) in [(0.6, 1_000, 100_000), (1.0, 1_000, 100_000), (0.6, 300, 200_000)] {
         let settings =
             SyntheticSettings { users: 20_000, items, ratings, zipf_exponent: exponent, ..Default::default() };
@@ -112,7 +112,7 @@ fn popularity_follows_the_zipf_exponent() {
         counts.sort_by(|a, b| b.total_cmp(a));
         let points: Vec<(f64, f64)> = (10..200).map(|rank| ((rank as f64).ln(), counts[rank - 1].ln())).collect();
         let measured = -slope(&points);
-        // The rest of the flattening, and the counting noise of some hundred ratings an item.
+        // Tolerance for the remaining flattening and the counting noise of some hundred ratings for each item.
         assert!((measured - exponent).abs() < 0.1, "exponent {exponent} over {items} items, measured {measured}");
     }
 }
@@ -132,9 +132,9 @@ fn activity_is_heavy_tailed() {
 }
 
 #[test]
-fn labels_are_the_truth_and_the_noise() {
+fn labels_are_the_expectation_plus_noise() {
     let Synthetic { dataset, truth } = demo();
-    // Away from the ends of the scale, where clipping does not pull.
+    // Away from the ends of the scale, where clipping has no effect.
     let residuals: Vec<f64> = dataset
         .ratings
         .iter()
@@ -163,14 +163,14 @@ fn expectation_is_offset_plus_weights_times_features() {
     let response: f64 = weights.iter().zip(features).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
     let expected = f64::from(truth.offset(&rating.item).unwrap()) + response;
     assert_eq!(truth.expected(&rating.user, &rating.item), Some(expected));
-    assert_eq!(truth.expected(&UserId::new("stranger").unwrap(), &rating.item), None);
+    assert_eq!(truth.expected(&UserId::new("unknown").unwrap(), &rating.item), None);
 }
 
 #[test]
-fn genres_tell_tastes() {
+fn mean_ratings_by_genre_match_tastes() {
     let Synthetic { dataset, truth } = demo();
     let items = dataset.items_by_id();
-    // A user's mean rating of horror less that of all else, against the true weight on horror.
+    // A user's mean rating of horror minus that of all other films, against the true weight of horror.
     for genre in ["Horror", "Children's", "Space Opera"] {
         let axis = truth.axis_of(genre).unwrap();
         let mut sums: HashMap<&UserId, [(f64, f64); 2]> = HashMap::new();
@@ -189,7 +189,7 @@ fn genres_tell_tastes() {
         assert!(points.len() > 200);
         let measured = correlation(&points);
         assert!(measured > 0.85, "{genre}: correlation {measured}");
-        // Films of the genre lie on its axis, others do not.
+        // Films of the genre have a large feature on its axis, others do not.
         for item in &dataset.items {
             let feature = truth.features(&item.id).unwrap()[axis];
             assert_eq!(feature >= 0.35, item.genres.iter().any(|own| own == genre), "{} at {feature}", item.title);

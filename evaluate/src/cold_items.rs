@@ -1,9 +1,9 @@
-//! `--protocol cold-items`: items that nobody rated before, predicted from their titles and genres.
+//! `--protocol cold-items`: ratings of items without any training ratings, predicted from titles and genres.
 //!
-//! A random tenth of the items is left out of the training with all of their ratings. Users learn from their other
-//! ratings; then the ratings of the items left out are predicted, with features that the version's map makes of their
-//! attributes. Beside it what the version has for an item of which nothing is known, and what needs no model at all: the
-//! mean label and how far the user's other ratings lie from it on average.
+//! A random tenth of the items is excluded from training with all of their ratings. Users learn from their other
+//! ratings; then the ratings of the excluded items are predicted, with features that the version's map computes from
+//! their attributes. The baselines are the version's default features for unknown items, and, without a model, the mean
+//! label with and without the mean deviation of the user's other ratings.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,66 +22,66 @@ use serde_json::{Map, Value};
 
 use super::{DEVIATIONS_95, EvaluateSettings, Numbered, by_user, examples, mean_square};
 
-/// One item in so many is left out.
+/// One item in this many is left out.
 const LEFT_OUT_ONE_IN: usize = 10;
 
-/// What the protocol found.
+/// The report of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ColdItemsReport {
     /// `"cold-items"`.
     pub protocol: &'static str,
-    /// The data set's name.
+    /// The name of the data set.
     pub dataset: String,
-    /// The length of features and weights.
+    /// The length of feature and weight vectors.
     pub dim: usize,
     /// The seed of the choice of items and of the trainer.
     pub seed: u64,
-    /// Items left out of the training.
+    /// Number of items left out of the training.
     pub items_left_out: usize,
-    /// Ratings trained on.
+    /// Number of training ratings.
     pub train_ratings: usize,
-    /// Ratings predicted: those of the items left out by users who have other ratings.
+    /// Number of predicted ratings: those of left-out items by users who have other ratings.
     pub test_ratings: usize,
     /// RMSE with features from attributes.
     pub rmse: f64,
     /// The share of labels inside the served 95 % interval, with features from attributes.
     pub coverage_95: f64,
-    /// RMSE with the version's stand-in for items of which nothing is known.
+    /// RMSE with the version's default features for unknown items.
     pub rmse_stand_in: f64,
-    /// The share of labels inside its 95 % interval.
+    /// The share of labels inside the 95 % interval, with the default features.
     pub coverage_95_stand_in: f64,
     /// RMSE of the mean label and the user's mean deviation from it.
     pub rmse_mean_and_user_bias: f64,
-    /// The same without the user's part.
+    /// RMSE of the mean label.
     pub rmse_mean: f64,
-    /// The mean `std_error` with features from attributes, and of the same users with the stand-in.
+    /// The mean `std_error` with features from attributes, and for the same users with the default features.
     pub mean_std_error: [f64; 2],
-    /// Items that the map was fitted to.
+    /// Number of items that the map was fitted to.
     pub map_items: usize,
-    /// The ridge that cross-validation chose.
+    /// The ridge parameter chosen by cross-validation.
     pub map_ridge: f64,
     /// The share of the variance of scores between items that the map explains, by cross-validation.
     pub map_explains: f64,
-    /// Time for fitting the map, its ridge included.
+    /// Time for fitting the map, including the choice of its ridge parameter, in seconds.
     pub map_seconds: f64,
-    /// Time for tuning and training.
+    /// Time for tuning and training, in seconds.
     pub train_seconds: f64,
 }
 
 /// Runs the protocol.
 ///
 /// # Errors
-/// Where the data set does not describe its items or has too few, or the trainer refuses the ratings.
+/// If the data set does not describe its items or has too few, or the trainer rejects the ratings.
 pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> anyhow::Result<ColdItemsReport> {
     ensure!(!dataset.items.is_empty(), "the data set does not describe its items; give a folder that has movies.csv");
     let mut numbered = Numbered::default();
     let ratings = numbered.number(&dataset.ratings);
     let left_out = left_out(numbered.items.len(), settings.seed);
-    let (asked, known): (Vec<Rating>, Vec<Rating>) = ratings.iter().partition(|rating| left_out[rating.item as usize]);
+    let (tested, known): (Vec<Rating>, Vec<Rating>) = ratings.iter().partition(|rating| left_out[rating.item as usize]);
     let users = numbered.users.len();
-    let told = by_user(users, &known);
-    let asked: Vec<Rating> = asked.into_iter().filter(|rating| !told[rating.user as usize].is_empty()).collect();
-    ensure!(!asked.is_empty(), "no ratings of items left out; give a data set of more than {LEFT_OUT_ONE_IN} items");
+    let learnt = by_user(users, &known);
+    let tested: Vec<Rating> = tested.into_iter().filter(|rating| !learnt[rating.user as usize].is_empty()).collect();
+    ensure!(!tested.is_empty(), "no ratings of items left out; give a data set of more than {LEFT_OUT_ONE_IN} items");
 
     let started = Instant::now();
     let trained = numbered.train(&known, settings)?;
@@ -92,12 +92,15 @@ pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> an
     let map_seconds = started.elapsed().as_secs_f64();
 
     let scene = Scene { trained: &trained, attributes: &attributes, map: &fitted.map };
-    let judged = scene.judge(&told, &by_user(users, &asked))?;
+    let predictions = scene.predict(&learnt, &by_user(users, &tested))?;
     let range = trained.label_range;
-    let rmse = |score: fn(&Judged) -> f32| mean_square(range, judged.iter().map(|one| (one.label, score(one)))).sqrt();
-    let covered = |estimate: fn(&Judged) -> Estimate| share(&judged, |one| covers(estimate(one), one.label));
-    let mean =
-        |value: fn(&Judged) -> f32| judged.iter().map(|one| f64::from(value(one))).sum::<f64>() / judged.len() as f64;
+    let rmse = |score: fn(&Prediction) -> f32| {
+        mean_square(range, predictions.iter().map(|one| (one.label, score(one)))).sqrt()
+    };
+    let covered = |estimate: fn(&Prediction) -> Estimate| share(&predictions, |one| covers(estimate(one), one.label));
+    let mean = |value: fn(&Prediction) -> f32| {
+        predictions.iter().map(|one| f64::from(value(one))).sum::<f64>() / predictions.len() as f64
+    };
     Ok(ColdItemsReport {
         protocol: "cold-items",
         dataset: dataset.name.clone(),
@@ -105,7 +108,7 @@ pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> an
         seed: settings.seed,
         items_left_out: left_out.iter().filter(|left_out| **left_out).count(),
         train_ratings: known.len(),
-        test_ratings: asked.len(),
+        test_ratings: tested.len(),
         rmse: rmse(|one| one.mapped.score),
         coverage_95: covered(|one| one.mapped),
         rmse_stand_in: rmse(|one| one.stand_in.score),
@@ -121,7 +124,7 @@ pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> an
     })
 }
 
-/// Of every item whether it is left out.
+/// Whether each item is left out.
 fn left_out(items: usize, seed: u64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..items).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
@@ -159,12 +162,12 @@ fn covers(estimate: Estimate, label: f32) -> bool {
     (label - estimate.score).abs() <= DEVIATIONS_95 * estimate.label_std
 }
 
-fn share(judged: &[Judged], holds: impl Fn(&Judged) -> bool) -> f64 {
-    judged.iter().filter(|one| holds(one)).count() as f64 / judged.len() as f64
+fn share(predictions: &[Prediction], holds: impl Fn(&Prediction) -> bool) -> f64 {
+    predictions.iter().filter(|one| holds(one)).count() as f64 / predictions.len() as f64
 }
 
 /// One predicted rating.
-struct Judged {
+struct Prediction {
     label: f32,
     mapped: Estimate,
     stand_in: Estimate,
@@ -179,18 +182,18 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn judge(&self, told: &[Vec<Rating>], asked: &[Vec<Rating>]) -> Result<Vec<Judged>, ModelError> {
+    fn predict(&self, learnt: &[Vec<Rating>], tested: &[Vec<Rating>]) -> Result<Vec<Prediction>, ModelError> {
         let learning = Learning::from(self.trained.prior.clone());
-        let mean = mean_label(told.iter().flatten());
+        let mean = mean_label(learnt.iter().flatten());
         let stand_in = &self.trained.cold_item;
-        let mut judged = Vec::new();
-        for (told, asked) in told.iter().zip(asked).filter(|(_, asked)| !asked.is_empty()) {
-            let history = examples(self.trained, told);
+        let mut predictions = Vec::new();
+        for (learnt, tested) in learnt.iter().zip(tested).filter(|(_, tested)| !tested.is_empty()) {
+            let history = examples(self.trained, learnt);
             let user = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
             let variance = self.map.variance(&user, &learning);
-            let user_mean = mean_label(told.iter());
+            let user_mean = mean_label(learnt.iter());
             let stand_in = user.estimate(&learning, stand_in.offset, &stand_in.features);
-            for rating in asked {
+            for rating in tested {
                 let mapped = match &self.attributes[rating.item as usize] {
                     Some(attributes) => {
                         let ColdItem { offset, features } = self.map.map(attributes);
@@ -198,10 +201,10 @@ impl Scene<'_> {
                     }
                     None => stand_in,
                 };
-                judged.push(Judged { label: rating.label, mapped, stand_in, user_mean, mean });
+                predictions.push(Prediction { label: rating.label, mapped, stand_in, user_mean, mean });
             }
         }
-        Ok(judged)
+        Ok(predictions)
     }
 }
 

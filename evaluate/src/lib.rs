@@ -1,10 +1,10 @@
-//! Offline evaluation: how well the service would have predicted ratings that it has not seen, and what a policy would
-//! have earned on the log of another ([`ope`]).
+//! Offline evaluation: predictions of unseen ratings, and the value of a policy on the log of another policy ([`ope`]).
 //!
-//! [`split`] holds out a tenth; [`velox`] repeats the two experiments of Velox §2.4; [`cold_items`] leaves items out, and
-//! [`ranking`] the last item of every user, to be found again among all. All judge what would be served, the posterior of
-//! every user under the trained version's own prior; the first two print the trainer's own weights beside. Every setting
-//! but `dim` and `seed` is the trainer's own choice. Scores are cut to the range of the labels trained on.
+//! [`split`] holds out a tenth of the ratings; [`velox`] repeats the two experiments of Velox §2.4; [`cold_items`]
+//! leaves items out; and [`ranking`] leaves out the last item of every user and ranks it among all. All evaluate what
+//! would be served: the posterior of every user under the trained version's own prior. The first two also report the
+//! trainer's own weights. All settings but `dim` and `seed` are chosen by the trainer. Scores are clamped to the range
+//! of the training labels.
 
 pub mod cold_items;
 pub mod ope;
@@ -21,14 +21,14 @@ use celeris_datasets::Rating as NamedRating;
 use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, UserId, UserModel};
 use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, refresh, train};
 
-/// What the caller of an evaluation chooses.
+/// Settings chosen by the caller of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvaluateSettings {
-    /// The length of features and weights, the constant included.
+    /// The length of feature and weight vectors, including the constant.
     pub dim: usize,
-    /// Seeds the choice of held-out ratings, the orders of ratings, and the trainer.
+    /// The seed of the held-out ratings, the orders of ratings, and the trainer.
     pub seed: u64,
-    /// Threads to train on.
+    /// Number of training threads.
     pub threads: NonZeroUsize,
 }
 
@@ -43,7 +43,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// Numbers the ratings, continuing from those numbered before.
+    /// Numbers the users and items of the ratings, continuing from earlier calls.
     fn number(&mut self, ratings: &[NamedRating]) -> Vec<Rating> {
         ratings
             .iter()
@@ -56,10 +56,10 @@ impl Numbered {
             .collect()
     }
 
-    /// Ratings whose users and items are numbered already.
+    /// Converts ratings whose users and items are already numbered.
     ///
     /// # Panics
-    /// Where one is not.
+    /// If one of them is not.
     fn numbers(&self, ratings: &[NamedRating]) -> Vec<Rating> {
         let number = |rating: &NamedRating| Rating {
             user: self.users[&rating.user],
@@ -70,13 +70,13 @@ impl Numbered {
         ratings.iter().map(number).collect()
     }
 
-    /// Trains on some of the ratings; users and items that are not among them are known to be there, and cold.
+    /// Trains on some of the ratings; users and items without ratings among them are cold.
     fn train(&self, ratings: &[Rating], settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
         let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
         train(&ratings, &settings.of_trainer(), &Pinned::default(), &Silent)
     }
 
-    /// Goes on from a training on the first `seen` of the ratings with all of them.
+    /// Refreshes a version trained on the first `seen` of the ratings with all of them.
     fn refresh(
         &self,
         parent: &Trained,
@@ -102,7 +102,7 @@ fn index(count: usize) -> u32 {
     u32::try_from(count).expect("ratings in memory have fewer than 2^32 users and items")
 }
 
-/// Ratings by user, each user's in the order given.
+/// Ratings by user, in the given order.
 fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
     let mut rows = vec![Vec::new(); users];
     for rating in ratings {
@@ -111,41 +111,41 @@ fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
     rows
 }
 
-/// One judged prediction.
-struct Judged {
+/// One evaluated prediction.
+struct Prediction {
     label: f32,
-    /// What is served.
+    /// The served estimate.
     served: Estimate,
-    /// The score of the trainer's own weights.
+    /// The score by the trainer's own weights.
     own: f32,
 }
 
-/// What version `trained` predicts for `asked` of users who have told it `told`, both by user.
-fn judge(trained: &Trained, told: &[Vec<Rating>], asked: &[Vec<Rating>]) -> Result<Vec<Judged>, ModelError> {
+/// Predicts the ratings `tested` of users whose history is `learnt`, with the version `trained`. Both are by user.
+fn predict(trained: &Trained, learnt: &[Vec<Rating>], tested: &[Vec<Rating>]) -> Result<Vec<Prediction>, ModelError> {
     let learning = Learning::from(trained.prior.clone());
-    let mut judged = Vec::new();
-    for (told, asked) in told.iter().zip(asked).filter(|(_, asked)| !asked.is_empty()) {
-        let history = examples(trained, told);
+    let mut predictions = Vec::new();
+    for (learnt, tested) in learnt.iter().zip(tested).filter(|(_, tested)| !tested.is_empty()) {
+        let history = examples(trained, learnt);
         let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
-        for rating in asked {
+        for rating in tested {
             let example = trained.example(rating);
             let own = celeris_model::linear::dot(trained.own_weights(rating.user), example.features);
-            judged.push(Judged {
+            predictions.push(Prediction {
                 label: rating.label,
                 served: model.estimate(&learning, example.offset, example.features),
                 own: example.offset + own,
             });
         }
     }
-    Ok(judged)
+    Ok(predictions)
 }
 
-/// Ratings as a served user state absorbs them.
+/// Ratings as examples for a served user state.
 fn examples<'a>(trained: &'a Trained, ratings: &[Rating]) -> Vec<Example<'a>> {
     ratings.iter().map(|rating| trained.example(rating)).collect()
 }
 
-/// The mean of `loss(score, label)` with scores cut to `range`.
+/// The mean of `loss(score, label)`, with scores clamped to `range`.
 fn mean_loss(range: (f32, f32), pairs: impl Iterator<Item = (f32, f32)>, loss: impl Fn(f32, f32) -> f64) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for (label, score) in pairs {

@@ -1,4 +1,4 @@
-//! `--protocol split`: train on most of the ratings, predict the rest.
+//! `--protocol split`: trains on most of the ratings and predicts the rest.
 
 use std::fmt;
 use std::time::Instant;
@@ -11,52 +11,52 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::{DEVIATIONS_95, EvaluateSettings, Numbered, absolute_error, by_user, judge, mean_loss, mean_square};
+use super::{DEVIATIONS_95, EvaluateSettings, Numbered, absolute_error, by_user, mean_loss, mean_square, predict};
 
-/// One rating in so many is held out where no test file is given.
+/// One rating in this many is held out if no test file is given.
 const HELD_OUT_ONE_IN: usize = 10;
 
-/// What the protocol found.
+/// The report of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SplitReport {
     /// `"split"`.
     pub protocol: &'static str,
-    /// The data set's name.
+    /// The name of the data set.
     pub dataset: String,
-    /// The length of features and weights.
+    /// The length of feature and weight vectors.
     pub dim: usize,
     /// The seed of split and trainer.
     pub seed: u64,
-    /// Ratings trained on.
+    /// Number of training ratings.
     pub train_ratings: usize,
-    /// Ratings predicted.
+    /// Number of predicted ratings.
     pub test_ratings: usize,
-    /// Of these, ratings of items without any rating in training.
+    /// Number of predicted ratings of items without training ratings.
     pub test_ratings_of_unseen_items: usize,
-    /// Root mean squared error of what is served.
+    /// Root mean squared error of the served predictions.
     pub rmse: f64,
-    /// Mean absolute error of what is served.
+    /// Mean absolute error of the served predictions.
     pub mae: f64,
     /// The share of labels inside their served 95 % interval.
     pub coverage_95: f64,
-    /// Time for tuning and training together.
+    /// Time for tuning and training, in seconds.
     pub train_seconds: f64,
     /// RMSE of the trainer's own weights.
     pub rmse_own_weights: f64,
-    /// RMSE of a model of biases alone (`dim` 1), trained and served in the same way.
+    /// RMSE of a bias-only model (`dim` 1), trained and served in the same way.
     pub rmse_biases: f64,
-    /// The regularization that the trainer chose.
+    /// The regularization chosen by the trainer.
     pub regularization: f64,
-    /// The iterations that the trainer chose.
+    /// The number of iterations chosen by the trainer.
     pub iterations: usize,
-    /// The scale of the prior precision that the trainer chose.
+    /// The scale of the prior precision chosen by the trainer.
     pub prior_scale: f64,
 }
 
-/// Runs the protocol on `ratings`, holding out a seeded random tenth, or predicting `test` where it is given.
+/// Runs the protocol on `ratings`, holding out a seeded random tenth, or predicting `test` if it is given.
 ///
 /// # Errors
-/// Where there are too few ratings to hold any out, or the trainer refuses them.
+/// If there are too few ratings to hold any out, or the trainer rejects them.
 pub fn evaluate_split(
     dataset: &str,
     ratings: &[NamedRating],
@@ -65,14 +65,14 @@ pub fn evaluate_split(
 ) -> anyhow::Result<SplitReport> {
     let mut numbered = Numbered::default();
     let mut known = numbered.number(ratings);
-    let asked = match test {
+    let tested = match test {
         Some(test) => numbered.number(test),
         None => {
             known.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.seed));
             known.split_off(known.len() - known.len() / HELD_OUT_ONE_IN)
         }
     };
-    ensure!(!asked.is_empty(), "no ratings to test on; give at least {HELD_OUT_ONE_IN} ratings or a test file");
+    ensure!(!tested.is_empty(), "no ratings to test on; give at least {HELD_OUT_ONE_IN} ratings or a test file");
 
     let started = Instant::now();
     let trained = numbered.train(&known, settings)?;
@@ -80,39 +80,39 @@ pub fn evaluate_split(
     let biases = numbered.train(&known, &EvaluateSettings { dim: 1, ..*settings })?;
 
     let users = numbered.users.len();
-    let (told, asked_by_user) = (by_user(users, &known), by_user(users, &asked));
-    let judged = judge(&trained, &told, &asked_by_user)?;
-    let judged_biases = judge(&biases, &told, &asked_by_user)?;
+    let (learnt, tested_by_user) = (by_user(users, &known), by_user(users, &tested));
+    let predictions = predict(&trained, &learnt, &tested_by_user)?;
+    let predictions_of_biases = predict(&biases, &learnt, &tested_by_user)?;
     let range = trained.label_range;
-    let served = || judged.iter().map(|one| (one.label, one.served.score));
+    let served = || predictions.iter().map(|one| (one.label, one.served.score));
     let covered =
-        judged.iter().filter(|one| (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std);
+        predictions.iter().filter(|one| (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std);
     Ok(SplitReport {
         protocol: "split",
         dataset: dataset.to_owned(),
         dim: settings.dim,
         seed: settings.seed,
         train_ratings: known.len(),
-        test_ratings: asked.len(),
-        test_ratings_of_unseen_items: of_unseen_items(numbered.items.len(), &known, &asked),
+        test_ratings: tested.len(),
+        test_ratings_of_unseen_items: of_unseen_items(numbered.items.len(), &known, &tested),
         rmse: mean_square(range, served()).sqrt(),
         mae: mean_loss(range, served(), absolute_error),
-        coverage_95: covered.count() as f64 / judged.len() as f64,
+        coverage_95: covered.count() as f64 / predictions.len() as f64,
         train_seconds,
-        rmse_own_weights: mean_square(range, judged.iter().map(|one| (one.label, one.own))).sqrt(),
-        rmse_biases: mean_square(range, judged_biases.iter().map(|one| (one.label, one.served.score))).sqrt(),
+        rmse_own_weights: mean_square(range, predictions.iter().map(|one| (one.label, one.own))).sqrt(),
+        rmse_biases: mean_square(range, predictions_of_biases.iter().map(|one| (one.label, one.served.score))).sqrt(),
         regularization: trained.metrics.regularization,
         iterations: trained.metrics.iterations,
         prior_scale: trained.metrics.prior_scale,
     })
 }
 
-fn of_unseen_items(items: usize, known: &[Rating], asked: &[Rating]) -> usize {
+fn of_unseen_items(items: usize, known: &[Rating], tested: &[Rating]) -> usize {
     let mut seen = vec![false; items];
     for rating in known {
         seen[rating.item as usize] = true;
     }
-    asked.iter().filter(|rating| !seen[rating.item as usize]).count()
+    tested.iter().filter(|rating| !seen[rating.item as usize]).count()
 }
 
 impl fmt::Display for SplitReport {

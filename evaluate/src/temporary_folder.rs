@@ -1,17 +1,17 @@
-//! A temporary folder, removed with all that is in it when it is dropped.
+//! A temporary folder that is removed with its contents when dropped.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A new folder of this process in the system's temporary folder.
+/// A new folder in the system's temporary folder.
 pub struct TemporaryFolder(PathBuf);
 
 impl TemporaryFolder {
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If it cannot be created.
     pub fn new() -> io::Result<Self> {
         let mut number = 0_u32;
         loop {
@@ -24,7 +24,7 @@ impl TemporaryFolder {
         }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -32,7 +32,7 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system, as all temporary files are.
+        // Files that cannot be removed are left to the system.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

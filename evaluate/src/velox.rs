@@ -1,12 +1,12 @@
-//! `--protocol velox`: how much of full retraining's gain the online updates keep (Velox §2.4).
+//! `--protocol velox`: the share of full retraining's gain that online updates achieve (Velox §2.4).
 //!
-//! Both experiments compare three states on the same unseen ratings: *initial*, features from early ratings and users
-//! who have told no more than these; *online*, the same features, users who have told more since; *retrained*, features
-//! from all that was told. A user's ratings come in random order, so that nothing but their number changes over time.
+//! Both experiments compare three states on the same unseen ratings: *initial*, features and user states from early
+//! ratings only; *online*, the same features, with user states updated by later ratings; *retrained*, features and user
+//! states from all of these ratings. A user's ratings are in random order, so that only their number changes over time.
 //!
-//! The second experiment has a fourth, *refreshed*: what was told after the first training arrives as a stream, at random
-//! over users, and whenever a twentieth of it has come a training goes on from the version before
-//! (`celeris_retrain::refresh`), the last time when all has come.
+//! The second experiment has a fourth state, *refreshed*: the later ratings arrive as a stream in random order over
+//! users, and after each twentieth of it a training warm-starts from the previous version (`celeris_retrain::refresh`),
+//! the last time after the whole stream.
 
 use std::fmt;
 use std::time::Instant;
@@ -19,32 +19,32 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::{EvaluateSettings, Numbered, by_user, judge, mean_square};
+use super::{EvaluateSettings, Numbered, by_user, mean_square, predict};
 
-/// Ratings a user tells before the features of [`VeloxReport::ten_plus_seven`] are trained, and after.
+/// Ratings per user before the features of [`VeloxReport::ten_plus_seven`] are trained, and after.
 const FIRST: usize = 10;
 const THEN: usize = 7;
 
-/// Orders of the ratings over which the squared errors are averaged. The gain of seven ratings a user varies by a sixth
-/// of itself from order to order where users are few; that of half of the data hardly varies.
+/// Number of rating orders over which squared errors are averaged. With few users, the gain of seven ratings per user
+/// varies by a sixth between orders; the gain of half of the data hardly varies.
 const ORDERS_TEN_PLUS_SEVEN: usize = 5;
 const ORDERS_HALF: usize = 2;
 
-/// The stream is refreshed after each of so many equal parts.
+/// The number of equal parts of the stream; each is followed by a refresh.
 const REFRESH_PARTS: usize = 20;
 
-/// What the protocol found.
+/// The report of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VeloxReport {
     /// `"velox"`.
     pub protocol: &'static str,
-    /// The data set's name.
+    /// The name of the data set.
     pub dataset: String,
-    /// The length of features and weights.
+    /// The length of feature and weight vectors.
     pub dim: usize,
     /// The seed of orders and trainer.
     pub seed: u64,
-    /// Features from ten ratings a user, seven more online; users with fewer than eighteen take no part.
+    /// Features from ten ratings per user, seven more online; users with fewer than eighteen are excluded.
     pub ten_plus_seven: Experiment,
     /// Features from half of every user's ratings, 70 % of the rest online.
     pub half: Experiment,
@@ -53,19 +53,19 @@ pub struct VeloxReport {
 /// One experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
-    /// Users who take part.
+    /// Number of included users.
     pub users: usize,
-    /// Users left out because they have too few ratings.
+    /// Number of users excluded because they have too few ratings.
     pub users_left_out: usize,
-    /// Orders of the ratings that were tried.
+    /// Number of rating orders.
     pub orders: usize,
-    /// Ratings told before the features were trained, told after, and predicted, in each order.
+    /// Number of ratings before the features are trained, after it, and predicted, in each order.
     pub ratings: [usize; 3],
-    /// RMSE of what is served before the later ratings.
+    /// RMSE of the served predictions before the later ratings.
     pub rmse_initial: f64,
-    /// RMSE of what is served after them.
+    /// RMSE of the served predictions after the later ratings.
     pub rmse_online: f64,
-    /// RMSE of what is served after training on all.
+    /// RMSE of the served predictions after training on all.
     pub rmse_retrained: f64,
     /// `(initial - online) / initial`.
     pub gain: f64,
@@ -75,34 +75,35 @@ pub struct Experiment {
     pub rmse_initial_own_weights: f64,
     /// RMSE of the trainer's own weights after the second training.
     pub rmse_retrained_own_weights: f64,
-    /// What refreshes along the way recover; the second experiment only.
+    /// The results of refreshes along the stream; only in the second experiment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refreshes: Option<Refreshes>,
 }
 
-/// Trainings that go on from one another while the later ratings come in.
+/// Results of warm-started trainings while the later ratings arrive.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Refreshes {
-    /// Refreshes of one order.
+    /// Number of refreshes per order.
     pub count: usize,
-    /// The share of the later ratings after which each comes.
+    /// The share of the later ratings between two refreshes.
     pub every: f64,
-    /// RMSE of what is served after the last of them.
+    /// RMSE of the served predictions after the last refresh.
     pub rmse: f64,
     /// `(initial - refreshed) / (initial - retrained)`.
     pub recovered: f64,
-    /// RMSE of what is served just before the last of them: by the refresh before, the ratings since learnt online.
+    /// RMSE of the served predictions just before the last refresh: under the previous refresh, with later ratings
+    /// learnt online.
     pub rmse_before_last: f64,
-    /// The same share of it.
+    /// `(initial - before last) / (initial - retrained)`.
     pub recovered_before_last: f64,
-    /// Time of one refresh as a share of the training of all from nothing, at the median.
+    /// Median time of a refresh, as a share of the time of a cold start on all ratings.
     pub time: f64,
 }
 
 /// Runs both experiments.
 ///
 /// # Errors
-/// Where no user has enough ratings, or the trainer refuses them.
+/// If no user has enough ratings, or the trainer rejects them.
 pub fn evaluate_velox(
     dataset: &str,
     ratings: &[NamedRating],
@@ -118,12 +119,12 @@ pub fn evaluate_velox(
     })
 }
 
-/// How an experiment goes.
+/// The schedule of an experiment.
 #[derive(Clone, Copy)]
 struct Schedule {
-    /// How many of a user's ratings are told before and after the first training; `None` leaves the user out.
+    /// Number of a user's ratings before and after the first training; `None` excludes the user.
     parts: fn(ratings: usize) -> Option<(usize, usize)>,
-    /// Whether refreshes along the way are tried too.
+    /// Whether refreshes along the stream are measured too.
     refreshed: bool,
 }
 
@@ -134,7 +135,7 @@ fn ten_plus_seven(ratings: usize) -> Option<(usize, usize)> {
     (ratings > FIRST + THEN).then_some((FIRST, THEN))
 }
 
-/// Four ratings are the fewest of which some are left for each part.
+/// At least four ratings are needed for every part to be non-empty.
 fn half(ratings: usize) -> Option<(usize, usize)> {
     let first = ratings / 2;
     (ratings >= 4).then_some((first, (ratings - first) * 7 / 10))
@@ -144,29 +145,29 @@ fn half(ratings: usize) -> Option<(usize, usize)> {
 struct Parts {
     first: Vec<Vec<Rating>>,
     then: Vec<Vec<Rating>>,
-    asked: Vec<Vec<Rating>>,
+    tested: Vec<Vec<Rating>>,
 }
 
 impl Parts {
-    /// The parts of the given order, a stream of its own of the seeded generator.
+    /// The parts of the given order, drawn from a separate stream of the seeded generator.
     fn of(rows: &[Vec<Rating>], schedule: Schedule, seed: u64, order: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(order);
-        let mut parts = Self { first: Vec::new(), then: Vec::new(), asked: Vec::new() };
+        let mut parts = Self { first: Vec::new(), then: Vec::new(), tested: Vec::new() };
         for row in rows {
             let mut row = row.clone();
             row.shuffle(&mut random);
             let (first, then) = (schedule.parts)(row.len()).unwrap_or((0, 0));
-            let asked = if first > 0 { row.split_off(first + then) } else { Vec::new() };
+            let tested = if first > 0 { row.split_off(first + then) } else { Vec::new() };
             row.truncate(first + then);
             parts.then.push(row.split_off(first));
             parts.first.push(row);
-            parts.asked.push(asked);
+            parts.tested.push(tested);
         }
         parts
     }
 
-    fn told(&self) -> Vec<Vec<Rating>> {
+    fn learnt(&self) -> Vec<Vec<Rating>> {
         self.first.iter().zip(&self.then).map(|(first, then)| [first.as_slice(), then].concat()).collect()
     }
 }
@@ -200,7 +201,7 @@ impl Experiment {
         let mut times = Vec::new();
         for order in 0..orders {
             let parts = Parts::of(&rows, schedule, settings.seed, order as u64);
-            counts = [&parts.first, &parts.then, &parts.asked].map(|rows| rows.iter().map(Vec::len).sum());
+            counts = [&parts.first, &parts.then, &parts.tested].map(|rows| rows.iter().map(Vec::len).sum());
             let refreshed = schedule.refreshed.then_some(&mut times);
             let squares = Self::order(&numbered, &parts, settings, refreshed)?;
             sum.initial += squares.initial;
@@ -237,32 +238,35 @@ impl Experiment {
         })
     }
 
-    /// One order of the ratings. Where refreshes are tried, their times go into `times`, as shares of a training's.
+    /// Evaluates one order of the ratings. If refreshes are measured, their times are added to `times`, as shares of a
+    /// training's.
     fn order(
         numbered: &Numbered,
         parts: &Parts,
         settings: &EvaluateSettings,
         times: Option<&mut Vec<f64>>,
     ) -> anyhow::Result<Squares> {
-        let told = parts.told();
+        let learnt = parts.learnt();
         let early = numbered.train(&parts.first.concat(), settings)?;
         let started = Instant::now();
-        let late = numbered.train(&told.concat(), settings)?;
+        let late = numbered.train(&learnt.concat(), settings)?;
         let of_training = started.elapsed().as_secs_f64();
-        let initial = judge(&early, &parts.first, &parts.asked)?;
-        let online = judge(&early, &told, &parts.asked)?;
-        let retrained = judge(&late, &told, &parts.asked)?;
-        let served = |range, judged: &[super::Judged]| {
-            mean_square(range, judged.iter().map(|one| (one.label, one.served.score)))
+        let initial = predict(&early, &parts.first, &parts.tested)?;
+        let online = predict(&early, &learnt, &parts.tested)?;
+        let retrained = predict(&late, &learnt, &parts.tested)?;
+        let served = |range, predictions: &[super::Prediction]| {
+            mean_square(range, predictions.iter().map(|one| (one.label, one.served.score)))
         };
-        let own = |range, judged: &[super::Judged]| mean_square(range, judged.iter().map(|one| (one.label, one.own)));
+        let own = |range, predictions: &[super::Prediction]| {
+            mean_square(range, predictions.iter().map(|one| (one.label, one.own)))
+        };
         let [refreshed, before_last] = match times {
             None => [0.0; 2],
             Some(times) => {
                 let took = |seconds: f64| times.push(seconds / of_training);
                 let [last, before] = refreshed(numbered, parts, &early, settings, took)?;
                 let square = |version: &Trained| -> anyhow::Result<f64> {
-                    Ok(served(version.label_range, &judge(version, &told, &parts.asked)?))
+                    Ok(served(version.label_range, &predict(version, &learnt, &parts.tested)?))
                 };
                 [square(&last)?, square(&before)?]
             }
@@ -279,8 +283,8 @@ impl Experiment {
     }
 }
 
-/// The version that refreshes along the stream of later ratings lead to, and the one before it; `took` is told the seconds
-/// of each.
+/// Refreshes along the stream of later ratings; returns the last version and the previous one. Calls `took` with the
+/// seconds of each refresh.
 fn refreshed(
     numbered: &Numbered,
     parts: &Parts,
@@ -339,11 +343,11 @@ impl fmt::Display for Experiment {
                  {recovered:.2} ({before:.2} before the last); one takes {time:.2} of a training",
             )?;
         }
-        let [first, then, asked] = self.ratings;
+        let [first, then, tested] = self.ratings;
         let Self { users, users_left_out, orders, .. } = self;
         write!(
             out,
-            "    {users} users ({users_left_out} left out), {first} + {then} ratings told, {asked} asked, {orders} orders"
+            "    {users} users ({users_left_out} left out), {first} + {then} ratings learnt, {tested} predicted, {orders} orders"
         )
     }
 }

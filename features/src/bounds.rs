@@ -1,8 +1,8 @@
-//! The bounds of the numbers of a version: what every version keeps to, whoever trained it.
+//! The bounds of the numbers of a version; they apply to every trainer.
 //!
-//! They are far beyond what any training of sound data comes to, and small enough that scores, uncertainties and losses
-//! under the version are finite numbers for any user: a score is a sum of at most [`DIM_MAX`] products of a weight
-//! and a feature.
+//! They are far beyond the result of any training on sound data, and small enough that scores, uncertainties and losses
+//! under the version are finite for any user: a score is a sum of at most [`DIM_MAX`] products of a weight and a
+//! feature.
 
 use std::path::Path;
 
@@ -24,28 +24,28 @@ pub const OFFSET_ABS_MAX: f32 = 1e7;
 /// The largest magnitude of a mean weight.
 pub const MEAN_ABS_MAX: f64 = 1e7;
 
-/// The largest sum of the magnitudes of a row of the precision: the strongest prior.
+/// The largest row sum of magnitudes of the precision: the strongest prior.
 pub const PRECISION_NORM_MAX: f64 = 1e15;
-/// The same of the inverse: the weakest prior.
+/// The largest row sum of magnitudes of the precision's inverse: the weakest prior.
 pub const INVERSE_NORM_MAX: f64 = 1e9;
 
-/// The largest variance of a label around its expected value: that of labels of the largest magnitude, ten times over.
+/// The largest variance of a label around its expected value: ten times that of labels of the largest magnitude.
 pub const NOISE_VARIANCE_MAX: f64 = 1e13;
 
 /// The largest magnitude of a label that a version was trained on.
 const LABEL_ABS_MAX: f32 = celeris_model::observation::LABEL_ABS_MAX;
 
-/// The largest magnitudes in a map from attributes to features.
+/// The largest magnitude of a coefficient of the map from attributes to features.
 const COEFFICIENT_ABS_MAX: f32 = 1e7;
 const COVARIANCE_ABS_MAX: f64 = 1e15;
 
-/// The longest description of how a version was trained, and the longest name of a metric.
+/// The longest description of the training algorithm, and the longest name of a metric, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// The most metrics of a version.
+/// Maximum number of metrics of a version.
 const METRICS_MAX: usize = 256;
 
-/// A version directory as it was read.
+/// The parsed contents of a version directory.
 pub(crate) struct Contents<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) manifest: &'a Manifest,
@@ -113,7 +113,7 @@ impl Contents<'_> {
         self.within(PRIOR_FILE, "the largest row sum of the precision", norm, PRECISION_NORM_MAX)?;
         let inverse = linear::norm_inf(prior.inverse(), dim);
         self.within(PRIOR_FILE, "the largest row sum of the precision's inverse", inverse, INVERSE_NORM_MAX)?;
-        // The product bounds the condition from above, and saves the eigenvalues where it is small.
+        // The product is an upper bound of the condition; where it is small, the eigenvalues need not be computed.
         if norm * inverse <= CONDITION_MAX {
             return Ok(());
         }
@@ -130,7 +130,7 @@ impl Contents<'_> {
     }
 }
 
-/// Nothing that is no number is within a bound.
+/// NaN is not within any bound.
 fn within(value: f64, max: impl Into<f64>) -> bool {
     value.abs() <= max.into()
 }

@@ -1,4 +1,4 @@
-//! Typed columns of Parquet files: reading with errors that name file, column and row, and writing durably.
+//! Typed columns of Parquet files: reads with errors that name file, column and row, and durable writes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use parquet::schema::types::SchemaDescriptor;
 
 use crate::error::FeaturesError;
 
-/// Rows of a batch: a few megabytes at the usual dimensions.
+/// Rows per batch: a few megabytes at the usual dimensions.
 const BATCH_ROWS: usize = 16_384;
 
 /// A Parquet file being read batch by batch, with the rows counted.
@@ -35,7 +35,7 @@ impl ParquetFile {
         Self::open_with(path, |_| ProjectionMask::all())
     }
 
-    /// Opens `path` to read the top-level columns of these names only; those that it does not have are left out.
+    /// Opens `path` to read only the top-level columns of these names; names that the file does not have are skipped.
     ///
     /// # Errors
     /// As [`ParquetFile::open`].
@@ -59,7 +59,7 @@ impl ParquetFile {
         Ok(Self { path: path.to_owned(), reader, rows: usize::try_from(rows).unwrap_or_default(), rows_read: 0 })
     }
 
-    /// How many rows the file says it has.
+    /// The number of rows according to the file's metadata.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
@@ -68,7 +68,7 @@ impl ParquetFile {
     /// The next rows, or `None` at the end.
     ///
     /// # Errors
-    /// [`FeaturesError::Parquet`] where the file is damaged.
+    /// [`FeaturesError::Parquet`] if the file is damaged.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, FeaturesError> {
         let Some(batch) = self
             .reader
@@ -84,7 +84,7 @@ impl ParquetFile {
     }
 }
 
-/// Some rows of a Parquet file.
+/// A batch of rows of a Parquet file.
 pub struct Batch {
     path: PathBuf,
     first_row: usize,
@@ -92,7 +92,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.batch.num_rows()
@@ -137,7 +136,7 @@ impl Batch {
         Ok(values)
     }
 
-    /// An error about the value at `row` of this batch.
+    /// An error for the value at `row` of this batch.
     #[must_use]
     pub fn value_error(&self, row: usize, column: &str, problem: &impl ToString) -> FeaturesError {
         FeaturesError::Value {
@@ -202,8 +201,8 @@ impl ParquetOut {
         Self::create_with(path, schema, WriterProperties::builder())
     }
 
-    /// Creates or replaces `path`, with row groups of at most so many rows. A row group is held in memory until it is
-    /// whole.
+    /// Creates or replaces `path`, with row groups of at most `group_rows` rows. A row group is held in memory until it
+    /// is complete.
     ///
     /// # Errors
     /// As [`ParquetOut::create`].

@@ -1,84 +1,55 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::path::PathBuf;
 
 use celeris_model::ModelError;
 use thiserror::Error;
 
-/// Why a version directory could not be written, or must not be believed.
+/// Errors of writing or reading a version directory.
 #[derive(Debug, Error)]
 pub enum FeaturesError {
-    /// The file system said no.
+    /// A file system error.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// A file is not readable Parquet, or could not be written as such.
     #[error("{}: {source}", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: parquet::errors::ParquetError,
-    },
-    /// A column is missing or of a type that cannot be read as the one expected.
+    Parquet { path: PathBuf, source: parquet::errors::ParquetError },
+    /// A column is missing or has a type that cannot be converted to the expected one.
     #[error("{}: column {column}: {problem}", path.display())]
-    Column {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A value is out of its range.
+    Column { path: PathBuf, column: String, problem: String },
+    /// A value is invalid or out of its range.
     #[error("{}: row {row}: column {column}: {problem}", path.display())]
     Value {
-        /// The file.
         path: PathBuf,
         /// The row, from 0.
         row: usize,
-        /// The column.
         column: String,
-        /// What is wrong with it.
         problem: String,
     },
     /// The manifest is missing, unreadable or of an unknown format.
     #[error("{}: {problem}", path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A file is not the one that the manifest names.
+    Manifest { path: PathBuf, problem: String },
+    /// A file does not match its entry in the manifest.
     #[error("{}: {what} is {found}, the manifest says {expected}; the file has changed since it was written", path.display())]
     Mismatch {
-        /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
-        /// By the manifest.
+        /// The value in the manifest.
         expected: String,
-        /// As found.
+        /// The value found.
         found: String,
     },
-    /// A number of a version is larger than any sound training makes it.
-    #[error("{}: {what} is {value:e}, at most {max:e} in magnitude is taken; check the labels and the trainer for values that diverge", path.display())]
+    /// A number of a version is beyond the bounds of sound training.
+    #[error("{}: {what} is {value:e}, at most {max:e} in magnitude is allowed; check the labels and the trainer for values that diverge", path.display())]
     OutOfBounds {
-        /// The file.
         path: PathBuf,
-        /// The number.
+        /// A description of the number.
         what: String,
-        /// As found.
         value: f64,
-        /// The bound.
         max: f64,
     },
-    /// The contents contradict themselves or the model's rules.
+    /// The contents are inconsistent or violate the rules of [`ModelError`].
     #[error(transparent)]
     Model(#[from] ModelError),
 }

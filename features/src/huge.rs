@@ -1,28 +1,29 @@
-//! Numbers on huge pages.
+//! Arrays on huge pages.
 //!
-//! A search reads a table from its beginning to its end. With pages of 4 KiB a processor looks up an address every twenty
-//! rows, and in a virtual machine each look-up reads several tables: measured over a million items in a loop of its own,
-//! two fifths of a scan's time. The usual kernel gives huge pages to memory that asks for them.
+//! A search reads a table from start to end. With pages of 4 KiB the processor needs an address translation about every
+//! twenty rows, and in a virtual machine each translation walks several page tables: measured over a million items in
+//! an isolated loop, this was two fifths of a scan's time. The usual kernel setting grants huge pages to memory that
+//! requests them by `madvise`.
 
 use std::fmt;
 use std::ops::Deref;
 
 use memmap2::MmapMut;
 
-/// Smaller arrays fill no page of the larger kind.
+/// Smaller arrays do not benefit from huge pages.
 const BYTES_MIN: usize = 4 << 20;
 
-/// An array that is written once.
+/// An immutable array of floats.
 pub struct HugeFloats(Memory);
 
 enum Memory {
     Heap(Vec<f32>),
-    /// Exactly as long as the numbers are.
+    /// Exactly as long as the array.
     Mapped(MmapMut),
 }
 
 impl From<Vec<f32>> for HugeFloats {
-    /// Moves large arrays to memory of their own; where there is none to be had they stay.
+    /// Moves large arrays to an anonymous mapping; if that fails, they stay on the heap.
     fn from(numbers: Vec<f32>) -> Self {
         let bytes: &[u8] = bytemuck::cast_slice(&numbers);
         if bytes.len() < BYTES_MIN {
@@ -31,7 +32,7 @@ impl From<Vec<f32>> for HugeFloats {
         let Ok(mut mapped) = MmapMut::map_anon(bytes.len()) else { return Self(Memory::Heap(numbers)) };
         #[cfg(target_os = "linux")]
         {
-            // A kernel without them leaves small pages, which hold the same.
+            // A kernel without huge pages uses small ones, with the same contents.
             let _ = mapped.advise(memmap2::Advice::HugePage);
         }
         mapped.copy_from_slice(bytes);
@@ -45,7 +46,7 @@ impl Deref for HugeFloats {
     fn deref(&self) -> &[f32] {
         match &self.0 {
             Memory::Heap(numbers) => numbers,
-            // A mapping begins with a page.
+            // A mapping is page-aligned.
             Memory::Mapped(mapped) => bytemuck::cast_slice(mapped),
         }
     }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_the_same_wherever_they_are() {
+    fn numbers_are_equal_on_the_heap_and_in_a_mapping() {
         for count in [0, 1, 1000, BYTES_MIN / size_of::<f32>(), BYTES_MIN] {
             let numbers: Vec<f32> = (0..count).map(|number| number as f32).collect();
             let huge = HugeFloats::from(numbers.clone());

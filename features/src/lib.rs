@@ -1,12 +1,12 @@
-//! Feature functions `f(x; theta)` and the form in which a version's `theta` is kept.
+//! Feature functions `f(x; theta)` and the storage format of a version's `theta`.
 //!
 //! [`Theta`] is the materialised feature function: a table from items to their offset and features, contiguous in
-//! memory. [`version_dir`] writes and reads the immutable directory of a model version: `theta` and the
-//! prior in Parquet, metrics, and a manifest with checksums that is written last. [`bounds`] says how large the numbers of a
-//! version may be. [`cold_map`] gives features to items that came after training, from their attributes.
+//! memory. [`version_dir`] writes and reads the immutable directory of a model version: `theta` and the prior in
+//! Parquet, metrics, and a manifest with checksums that is written last. [`bounds`] limits the numbers of a version.
+//! [`cold_map`] predicts features of items added after the training from their attributes.
 //!
-//! What this crate is not: it trains nothing, caches nothing and knows no running node. Which features an item has that
-//! came after training is the predictor's business.
+//! This crate does not train, cache or depend on a running node. The features of items added after the training are
+//! resolved by the predictor.
 
 pub mod bounds;
 pub mod cold_map;

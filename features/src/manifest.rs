@@ -1,14 +1,14 @@
-//! The manifest of a version directory: what is in it, and where it came from.
+//! The manifest of a version directory: its contents and their provenance.
 
 use std::collections::BTreeMap;
 
 use celeris_model::{ModelName, Timestamp, VersionId};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The layout this crate writes and reads.
+/// The format that this crate writes and reads.
 pub const MANIFEST_FORMAT: u32 = 1;
 
-/// The manifest's file name. It is written last, so its presence says that the directory is whole.
+/// The manifest's file name. It is written last, so its presence marks the directory as complete.
 pub const MANIFEST_FILE: &str = "_SUCCESS";
 
 /// One file of a version directory.
@@ -17,63 +17,63 @@ pub const MANIFEST_FILE: &str = "_SUCCESS";
 pub struct FileEntry {
     /// Rows of a Parquet file; `None` for other files.
     pub rows: Option<u64>,
-    /// Its columns, as `name: type`; empty for other files.
+    /// Columns of a Parquet file as `name: type`; empty for other files.
     pub schema: Vec<String>,
     /// SHA-256 of the file, in lower-case hexadecimal.
     pub sha256: String,
 }
 
-/// Where a version began that was not trained from nothing.
+/// The origin of a version that was not trained from scratch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmStart {
-    /// The version that it went on from.
+    /// The version whose training was continued.
     pub from: VersionId,
-    /// The watermark of the first of its ancestors, which was trained from nothing. What the log held there has shaped the
-    /// version, whatever has been erased since; what versions between them have read has not.
+    /// The log watermark of the first ancestor, which was trained from scratch. The version reflects the log at that
+    /// watermark even if parts of it have been erased since; it does not reflect records that only the versions in
+    /// between have read.
     pub cold_watermark: serde_json::Value,
-    /// How many versions in a row have gone on from one another since then, this one included.
+    /// The number of consecutive warm starts since then, including this version.
     pub refreshes: u32,
 }
 
-/// What a version directory holds, checked before anything in it is believed.
+/// The contents of a version directory, used to verify its files before they are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The layout; see [`MANIFEST_FORMAT`].
+    /// The format; see [`MANIFEST_FORMAT`].
     pub format: u32,
-    /// The model it was trained for.
+    /// The model that the version was trained for.
     pub model: ModelName,
-    /// The length of features and weights, the constant included.
+    /// The length of features and weights, including the constant.
     pub dim: usize,
     /// `sigma^2`, the variance of a label around its expected value.
     pub noise_variance: f64,
-    /// The offset of an item that the version has never seen.
+    /// The offset of an item unknown to the version.
     pub cold_item_offset: f32,
     /// The smallest and largest label seen in training, if any.
     pub label_range: Option<(f32, f32)>,
-    /// How it was trained.
+    /// The training algorithm.
     pub algorithm: String,
-    /// The version it was trained after.
+    /// The version that was active when it was trained.
     pub parent: Option<VersionId>,
-    /// Up to where in the log it was trained, as the one who ordered the training wrote it.
+    /// The watermark of the log up to which it was trained, in the format of the caller that ordered the training.
     pub watermark: serde_json::Value,
-    /// Where its training began; absent where it began from nothing.
+    /// The warm start of the training; absent if it started from scratch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmStart>,
-    /// When it was finished.
+    /// Time at which the training finished.
     pub created: Timestamp,
-    /// What the trainer measured. A figure of `null` is missing.
+    /// Metrics of the trainer. A figure of `null` is missing.
     #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
-    /// The files, by name.
     pub files: BTreeMap<String, FileEntry>,
 }
 
-/// Reads figures by name; those of `null` are missing, since JSON has no other way to write a number that is not finite.
+/// Deserialises figures by name and skips those that are `null`, the JSON form of a number that is not finite.
 ///
 /// # Errors
-/// Where a figure is neither a number nor `null`.
+/// If a figure is neither a number nor `null`.
 pub fn known_figures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let figures = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
     Ok(figures.into_iter().filter_map(|(name, figure)| Some((name, figure?))).collect())

@@ -1,12 +1,13 @@
-//! Which row of a table an item has: found for many items at once, so that one's wait for memory overlaps the others'.
+//! The row of an item in a table: looked up for many items at once, so that their cache misses overlap.
 
 use std::hash::BuildHasher;
 
-use celeris_model::{ItemId, kernel};
+use celeris_kernel as kernel;
+use celeris_model::{ItemId, };
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-/// An item's row, and as much of its id's hash as makes another item under the same hash improbable.
+/// An item's row, and enough bits of its id's hash that a match is almost always the same item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Entry {
     slot: u32,
@@ -20,7 +21,7 @@ pub(crate) struct Slots {
     hasher: RandomState,
 }
 
-/// The half of a hash by which the table does not choose the place.
+/// Bits of the hash that the table does not use for the position.
 fn tag(hash: u64) -> u32 {
     (hash >> 24) as u32
 }
@@ -30,7 +31,7 @@ impl Slots {
         Self { entries: HashTable::with_capacity(capacity), hasher: RandomState::default() }
     }
 
-    /// Gives the last of `items` the row of its index; `false` where one of its id is there already.
+    /// Inserts the last of `items` with the row of its index; `false` if its id is already present.
     pub(crate) fn add_last(&mut self, items: &[ItemId]) -> bool {
         let Some((item, before)) = items.split_last() else { return true };
         let hash = self.hasher.hash_one(item);
@@ -56,8 +57,8 @@ impl Slots {
 
     /// The rows of all `wanted`, in their order.
     ///
-    /// A look-up waits for memory four times over: for the table, the id's place, the id, and the row. Each pass here
-    /// waits once, for all items together, and asks for what the next one needs.
+    /// A look-up has four dependent cache misses: the hash table, the id's header, the id's text, and the row. Each
+    /// pass here takes one of them for all items together and prefetches the data of the next pass.
     pub(crate) fn get_all<'w>(
         &self,
         wanted: impl Iterator<Item = &'w ItemId> + Clone,
@@ -67,7 +68,7 @@ impl Slots {
         let mut slots: Vec<Option<u32>> = hashes
             .iter()
             .map(|hash| {
-                // By the tag alone: whether the id is the same is for the last pass to see.
+                // Compares the tag only; the last pass compares ids.
                 let slot = self.entries.find(*hash, |entry| entry.tag == tag(*hash))?.slot;
                 kernel::prefetch(&items[slot as usize..=slot as usize]);
                 Some(slot)
@@ -84,7 +85,7 @@ impl Slots {
         slots
     }
 
-    /// Bytes of the table, its own place not counted.
+    /// Size of the table on the heap, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.entries.allocation_size()
     }

@@ -1,11 +1,12 @@
 //! The materialised feature function: a table from items to offset and features.
 
-use celeris_model::{ItemId, ModelError, kernel};
+use celeris_kernel as kernel;
+use celeris_model::{ItemId, ModelError, };
 
 use crate::huge::HugeFloats;
 use crate::slots::Slots;
 
-/// What the model knows of one item.
+/// Offset and features of one item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ItemFeatures<'a> {
     /// The expected label of the item for a user with zero weights.
@@ -14,17 +15,16 @@ pub struct ItemFeatures<'a> {
     pub features: &'a [f32],
 }
 
-/// What stands in for an item that the version has never seen.
+/// Default offset and features of an item unknown to the version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdItem {
-    /// Its offset.
     pub offset: f32,
-    /// Its features, length `dim`, the last entry 1.
+    /// Length `dim`, the last entry 1.
     pub features: Vec<f32>,
 }
 
 impl ColdItem {
-    /// The stand-in of a version that knows nothing: offset 0 and no feature but the constant.
+    /// The default of an untrained version: offset 0 and no feature but the constant.
     #[must_use]
     pub fn blank(dim: usize) -> Self {
         let mut features = vec![0.0; dim];
@@ -48,7 +48,7 @@ pub struct Theta {
 }
 
 impl PartialEq for Theta {
-    /// The rows by slot are a function of the items.
+    /// Ignores `slots`, which is a function of the items.
     fn eq(&self, other: &Self) -> bool {
         self.items == other.items
             && self.offsets == other.offsets
@@ -61,7 +61,7 @@ impl Theta {
     /// A table of `items` with their `offsets` and row-major `features` of `items.len() * dim` entries.
     ///
     /// # Errors
-    /// `DimMismatch`, `NonFinite`, or `OutOfRange` where an item occurs twice or a row does not end in the constant 1.
+    /// `DimMismatch`, `NonFinite`, or `OutOfRange` if an item occurs twice or a row does not end in the constant 1.
     pub fn new(
         items: Vec<ItemId>,
         offsets: Vec<f32>,
@@ -89,7 +89,7 @@ impl Theta {
         Ok(Self { dim, items, slots, offsets, features: features.into(), cold_item })
     }
 
-    /// The table of a version that was never trained: no items, and a blank stand-in.
+    /// The table of an untrained version: no items, and a blank default.
     #[must_use]
     pub fn untrained(dim: usize) -> Self {
         Self {
@@ -108,31 +108,30 @@ impl Theta {
         self.dim
     }
 
-    /// The items of the table in its order.
     #[must_use]
     pub fn items(&self) -> &[ItemId] {
         &self.items
     }
 
-    /// What stands in for an unknown item.
+    /// Default offset and features of an unknown item.
     #[must_use]
     pub fn cold_item(&self) -> ItemFeatures<'_> {
         ItemFeatures { offset: self.cold_item.offset, features: &self.cold_item.features }
     }
 
-    /// The row of `item`, if it was trained.
+    /// Offset and features of `item`, if it was trained.
     #[must_use]
     pub fn get(&self, item: &ItemId) -> Option<ItemFeatures<'_>> {
         self.slot(item).map(|slot| self.row(slot as usize))
     }
 
-    /// Which row of the table `item` has, if it was trained.
+    /// The row index of `item`, if it was trained.
     #[must_use]
     pub fn slot(&self, item: &ItemId) -> Option<u32> {
         self.slots.get(item, &self.items)
     }
 
-    /// Which rows many items have; faster than one by one where the table is larger than the processor's caches.
+    /// The row indices of several items; faster than one by one if the table exceeds the processor's caches.
     #[must_use]
     pub fn slots<'w>(&self, wanted: impl IntoIterator<Item = &'w ItemId, IntoIter: Clone>) -> Vec<Option<u32>> {
         let slots = self.slots.get_all(wanted.into_iter(), &self.items);
@@ -142,7 +141,7 @@ impl Theta {
         slots
     }
 
-    /// Bytes it holds in memory: features, offsets, ids and the table by which ids are found.
+    /// Size in memory, in bytes: features, offsets, ids and the hash table.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let ids: usize = self.items.iter().map(ItemId::heap_bytes).sum();
@@ -168,17 +167,18 @@ impl Theta {
         &self.features
     }
 
-    /// The table's own copy of an id, so that histories share one allocation an item.
+    /// The table's own copy of an id, so that histories share one allocation per item.
     #[must_use]
     pub fn intern(&self, item: &ItemId) -> Option<&ItemId> {
         self.slot(item).map(|slot| &self.items[slot as usize])
     }
 }
 
-/// The largest magnitude of a feature. Trained features have unit RMS; what callers give should be scaled alike.
+/// The largest magnitude of a feature. Trained features have unit RMS; features given by callers should be scaled
+/// alike.
 pub const FEATURE_ABS_MAX: f32 = 1e4;
 
-/// Checks one feature vector against the rules of design: length, finiteness, bound, and the constant 1 at the end.
+/// Checks one feature vector: length, finiteness, bound, and the constant 1 at the end.
 ///
 /// # Errors
 /// `DimMismatch`, `NonFinite` or `OutOfRange`.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_by_item() {
+    fn rows_are_found_by_item() {
         let theta = Theta::new(
             vec![item("a"), item("b")],
             vec![0.5, -0.5],
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn many_items_are_found_as_each_alone() {
+    fn batched_look_ups_equal_single_ones() {
         let items: Vec<ItemId> = (0..5_000).map(|k| item(&format!("item {k}"))).collect();
         let features = [1.0].repeat(items.len());
         let theta = Theta::new(items.clone(), vec![0.0; items.len()], features, ColdItem::blank(1)).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_contradict_themselves_are_refused() {
+    fn inconsistent_tables_are_rejected() {
         let new = |items: &[&str], offsets: &[f32], features: &[f32]| {
             let items = items.iter().map(|text| item(text)).collect();
             Theta::new(items, offsets.to_vec(), features.to_vec(), ColdItem::blank(2))

@@ -1,16 +1,16 @@
-//! The directory of one model version: written once, checked whole, never changed.
+//! The directory of one model version: written once, verified as a whole, immutable.
 //!
 //! | file | columns |
 //! |---|---|
 //! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
-//! | `prior.parquet` | one row a dimension: `mean: double, precision: list<double>` (a row of `Lambda`), `cold_feature: float` |
+//! | `prior.parquet` | one row per dimension: `mean: double, precision: list<double>` (a row of `Lambda`), `cold_feature: float` |
 //! | `cold_map.parquet`, `cold_map.json` | optional: the map from attributes to features, see [`crate::cold_map`] |
-//! | `trainer_state.json`, `trainer_items.parquet` | optional: what the trainer wants to find again when it trains the next version |
+//! | `trainer_state.json`, `trainer_items.parquet` | optional: state of the trainer for the next training |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
 //!
-//! There are no others, and none of these names a user: an erasure does not have to look for users in versions.
+//! No other files are allowed, and none contains data of a single user, so an erasure need not search versions.
 //!
-//! Why it is so: `docs/rfcs/001-version-directory.md`.
+//! Rationale: `docs/rfcs/001-version-directory.md`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -30,20 +30,20 @@ use crate::error::FeaturesError;
 use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest, WarmStart};
 use crate::table::{ColdItem, Theta, check_features};
 
-/// The table of item features.
+/// File name of the item features.
 pub const ITEM_FEATURES_FILE: &str = "item_features.parquet";
-/// The prior of user weights.
+/// File name of the prior of user weights.
 pub const PRIOR_FILE: &str = "prior.parquet";
-/// The settings that a trainer leaves for the next training.
+/// File name of the trainer's settings for the next training.
 pub const TRAINER_STATE_FILE: &str = "trainer_state.json";
-/// The items that a trainer leaves for the next training.
+/// File name of the trainer's items for the next training.
 pub const TRAINER_ITEMS_FILE: &str = "trainer_items.parquet";
 
 /// All files that a manifest may list.
 const VERSION_FILES: [&str; 6] =
     [ITEM_FEATURES_FILE, PRIOR_FILE, COLD_MAP_FILE, ENCODER_FILE, TRAINER_STATE_FILE, TRAINER_ITEMS_FILE];
 
-/// What is wrong with any other file.
+/// Error text for any other file.
 pub const NO_VERSION_FILE: &str =
     "which is no file of a version; a version holds nothing of single users, so write it without";
 
@@ -53,49 +53,46 @@ pub fn is_version_file(name: &str) -> bool {
     VERSION_FILES.contains(&name)
 }
 
-/// Rows written at a time: bounds the memory of writing a large table.
+/// Rows per batch: bounds the memory of writing a large table.
 const ROWS_A_BATCH: usize = 16_384;
 
-/// Everything that a training produces.
+/// The output of a training.
 #[derive(Debug, Clone)]
 pub struct VersionContents<'a> {
-    /// The model it is for.
+    /// The model that was trained.
     pub model: ModelName,
-    /// The feature table.
     pub theta: &'a Theta,
     /// The prior of user weights and the noise.
     pub prior: &'a Prior,
-    /// The smallest and largest label seen.
+    /// The smallest and largest label in the training data.
     pub label_range: Option<(f32, f32)>,
-    /// How it was trained.
+    /// The training algorithm.
     pub algorithm: String,
-    /// The version it was trained after.
+    /// The version that was active when it was trained.
     pub parent: Option<VersionId>,
-    /// Up to where in the log it was trained.
+    /// The watermark of the log up to which it was trained.
     pub watermark: serde_json::Value,
-    /// When it was finished.
+    /// Time at which the training finished.
     pub created: Timestamp,
-    /// What the trainer measured. A figure that is no finite number is missing, and left out of the manifest.
+    /// Metrics of the trainer. Figures that are not finite are left out of the manifest.
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// A version directory that was found whole and sound.
+/// A version directory that has been verified and read.
 #[derive(Debug, Clone)]
 pub struct LoadedVersion {
-    /// Its manifest.
     pub manifest: Manifest,
-    /// The feature table.
     pub theta: Theta,
     /// The prior of user weights and the noise.
     pub prior: Prior,
-    /// What attributes say of items outside the table; `None` where the training knew no attributes.
+    /// Map from attributes to features for items outside the table; `None` if the training had no attributes.
     pub cold_map: Option<Arc<ColdMap>>,
 }
 
-/// What a trainer leaves in a version directory for its own use, under the names that a manifest may list.
+/// Files that a trainer leaves in a version directory for its own use, under names that a manifest may list.
 #[derive(Debug, Default)]
 pub struct TrainerPart<'a> {
-    /// Where the training began; `None` where it began from nothing.
+    /// The warm start of the training; `None` if it started from scratch.
     pub warm: Option<WarmStart>,
     /// Tables by file name, each with at least one batch, and all batches of one schema.
     pub tables: Vec<(&'a str, Vec<RecordBatch>)>,
@@ -103,15 +100,15 @@ pub struct TrainerPart<'a> {
     pub texts: Vec<(&'a str, Vec<u8>)>,
 }
 
-/// Writes a version into `dir`, which is created and must not hold a version yet; the manifest is written last.
+/// Writes a version into `dir`, which is created and must not contain a version yet; the manifest is written last.
 ///
 /// # Errors
-/// [`FeaturesError`]; without a manifest, what was written is no version.
+/// [`FeaturesError`]; without a manifest, the directory is not a version.
 pub fn write_version(dir: &Path, contents: &VersionContents) -> Result<Manifest, FeaturesError> {
     write_trained_version(dir, contents, TrainerPart::default())
 }
 
-/// As [`write_version`], with what the trainer leaves for its own use.
+/// As [`write_version`], with the trainer's own files.
 ///
 /// # Errors
 /// As [`write_version`].
@@ -161,7 +158,7 @@ pub fn write_trained_version(
     Ok(manifest)
 }
 
-/// Writes under a temporary name, syncs, renames and syncs the directory, so that the name is there whole or not at all.
+/// Writes to a temporary file, syncs, renames and syncs the directory, so that the file is either complete or absent.
 fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&temporary)?;
@@ -248,8 +245,8 @@ pub fn sha256_of(path: &Path) -> Result<String, FeaturesError> {
     Ok(sink.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads a version directory, believing nothing that is not checked: manifest, checksums, row counts, columns, lengths,
-/// finiteness, that the prior is a proper one, and that all numbers are within their bounds ([`crate::bounds`]).
+/// Reads and verifies a version directory: manifest, checksums, row counts, columns, lengths, finiteness, a proper
+/// prior, and all numbers within their bounds ([`crate::bounds`]).
 ///
 /// # Errors
 /// [`FeaturesError`], naming the file and the place in it.
@@ -274,8 +271,8 @@ fn check_sha256(dir: &Path, name: &str, entry: &FileEntry) -> Result<PathBuf, Fe
     Err(FeaturesError::Mismatch { path, what: "the SHA-256", expected: entry.sha256.clone(), found })
 }
 
-/// The path of one file of a version directory, once its bytes are found to be those that were written; `None` where the
-/// version has no such file.
+/// The path of one file of a version directory after its checksum has been verified; `None` if the version has no such
+/// file.
 ///
 /// # Errors
 /// [`FeaturesError::Io`] or [`FeaturesError::Mismatch`].
@@ -283,7 +280,7 @@ pub fn checked_file(dir: &Path, manifest: &Manifest, name: &str) -> Result<Optio
     manifest.files.get(name).map(|entry| check_sha256(dir, name, entry)).transpose()
 }
 
-/// Reads the manifest of a version directory and checks that it is one that this program reads.
+/// Reads the manifest of a version directory and checks that this program supports it.
 ///
 /// # Errors
 /// [`FeaturesError::Manifest`] or [`FeaturesError::Io`].

@@ -1,5 +1,5 @@
-//! Whoever has written a version, its numbers are bounded: a version that could make a score, an uncertainty or a loss
-//! infinite is refused when it is read, by the name of the file and of the figure.
+//! The numbers of a version are bounded: a version that could make a score, an uncertainty or a loss infinite is
+//! rejected when it is read, with an error that names the file and the figure.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use celeris_features::{ColdItem, Theta, VersionContents, read_version, write_version};
 use celeris_model::{ItemId, Learning, Loss, ModelName, Prior, Timestamp, UserModel};
 
-/// The figures of a version of dim 2, with one item.
+/// The figures of a version of dimension 2, with one item.
 #[derive(Debug, Clone)]
 struct Figures {
     mean: f64,
@@ -90,7 +90,7 @@ fn figures_beyond_their_bounds_are_refused_by_name() {
     }
 }
 
-/// A number that `f32` does not hold is not taken for infinity.
+/// A number that overflows `f32` is not read as infinity.
 #[test]
 fn a_label_range_that_overflows_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,14 +103,14 @@ fn a_label_range_that_overflows_is_refused() {
 }
 
 #[test]
-fn a_metric_that_is_no_number_is_missing() {
+fn a_metric_that_is_not_finite_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let metrics = [("rmse", 0.9), ("nothing", f64::NAN), ("everything", f64::INFINITY)];
     let metrics = metrics.map(|(name, figure)| (name.to_owned(), figure)).into();
     Figures { metrics, ..Figures::default() }.write(dir.path());
     let read = read_version(dir.path()).unwrap().manifest.metrics;
     assert_eq!(read, BTreeMap::from([("rmse".to_owned(), 0.9)]));
-    // As a trainer in another language may write them.
+    // As trainers in other languages may write missing figures.
     let path = dir.path().join("_SUCCESS");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"rmse\": 0.9", "\"rmse\": null")).unwrap();

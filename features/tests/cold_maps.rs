@@ -1,4 +1,4 @@
-//! A map says how wrong scores by its features may be, and comes back from its files as it was.
+//! A cold map states the variance of its scores, and reads back from its files unchanged.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -59,7 +59,7 @@ fn write(dir: &Path, map: &ColdMap) {
     write_trained_version(dir, &contents, part).unwrap();
 }
 
-/// A small generator of numbers between 0 and 1 (a Weyl sequence, mixed), so that the crate needs no other for a test.
+/// A small generator of numbers between 0 and 1 (a mixed Weyl sequence), so that the tests need no further dependency.
 struct Uniform(u64);
 
 impl Uniform {
@@ -69,7 +69,7 @@ impl Uniform {
         ((mixed ^ (mixed >> 29)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The sum of twelve has a variance of 1, and two moments are all that is needed.
+    /// The sum of twelve uniforms has a variance of 1; only two moments are needed.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
@@ -78,7 +78,7 @@ impl Uniform {
 #[test]
 fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
     let (map, learning) = (map(), learning());
-    let taught = [Example {
+    let examples = [Example {
         features: &[1.0, -1.0, 1.0],
         label: 4.0,
         offset: 3.0,
@@ -86,7 +86,7 @@ fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
         timestamp: Timestamp(0),
         taken_before: None,
     }];
-    let user = UserModel::rebuild(&learning, taught.as_slice(), 1).unwrap();
+    let user = UserModel::rebuild(&learning, examples.as_slice(), 1).unwrap();
     let mut sampler = user.sampler(&learning).unwrap();
     let mut random = Uniform(7);
     let lower = [[0.5, 0.0, 0.0], [0.2, 0.3, 0.0], [0.3, -0.2, 0.3]];
@@ -106,8 +106,8 @@ fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
     }
     let (mean, found) = (sum / f64::from(draws), squares / f64::from(draws));
     let expected = map.variance(&user, &learning);
-    // The relative standard error of a variance of so many draws, of a product a little more heavy-tailed: 0.4 %.
-    assert!((found / expected - 1.0).abs() < 0.02 && mean.abs() < 0.01, "{found} drawn, {expected} said");
+    // The relative standard error of a variance of this many draws, of a product with slightly heavier tails: 0.4 %.
+    assert!((found / expected - 1.0).abs() < 0.02 && mean.abs() < 0.01, "{found} drawn, {expected} expected");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn widening_adds_variances_and_leaves_scores() {
 }
 
 #[test]
-fn a_map_comes_back_from_its_version_as_it_was() {
+fn a_map_reads_back_from_its_version_unchanged() {
     let (dir, map) = (tempfile::tempdir().unwrap(), map());
     write(dir.path(), &map);
     let read = read_version(dir.path()).unwrap();
@@ -146,7 +146,7 @@ fn rules_of_another_map_are_refused() {
         write(&dir, &map);
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text);
-        // As a trainer would have written it, with a manifest that fits.
+        // As a trainer would have written it, with a matching manifest.
         let manifest = fs::read_to_string(dir.join("_SUCCESS")).unwrap();
         let before = celeris_features::version_dir::sha256_of(&dir.join(ENCODER_FILE)).unwrap();
         fs::write(dir.join(ENCODER_FILE), changed).unwrap();

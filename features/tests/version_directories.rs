@@ -1,4 +1,4 @@
-//! A version directory is believed only when it is whole: what was written comes back, and any damage is named.
+//! A version directory reads back as written, and any damage is reported by name.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -39,7 +39,7 @@ fn write(dir: &Path) {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_version_reads_back_as_written() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
     let LoadedVersion { manifest, theta: read, prior: read_prior, cold_map } = read_version(dir.path()).unwrap();
@@ -70,7 +70,7 @@ fn a_version_is_never_overwritten() {
 }
 
 #[test]
-fn a_directory_without_a_manifest_is_no_version() {
+fn a_directory_without_a_manifest_is_not_a_version() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
     fs::remove_file(dir.path().join("_SUCCESS")).unwrap();
@@ -78,7 +78,7 @@ fn a_directory_without_a_manifest_is_no_version() {
 }
 
 #[test]
-fn one_flipped_bit_in_any_file_is_noticed() {
+fn one_flipped_bit_in_any_file_is_detected() {
     for name in ["item_features.parquet", "prior.parquet"] {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path());
@@ -93,9 +93,9 @@ fn one_flipped_bit_in_any_file_is_noticed() {
 }
 
 #[test]
-fn manifests_that_lie_are_refused() {
-    type Lie = fn(&mut serde_json::Value);
-    let lies: [(&str, Lie); 6] = [
+fn manifests_that_contradict_their_files_are_rejected() {
+    type Change = fn(&mut serde_json::Value);
+    let changes: [(&str, Change); 6] = [
         ("format", |m| m["format"] = 2.into()),
         ("unknown field", |m| m["surprise"] = true.into()),
         ("expected 4 numbers", |m| m["dim"] = 4.into()),
@@ -103,17 +103,17 @@ fn manifests_that_lie_are_refused() {
         ("no file of a version", |m| {
             m["files"]["../outside"] = m["files"]["prior.parquet"].clone();
         }),
-        // Of an erasure nobody would look there.
+        // An erasure does not search versions.
         ("nothing of single users", |m| {
             m["files"]["user_weights.parquet"] = m["files"]["prior.parquet"].clone();
         }),
     ];
-    for (expected, lie) in lies {
+    for (expected, change) in changes {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path());
         let path = dir.path().join("_SUCCESS");
         let mut manifest = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        lie(&mut manifest);
+        change(&mut manifest);
         fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
         let message = read_version(dir.path()).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");

@@ -1,34 +1,33 @@
-//! Two versions on the same observations: how much better one predicts, and how sure that is.
+//! Paired comparison of two versions on the same observations: the difference of their losses and its standard error.
 //!
-//! The difference is taken observation by observation, so what is hard to predict for both cancels out. Observations that
-//! hang together, like those of one user, count as one draw in its standard error.
+//! The difference is taken per observation, so observations that are hard for both versions cancel out. Correlated
+//! observations, such as those of one user, count as one draw in the standard error.
 
 use celeris_model::{PREDICTION_LOSS_MAX, VersionId};
 use serde::{Deserialize, Serialize};
 
 use crate::quality::Metric;
 
-/// Two versions on the same observations. A figure that is no finite number is missing.
+/// Losses of two versions on the same observations. A figure that is not finite is omitted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// What losses are.
+    /// Metric of the losses.
     pub metric: Metric,
-    /// How many.
     pub observations: u64,
-    /// The candidate's loss; `None` where one of its predictions was no number.
+    /// Loss of the candidate; `None` if one of its predictions was not a finite number.
     pub candidate: Option<f64>,
-    /// The incumbent's; `None` likewise.
+    /// Loss of the incumbent; `None` likewise.
     pub incumbent: Option<f64>,
-    /// The candidate's minus the incumbent's.
+    /// Loss of the candidate minus loss of the incumbent.
     pub difference: Option<f64>,
-    /// The standard error of the difference; `None` of a single draw, which says nothing of how draws differ.
+    /// Standard error of the difference; `None` for a single draw, which has no sample variance.
     pub standard_error: Option<f64>,
 }
 
 impl Comparison {
-    /// Whether the candidate misses the margin by more than `errors` standard errors. One whose loss is no number does; one
-    /// of which too little is known does not.
+    /// Whether the candidate misses the margin by more than `errors` standard errors. True if the candidate's loss is
+    /// not finite; false if there are too few draws for a standard error.
     #[must_use]
     pub fn misses(&self, margin: f64, errors: f64) -> bool {
         match (self.candidate, self.incumbent, self.standard_error) {
@@ -38,8 +37,8 @@ impl Comparison {
         }
     }
 
-    /// The figures in words. `of` is where the observations are from.
-    pub(crate) fn told(&self, incumbent: VersionId, of: &str, margin: f64) -> String {
+    /// Formats the figures for a message. `of` names the source of the observations.
+    pub(crate) fn describe(&self, incumbent: VersionId, of: &str, margin: f64) -> String {
         let figure =
             |figure: Option<f64>| figure.map_or_else(|| "no number".to_owned(), |figure| format!("{figure:.4}"));
         let (metric, observations) = (self.metric.name(), self.observations);
@@ -51,28 +50,27 @@ impl Comparison {
     }
 }
 
-/// Losses of two versions on the same observations, summed up.
+/// Accumulated losses of two versions on the same observations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paired {
     observations: u64,
     candidate: Side,
     incumbent: Side,
-    /// By draw, whose observations hang together: their number and the sum of their differences.
+    /// Per draw (a set of correlated observations): number of observations and sum of the differences.
     draws: Vec<(u64, f64)>,
 }
 
-/// The losses of one version.
 #[derive(Debug, Clone, Copy, Default)]
 struct Side {
     sum: f64,
-    /// Predictions that were no number, or as far off as can be told.
+    /// Predictions that were not finite or whose loss reached the bound.
     unbounded: u64,
 }
 
 impl Side {
     fn add(&mut self, loss: f64) {
         self.sum += loss;
-        // What is no number is not below the bound.
+        // `NaN` compares as not below the bound.
         self.unbounded += u64::from(loss.is_nan() || loss >= PREDICTION_LOSS_MAX);
     }
 
@@ -82,7 +80,7 @@ impl Side {
 }
 
 impl Paired {
-    /// Adds the losses of one draw, candidate's and incumbent's.
+    /// Adds the losses of one draw as pairs (candidate, incumbent).
     pub(crate) fn add(&mut self, losses: impl IntoIterator<Item = (f64, f64)>) {
         let (mut count, mut sum) = (0, 0.0);
         for (candidate, incumbent) in losses {
@@ -101,7 +99,7 @@ impl Paired {
         self.observations
     }
 
-    /// The comparison, `None` of nothing.
+    /// Returns the comparison, or `None` without observations.
     pub(crate) fn comparison(&self, metric: Metric) -> Option<Comparison> {
         if self.observations == 0 {
             return None;
@@ -119,7 +117,8 @@ impl Paired {
         })
     }
 
-    /// The standard error of the difference; that of a difference of roots to first order, where `both` is their sum.
+    /// Standard error of the difference. For a difference of square roots it is the first-order approximation, where
+    /// `both` is their sum.
     fn standard_error(&self, metric: Metric, both: f64) -> Option<f64> {
         let count = self.observations as f64;
         let mean = (self.candidate.sum - self.incumbent.sum) / count;
@@ -151,7 +150,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever losses come, a comparison is written and read back as it was: nothing in it is `NaN` or infinite.
+        /// A comparison survives a round trip through JSON for any losses: no field is `NaN` or infinite.
         #[test]
         fn every_comparison_can_be_read_back(
             draws in prop::collection::vec(prop::collection::vec((loss(), loss()), 0..4), 0..6),
@@ -166,13 +165,13 @@ mod tests {
             if let Some(comparison) = comparison {
                 let sound = losses.iter().all(|(candidate, _)| *candidate < PREDICTION_LOSS_MAX);
                 prop_assert_eq!(comparison.candidate.is_some(), sound);
-                prop_assert!(sound || comparison.misses(-10.0, 100.0), "a prediction that is no number is never good enough");
+                prop_assert!(sound || comparison.misses(-10.0, 100.0), "a prediction that is not a number misses the margin");
             }
         }
     }
 
     #[test]
-    fn one_draw_decides_nothing() {
+    fn one_draw_gives_no_standard_error() {
         let mut paired = Paired::default();
         paired.add([(9.0, 1.0), (9.0, 1.0)]);
         let comparison = paired.comparison(Metric::Rmse).unwrap();

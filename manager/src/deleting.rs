@@ -1,7 +1,7 @@
-//! Deletion of models and selections: from the registry first, in one write, then whatever is kept by their identity.
+//! Deletion of models and selections: first from the registry, in one write, then all data keyed by their id.
 //!
-//! What is deleted need not be readable: the keys of its documents name them, and its identity is found by the document,
-//! or by the folder of its versions.
+//! Damaged models can be deleted too: the keys of the documents name them, and the id is read from the document or from
+//! the name of the versions folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::pause::{self, Step};
 use crate::records::{all_deleted_key, deleted_key, model_key, models_key, versions_key};
 use crate::selections::{selection_key, selections_key};
 
-/// Of the document of a model or selection, what may be all of it that can be read.
+/// The part of the document of a model or selection that is needed to delete it; it may be the only readable part.
 #[derive(Deserialize)]
 struct Identity {
     id: ModelId,
 }
 
-/// What has decisions, models and selections, whether in service or not: their names by their identities.
+/// Names by id of all models and selections, in service or not.
 pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
     let mut names = BTreeMap::new();
     for prefix in [models_key()?, selections_key()?] {
@@ -37,8 +37,8 @@ pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>
 }
 
 impl Manager {
-    /// Deletes a model, in service or not, with its versions, features and decisions. Its stream's observations stay: other models may
-    /// learn from them, and a model created anew on the stream starts from them.
+    /// Deletes a model, in service or not, with its versions, features and decisions. The observations of its stream
+    /// stay: other models may learn from them, and a model created later on the stream starts from them.
     ///
     /// # Errors
     /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
@@ -70,8 +70,8 @@ impl Manager {
         self.finish_deletion((model, id))
     }
 
-    /// Removes what is left of a model or selection that the registry does not name any more. Nothing of it can be met under
-    /// its name, since everything is kept by its identity.
+    /// Removes the remaining data of a model or selection that the registry no longer names. A new model of the same
+    /// name does not see it, since all data is keyed by id.
     pub(crate) fn finish_deletion(&self, (model, id): (&ModelName, ModelId)) -> Result<(), ManagerError> {
         self.storage.delete_model(id)?;
         remove_dir(&self.versions_dir_of((model, id)))?;
@@ -80,24 +80,24 @@ impl Manager {
         Ok(self.storage.commit_registry(&batch)?)
     }
 
-    /// Removes what a stopped node had begun to delete.
+    /// Finishes deletions that a stopped node had started.
     pub(crate) fn finish_deletions(&self) -> Result<(), ManagerError> {
         for (key, model) in self.storage.list_registry::<ModelName>(&all_deleted_key()?)? {
-            // A key of another form is none of ours.
+            // Ignore keys of another form.
             let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let finished = model.map_err(ManagerError::from).and_then(|model| self.finish_deletion((&model, id)));
             if let Err(error) = finished {
-                tracing::warn!(%key, %error, "a deleted model is not removed whole; the next start tries again");
+                tracing::warn!(%key, %error, "could not remove all data of a deleted model; the next start retries");
             }
         }
         Ok(())
     }
 
-    /// The identity of a model. `None` where neither its document nor a folder tells it; what is kept by the identity is left
-    /// behind then, where nothing meets it.
+    /// Returns the id of a model, or `None` if neither its document nor a folder contains it; the data keyed by the id
+    /// is then left behind, unreachable.
     pub(crate) fn identity_of_model(&self, model: &ModelName) -> Result<Option<ModelId>, ManagerError> {
         let read = self.identity_in(&model_key(model)?)?;
-        // A damaged identity may be another's.
+        // A damaged document may contain the id of another model.
         match read.filter(|id| self.versions_dir_of((model, *id)).is_dir()) {
             Some(id) => Ok(Some(id)),
             None => self.identity_of_folder(model),
@@ -116,7 +116,7 @@ impl Manager {
         Ok(newest)
     }
 
-    /// The identity of a selection; `None` where its document does not tell it, or tells a model's.
+    /// Returns the id of a selection, or `None` if its document does not contain one or contains that of a model.
     pub(crate) fn identity_of_selection(&self, name: &ModelName) -> Result<Option<ModelId>, ManagerError> {
         let read = self.identity_in(&selection_key(name)?)?;
         let owners = deciding(&self.storage)?;

@@ -1,22 +1,20 @@
-//! How much of a disk is free.
+//! Free and total space of a file system.
 
 use std::io;
 use std::path::Path;
 
-/// Bytes of a file system.
+/// Space of a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DiskSpace {
-    /// Those that may be taken.
     pub(crate) free: u64,
-    /// All of them.
     pub(crate) whole: u64,
 }
 
 impl DiskSpace {
-    /// Of the file system that `path` is on.
+    /// Space of the file system that contains `path`.
     ///
     /// # Errors
-    /// Where it cannot be asked.
+    /// If `statvfs` fails.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let disk = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);

@@ -1,11 +1,11 @@
-//! Which versions still know of an erased user.
+//! Finds the versions that were trained on the data of an erased user.
 //!
-//! A user's state forgets at once, but a version's shared parameters were trained on what the log held then. A version
-//! knows of an erased user if its training read the log from behind the user's first event, and before the erasure. A
-//! later training from nothing reads what the log holds by then, in which the user never was, so its version does not know
-//! of them. A training that goes on from an earlier version takes over the factors of the last training from nothing
-//! before it (`celeris_retrain::refresh`), and its version knows of everyone of whom either of the two does. So a training
-//! begins from nothing by itself where those factors know of an erased user, and the first after an erasure is clean of it.
+//! Erasure deletes a user's state at once, but the shared parameters of a version were trained on the log as it was
+//! then. A version was trained on an erased user if its training read the log at a position after the user's first
+//! event and before the erasure. A later cold training reads the log without the user's events, so its version is
+//! clean. A warm training also reuses the factors of the latest cold training before it (`celeris_retrain::refresh`),
+//! so its version is affected if either of the two trainings read the user's data. A training therefore starts cold if
+//! those factors were trained on an erased user, and the first training after an erasure is clean.
 
 use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
 use celeris_storage::{Erasure, Watermark};
@@ -14,14 +14,13 @@ use crate::error::ManagerError;
 use crate::manager::Manager;
 use crate::records::{ModelRecord, VersionRecord, WarmRecord, models_key, versions_key};
 
-/// One erasure of a stream's log: what the user had said lay from `first` up to `at`, where it was erased.
+/// One erasure in a stream's log: the user's events lie from `first` up to `at`, the erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErasedSpan {
-    /// The user's partition.
     pub partition: Partition,
-    /// The user's first event since they were last unknown.
+    /// The user's first event since the previous erasure, if any.
     pub first: Sequence,
-    /// The erasure itself.
+    /// The erasure event.
     pub at: Sequence,
 }
 
@@ -31,25 +30,23 @@ impl From<&Erasure> for ErasedSpan {
     }
 }
 
-/// A version that knows of an erased user.
+/// A version that was trained on an erased user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnowingVersion {
-    /// Its model.
     pub model: ModelName,
-    /// Its number.
     pub version: VersionId,
-    /// Whether it is the one that serves, if its model does.
+    /// Whether it is the active version of its model.
     pub active: bool,
 }
 
-/// Whether a training up to this watermark has read what was erased later.
+/// Whether a training up to this watermark read events that were erased later.
 #[must_use]
 pub fn trained_on_erased(watermark: &Watermark, erased: ErasedSpan) -> bool {
     let read_up_to = watermark.get(erased.partition);
     read_up_to >= erased.first && read_up_to < erased.at
 }
 
-/// How many of these erased users a version knows of. One that was never trained on the log knows of nobody.
+/// Number of these erased users that a version was trained on; 0 if it was never trained on the log.
 #[must_use]
 pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     let Some(watermark) = &version.watermark else { return 0 };
@@ -57,25 +54,25 @@ pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     erasures.iter().filter(|erased| trained_on_erased(watermark, **erased) || began_with(**erased)).count()
 }
 
-/// How many of these erased users a version would know of that goes on from this one now.
+/// Number of these erased users whose data a warm training from this version would inherit.
 pub(crate) fn began_with_erased(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     erasures.iter().filter(|erased| begins_with(version, **erased)).count()
 }
 
-/// Whether the training from nothing that the version holds the factors of has read what was erased later.
+/// Whether the cold training whose factors the version holds read events that were erased later.
 fn begins_with(version: &VersionRecord, erased: ErasedSpan) -> bool {
     match (&version.warm, &version.watermark) {
         (None, None) => false,
         (None, Some(watermark)) => trained_on_erased(watermark, erased),
-        // What cannot be read may have been anywhere.
+        // An unreadable watermark is treated as affected.
         (Some(WarmRecord { cold_watermark: None, .. }), _) => true,
         (Some(WarmRecord { cold_watermark: Some(cold), .. }), _) => trained_on_erased(cold, erased),
     }
 }
 
 impl Manager {
-    /// The versions that know of an erased user, of all models on the stream, in service or not; by model, oldest first.
-    /// What cannot be read may be on any stream and may know of anybody.
+    /// The versions that were trained on an erased user, of all models on the stream, in service or not; ordered by
+    /// model, then oldest first. Versions that cannot be read are included, since they may be affected.
     ///
     /// # Errors
     /// `Storage`.
@@ -103,7 +100,6 @@ impl Manager {
         Ok(knowing)
     }
 
-    /// One version of a model.
     ///
     /// # Errors
     /// `UnknownVersion` or `Storage`.
@@ -118,14 +114,13 @@ impl Manager {
 mod tests {
     use super::*;
 
-    /// A watermark at `sequence` in partition 3 and at 100 in all others.
     fn watermark(sequence: u64) -> Watermark {
         let sequences: Vec<u64> = (0..64).map(|partition| if partition == 3 { sequence } else { 100 }).collect();
         serde_json::from_value(serde_json::json!(sequences)).unwrap()
     }
 
     #[test]
-    fn only_trainings_between_the_first_event_and_the_erasure_know_of_the_user() {
+    fn only_trainings_between_the_first_event_and_the_erasure_are_affected() {
         let partition = Partition::from_index(3).unwrap();
         let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
         for (read_up_to, knows) in [(0, false), (9, false), (10, true), (19, true), (20, false), (50, false)] {
@@ -134,20 +129,20 @@ mod tests {
     }
 
     #[test]
-    fn a_version_knows_whom_the_training_that_it_went_on_from_knew() {
+    fn a_warm_version_inherits_the_erased_users_of_its_cold_training() {
         let partition = Partition::from_index(3).unwrap();
         let erased = ErasedSpan { partition, first: Sequence(10), at: Sequence(20) };
-        // From nothing up to the first number, then on up to the second.
+        // Cold training up to the first number, then warm training up to the second.
         let cases = [(15, 16, 1), (15, 50, 1), (5, 15, 1), (5, 9, 0), (5, 50, 0), (20, 50, 0)];
         for (cold, read, knows) in cases {
             let warm = WarmRecord { from: VersionId(1), cold_watermark: Some(watermark(cold)) };
             let mut version = version(&watermark(read));
             version.warm = Some(warm);
-            assert_eq!(erased_users(&version, &[erased]), knows, "from nothing up to {cold}, then on up to {read}");
+            assert_eq!(erased_users(&version, &[erased]), knows, "cold up to {cold}, then warm up to {read}");
             let next = began_with_erased(&version, &[erased]);
-            assert_eq!(next, usize::from(trained_on_erased(&watermark(cold), erased)), "from nothing up to {cold}");
+            assert_eq!(next, usize::from(trained_on_erased(&watermark(cold), erased)), "cold up to {cold}");
             version.warm = Some(WarmRecord { from: VersionId(1), cold_watermark: None });
-            assert_eq!(erased_users(&version, &[erased]), 1, "nobody knows where it began");
+            assert_eq!(erased_users(&version, &[erased]), 1, "the cold watermark is unknown");
         }
     }
 

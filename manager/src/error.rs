@@ -1,4 +1,4 @@
-//! The one error type of this crate.
+//! Error type of this crate.
 
 use std::path::PathBuf;
 
@@ -12,195 +12,123 @@ use thiserror::Error;
 
 use crate::jobs::JobId;
 
-/// Why the registry was not changed, or a job did not succeed. The serving version is unchanged on every error.
+/// Error of a registry change or a job. The serving version is unchanged on every error.
 #[derive(Debug, Error)]
 pub enum ManagerError {
-    /// No model goes by that name.
     #[error("no model is named {model}; GET /v1/models lists them")]
-    UnknownModel {
-        /// The name.
-        model: ModelName,
-    },
-    /// The name is taken.
+    UnknownModel { model: ModelName },
     #[error("a model named {model} exists already; delete it first, or choose another name")]
-    ModelExists {
-        /// The name.
-        model: ModelName,
-    },
-    /// There are as many models as one node takes.
+    ModelExists { model: ModelName },
     #[error("this node serves {max} models already; delete one first")]
-    TooManyModels {
-        /// The limit.
-        max: usize,
-    },
-    /// The dimension is out of range.
+    TooManyModels { max: usize },
     #[error("dim must be from {min} to {max}, got {received}")]
-    Dim {
-        /// The smallest.
-        min: usize,
-        /// The largest.
-        max: usize,
-        /// As received.
-        received: usize,
-    },
-    /// A setting is out of its range.
+    Dim { min: usize, max: usize, received: usize },
     #[error("{setting}: must be {range}, got {received}")]
     Setting {
-        /// Its path among the model's settings.
+        /// Path within the model's settings.
         setting: &'static str,
-        /// What it may be.
         range: &'static str,
-        /// As received.
         received: f64,
     },
-    /// One comparison of versions at a time.
+    /// Another comparison of versions is running; a node runs one at a time.
     #[error("two versions are being compared on this node already; ask again when it is done")]
     Comparing,
-    /// One evaluation of a policy at a time.
-    #[error("a policy is being judged on this node already; ask again when it is done")]
+    /// Another policy evaluation is running; a node runs one at a time.
+    #[error("a policy is being evaluated on this node already; try again when it is done")]
     EvaluatingPolicy,
-    /// The model has no such version.
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
-    UnknownVersion {
-        /// The model.
-        model: ModelName,
-        /// The version.
-        version: VersionId,
-    },
-    /// There is no version to go back to.
+    UnknownVersion { model: ModelName, version: VersionId },
+    /// There is no version to roll back to.
     #[error("model {model} has served no other version before version {version}")]
     NothingToRollBackTo {
-        /// The model.
         model: ModelName,
         /// The active version.
         version: VersionId,
     },
-    /// No job goes by that id.
     #[error("no job is named {job}")]
-    UnknownJob {
-        /// The id.
-        job: String,
-    },
-    /// The model is being retrained already.
+    UnknownJob { job: String },
     #[error("model {model} is being retrained already by {job}; wait for it, GET /v1/jobs/{job}")]
-    JobRunning {
-        /// The model.
-        model: ModelName,
-        /// The job.
-        job: JobId,
-    },
-    /// What is asked for belongs to models, not to selections among them.
+    JobRunning { model: ModelName, job: JobId },
+    /// The operation applies to models, not to selections of models.
     #[error("{model} selects among {arms} and has no versions of its own; ask one of these")]
     IsSelection {
-        /// The selection.
         model: ModelName,
-        /// Its arms, in words.
+        /// Its arms, separated by commas.
         arms: String,
     },
-    /// The model answers for a selection.
+    /// The model is an arm of a selection.
     #[error("model {model} is an arm of selection {selection}; delete the selection first")]
-    IsArm {
-        /// The model.
-        model: ModelName,
-        /// The selection.
-        selection: ModelName,
-    },
-    /// A setting of a selection is not one that can be used.
+    IsArm { model: ModelName, selection: ModelName },
+    /// A setting of a selection is invalid.
     #[error("{field} {problem}")]
     SelectionSetting {
-        /// The setting's name.
         field: &'static str,
-        /// What is wrong with it, and what to do.
+        /// What is wrong and how to fix it.
         problem: String,
     },
-    /// A parameter of a strategy is out of its range.
+    /// A parameter of a bandit strategy is out of range.
     #[error("{error}")]
-    Bandit {
-        /// Which and how.
-        error: BanditError,
-    },
-    /// The trainer did not do its work.
+    Bandit { error: BanditError },
+    /// The trainer failed.
     #[error("the trainer made no version: {reason}")]
-    Trainer {
-        /// What it said.
-        reason: String,
-    },
-    /// Users were erased whose observations a training has read; it begins again without them.
+    Trainer { reason: String },
+    /// Users were erased whose observations the training had read; it starts again without them.
     #[error("users were erased whose observations the training had read")]
     Outdated,
-    /// A setting of the trainer is not one that can be used here.
+    /// A setting of the trainer is invalid on this node.
     #[error("{field} {problem}")]
     TrainerSetting {
-        /// The setting's name.
         field: &'static str,
-        /// What is wrong with it, and what to do.
+        /// What is wrong and how to fix it.
         problem: String,
     },
-    /// An export would mix with what is there.
+    /// The export folder is not empty.
     #[error("{} is not empty; name a folder that is, or that is not there yet", path.display())]
-    ExportFolder {
-        /// The folder.
-        path: PathBuf,
-    },
+    ExportFolder { path: PathBuf },
     /// A version directory cannot be registered.
     #[error("path {}: {problem}", path.display())]
     Import {
-        /// As the caller named it.
+        /// As given by the caller.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// What is wrong and how to fix it.
         problem: String,
     },
     /// The trainer wrote a version for another model or dimension.
     #[error("the trainer wrote a version of {what} {found}, expected {expected}")]
     WrongVersion {
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
-        /// As asked for.
         expected: String,
-        /// As written.
         found: String,
     },
-    /// There is nothing to learn from.
+    /// The stream has no observations to train on.
     #[error("stream {stream} holds no observations yet; send some to POST /v1/models/{{model}}/observe first")]
-    NoObservations {
-        /// The stream.
-        stream: celeris_model::StreamName,
-    },
-    /// The file system said no.
+    NoObservations { stream: celeris_model::StreamName },
+    /// A file system operation failed.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
-    /// The disk is nearly full, and what is left is the log's.
+    Io { path: PathBuf, source: std::io::Error },
+    /// The disk is nearly full; the remaining space is reserved for the log.
     #[error("{free} bytes are free, and sealing leaves the last {kept} to the log; make room for it to go on")]
     NoRoomToSeal {
-        /// Bytes free.
         free: u64,
-        /// Bytes that sealing does not touch.
+        /// Bytes reserved for the log.
         kept: u64,
     },
-    /// A version directory is not sound.
+    /// A version directory is damaged or cannot be written.
     #[error(transparent)]
     Features(#[from] FeaturesError),
-    /// Training data could not be written.
     #[error(transparent)]
     Retrain(#[from] RetrainError),
-    /// A number or shape is wrong.
+    /// A number or shape is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The predictor refused.
     #[error(transparent)]
     Predictor(#[from] PredictorError),
-    /// The store refused.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl ManagerError {
-    /// Adapts an I/O error for `map_err`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

@@ -1,8 +1,8 @@
-//! Life-cycle events: an append-only audit of what happened to a model, who or what did it, and why.
+//! Life-cycle events: an append-only audit log per model, with the actor and the reason of each event.
 //!
-//! An event is written into the registry, where possible in the same atomic write as the change that it tells of
-//! ([`Manager::commit_noting`]), so that neither is ever found without the other. A model keeps its newest
-//! [`EVENTS_MAX`] events; how many older ones were dropped is part of every answer. A model's events go with the model.
+//! An event is written to the registry, where possible in the same atomic write as the change that it describes
+//! ([`Manager::commit_noting`]), so that neither exists without the other. The newest [`EVENTS_MAX`] events of a model
+//! are kept; every page reports how many older ones were dropped. The events of a model are deleted with the model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -15,34 +15,29 @@ use serde::{Deserialize, Serialize};
 use crate::error::ManagerError;
 use crate::manager::Manager;
 
-/// How many events of one model are kept.
+/// Number of events kept per model.
 pub const EVENTS_MAX: u64 = 10_000;
 
-/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// The model was created.
     Created,
-    /// A trigger asked for a retraining.
+    /// A trigger requested a retraining.
     Triggered,
-    /// A retrain job was accepted.
     TrainingStarted,
-    /// A retrain job made no version.
+    /// A retrain job produced no version.
     TrainingFailed,
-    /// A candidate was not better than the version that serves, and was kept without being activated.
+    /// A candidate was not better than the active version, and was kept without being activated.
     GateRefused,
-    /// A candidate was better than the version that serves.
+    /// A candidate was better than the active version.
     GatePassed,
-    /// Another version serves.
+    /// A version was activated.
     Activated,
-    /// The version that served before serves again.
+    /// The previously active version was activated again.
     RolledBack,
     /// A version was pinned: it is not pruned, or not replaced.
     Pinned,
-    /// A version is pinned no more.
     Unpinned,
-    /// A version was removed.
     Pruned,
     /// A version that was trained elsewhere was registered.
     Registered,
@@ -51,7 +46,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Its name, as JSON has it.
+    /// Its name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,45 +67,37 @@ impl EventKind {
     }
 }
 
-/// Who or what made it happen.
+/// The cause of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
-    /// Whoever called the API or the command line.
+    /// A user of the API or the command line.
     Operator,
-    /// A trigger.
     Trigger,
-    /// The guard after a switch.
+    /// The guard after a switch of versions.
     Guard,
-    /// A retrain job.
     Job,
 }
 
-/// One life-cycle event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// When it happened.
     pub at: Timestamp,
-    /// To which model.
     pub model: ModelName,
-    /// The model's identity.
     pub model_id: ModelId,
-    /// What happened.
     pub kind: EventKind,
-    /// Who or what made it happen.
     pub by: Actor,
-    /// Why, in words and figures.
+    /// Reason, with figures.
     pub why: String,
-    /// The version that served before.
+    /// The version that was active before.
     pub before: Option<VersionId>,
-    /// The version that it led to.
+    /// The version that is active after, or that the event created.
     pub after: Option<VersionId>,
-    /// What else belongs to it: the job, figures, settings.
+    /// Further details: the job, figures, settings.
     pub details: BTreeMap<String, serde_json::Value>,
 }
 
 impl Event {
-    /// An event of now, without versions or details.
+    /// An event at the current time, without versions or details.
     pub fn now((model, model_id): (&ModelName, ModelId), kind: EventKind, by: Actor, why: impl Into<String>) -> Self {
         Self {
             at: SystemTime::now().into(),
@@ -125,7 +112,7 @@ impl Event {
         }
     }
 
-    /// The same, having led from one version to another.
+    /// Sets the versions before and after the event.
     #[must_use]
     pub fn between(mut self, before: Option<VersionId>, after: Option<VersionId>) -> Self {
         self.before = before;
@@ -133,7 +120,7 @@ impl Event {
         self
     }
 
-    /// The version that serves from this event on; `None` where it changes nothing of that.
+    /// The version that is active after this event; `None` if the event does not change it.
     #[must_use]
     pub fn serving(&self) -> Option<VersionId> {
         match self.kind {
@@ -142,7 +129,7 @@ impl Event {
         }
     }
 
-    /// The same with one more detail.
+    /// Adds a detail.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
@@ -150,29 +137,28 @@ impl Event {
     }
 }
 
-/// An event with its place in its model's audit.
+/// An event with its number in its model's audit log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumberedEvent {
-    /// Counts a model's events from 1.
+    /// Numbering starts at 1 for each model.
     pub number: u64,
-    /// The event.
     pub event: Event,
 }
 
-/// A page of a model's audit.
+/// A page of a model's audit log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventPage {
     /// Newest first.
     pub events: Vec<NumberedEvent>,
-    /// Why events of the page that are there could not be read.
+    /// Errors of events of this page that could not be read.
     pub unreadable: Vec<String>,
-    /// How many older events the model has had that are kept no more.
+    /// Number of older events that have been dropped.
     pub dropped: u64,
-    /// Asked `before` this number, the next page begins; `None` on the last page.
+    /// Value of `before` for the next page; `None` on the last page.
     pub next: Option<u64>,
 }
 
-/// Which of a model's events are in the registry: those numbered from `first` up to, without, `end`.
+/// Numbers of the events of a model that are in the registry: from `first` up to, but not including, `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     first: u64,
@@ -186,7 +172,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// The numbers of the events that are there.
+    /// Derives the span from the event keys in the registry.
     fn found(storage: &Storage, model: ModelId) -> Result<Self, StorageError> {
         let keys = storage.registry_keys(&events_key(model)?)?;
         let mut numbers = keys.iter().filter_map(|key| key.parts().last()?.parse::<u64>().ok());
@@ -195,10 +181,10 @@ impl Kept {
     }
 }
 
-/// The audits of all models.
+/// The audit logs of all models.
 pub(crate) struct Events {
     storage: Storage,
-    /// By model; held while an event is numbered and written, so that numbers have no gaps.
+    /// By model; locked while an event is numbered and written, so that numbers have no gaps.
     kept: Mutex<HashMap<ModelId, Kept>>,
 }
 
@@ -206,12 +192,12 @@ impl Events {
     pub(crate) fn open(storage: Storage) -> Result<Self, StorageError> {
         let mut kept = HashMap::new();
         for (key, span) in storage.list_registry::<Kept>(&all_kept_key()?)? {
-            // A key of another form is none of ours.
+            // Ignore keys of another form.
             let Some(Ok(model)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let span = match span {
                 Ok(span) if (1..=span.end).contains(&span.first) && span.end - span.first <= EVENTS_MAX => span,
                 unusable => {
-                    tracing::error!(%key, ?unusable, "which events there are is found from the events themselves");
+                    tracing::error!(%key, ?unusable, "unusable event span; derived from the keys");
                     Kept::found(&storage, model)?
                 }
             };
@@ -220,7 +206,7 @@ impl Events {
         Ok(Self { storage, kept: Mutex::new(kept) })
     }
 
-    /// Commits a change together with the events that tell of it.
+    /// Commits a change together with its events.
     fn commit(&self, mut batch: RegistryBatch, events: &[Event]) -> Result<(), StorageError> {
         let mut kept = self.kept.lock();
         let mut spans: HashMap<ModelId, Kept> = HashMap::new();
@@ -251,7 +237,7 @@ impl Events {
         for number in (first..end).rev() {
             match self.storage.registry::<Event>(&event_key(model, number)?) {
                 Ok(Some(event)) => events.push(NumberedEvent { number, event }),
-                // It has been dropped since the span was looked up.
+                // Dropped since the span was read.
                 Ok(None) => {}
                 Err(error @ StorageError::Document { .. }) => unreadable.push(error.to_string()),
                 Err(error) => return Err(error),
@@ -261,7 +247,7 @@ impl Events {
         Ok(EventPage { events, unreadable, dropped: kept.first - 1, next })
     }
 
-    /// Adds the removal of a model's audit to the write that deletes the model.
+    /// Adds the removal of a model's events to the write that deletes the model.
     pub(crate) fn delete(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
         let Some(kept) = self.kept.lock().get(&model).copied() else { return Ok(()) };
         for number in kept.first..kept.end {
@@ -271,14 +257,14 @@ impl Events {
         Ok(())
     }
 
-    /// Forgets a model whose deletion has been written.
+    /// Removes the in-memory span of a model whose deletion has been written.
     pub(crate) fn forget(&self, model: ModelId) {
         self.kept.lock().remove(&model);
     }
 }
 
 impl Manager {
-    /// Records an event. One that cannot be written is logged: what it tells of has happened all the same.
+    /// Records an event. A write error is only logged, since the event has already happened.
     #[expect(clippy::needless_pass_by_value, reason = "callers are done with an event once it is recorded")]
     pub fn note(&self, event: Event) {
         if let Err(error) = self.commit_noting(RegistryBatch::new(), std::slice::from_ref(&event)) {
@@ -286,31 +272,32 @@ impl Manager {
         }
     }
 
-    /// Makes all changes of a batch, and records the events that tell of them, in one atomic write.
+    /// Commits all changes of a batch together with their events in one atomic write.
     ///
-    /// An event gets the detail `observations`, how many records the log of the model's stream held by then. One that says
-    /// that another version serves ([`Event::serving`]) begins that version's quality anew.
+    /// Each event gets the detail `observations`, the number of records in the log of the model's stream at that time.
+    /// An event that activates a version ([`Event::serving`]) restarts the quality monitoring of the model.
+    ///
     ///
     /// # Errors
     /// `Storage`; nothing is changed or recorded then.
     pub fn commit_noting(&self, mut batch: RegistryBatch, events: &[Event]) -> Result<(), ManagerError> {
-        // Events of a deleted model are dropped.
+        // Drop events of deleted models.
         let is_known = |event: &&Event| self.monitors.position(event.model_id).is_some();
         let mut events: Vec<Event> = events.iter().filter(is_known).cloned().collect();
-        let mut births = Vec::new();
+        let mut baselines = Vec::new();
         for event in &mut events {
             if let Some(position) = self.monitors.position(event.model_id) {
                 event.details.entry("observations".to_owned()).or_insert_with(|| position.into());
             }
-            let serving = event.serving().map(|version| self.monitors.birth(event.model_id, version));
-            if let Some(birth) = serving.transpose()?.flatten() {
-                birth.put(event.model_id, &mut batch)?;
-                births.push((event.model_id, birth));
+            let serving = event.serving().map(|version| self.monitors.version_baseline(event.model_id, version));
+            if let Some(version_baseline) = serving.transpose()?.flatten() {
+                version_baseline.put(event.model_id, &mut batch)?;
+                baselines.push((event.model_id, version_baseline));
             }
         }
         self.events.commit(batch, &events)?;
-        for (model, birth) in births {
-            self.monitors.serve(model, birth);
+        for (model, version_baseline) in baselines {
+            self.monitors.serve(model, version_baseline);
         }
         for event in &events {
             let (model, kind) = (event.model.to_string(), event.kind.name());
@@ -320,7 +307,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Events of a model, newest first: at most `limit`, and only those numbered below `before`.
+    /// Events of a model, newest first: at most `limit`, with numbers below `before`.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -337,12 +324,11 @@ fn kept_key(model: ModelId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["events".to_owned(), model.to_string()])
 }
 
-/// All events of one model.
 fn events_key(model: ModelId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["event".to_owned(), model.to_string()])
 }
 
-/// The number is padded so that the registry's order is theirs.
+/// The number is padded, so that keys sort numerically.
 fn event_key(model: ModelId, number: u64) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["event".to_owned(), model.to_string(), format!("{number:020}")])
 }
@@ -371,7 +357,7 @@ mod tests {
         }
         events.commit(RegistryBatch::new(), &[event((&names[1], books), 1)]).unwrap();
 
-        // What a restart finds is what there was.
+        // A reopened registry holds the same events.
         for events in [events, Events::open(storage.clone()).unwrap()] {
             let page = events.page(films, None, 2).unwrap();
             let whys: Vec<&str> = page.events.iter().map(|numbered| numbered.event.why.as_str()).collect();
@@ -388,7 +374,7 @@ mod tests {
                 }
             }
             let expected: Vec<u64> = (4..=EVENTS_MAX + 3).rev().collect();
-            assert_eq!(seen, expected, "every event that is kept, once");
+            assert_eq!(seen, expected, "every kept event exactly once");
             assert_eq!(events.page(books, None, 10).unwrap().events.len(), 1, "each model has its own");
         }
 
@@ -405,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_stored_as_existing_catalogs_hold_it() {
+    fn the_stored_format_of_an_event_is_unchanged() {
         let event = Event {
             at: Timestamp(1_700_000_000_000),
             model: ModelName::new("films").unwrap(),

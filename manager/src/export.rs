@@ -1,4 +1,4 @@
-//! The log up to a watermark as a trainer's input.
+//! Export of the log up to a watermark as training input.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -14,36 +14,36 @@ use crate::pause::{self, Step};
 use crate::records::ModelRecord;
 use crate::training::Engine;
 
-/// Items read at a time while what was said of them is collected.
+/// Items read at a time while their features and attributes are collected.
 const PAGE_ITEMS: usize = 1000;
 
-/// What a trainer learns from.
+/// Files of a training input.
 pub(crate) struct Export {
     pub(crate) observations: InputFile,
-    /// Observations that are kept from an engine that is not built in, to judge what it brings.
+    /// Observations held out from an external engine, to evaluate its output.
     pub(crate) held_out: Option<InputFile>,
     pub(crate) pinned_items: Option<InputFile>,
-    /// The attributes of items, where any has some.
+    /// The attributes of items, if any item has some.
     pub(crate) item_attributes: Option<InputFile>,
-    /// Up to where they go.
+    /// End of the exported part of the log.
     pub(crate) watermark: Watermark,
-    /// What was left out, to judge by.
+    /// Records left out for the gate.
     pub(crate) holdout: Holdout,
 }
 
-/// One observation in so many is kept from an engine that is not built in, up to [`HELD_OUT_MAX`].
+/// One observation in this many is held out from an external engine, up to [`HELD_OUT_MAX`].
 const HELD_OUT_ONE_IN: u64 = 10;
 
-/// So many tell one prior from another, whatever the size of the log.
+/// Enough to tell one prior from another, whatever the size of the log.
 const HELD_OUT_MAX: u64 = 20_000;
 
-/// Fewer records are all given to the engine: nothing could be told from the rest.
+/// With fewer records, all are passed to the engine: a held-out part would be too small to measure anything.
 const RECORDS_MIN: u64 = 200;
 
-/// Which records an engine is not given.
+/// Selects the records that are held out from an external engine.
 #[derive(Debug, Clone, Copy)]
 struct Split {
-    /// One in so many; `None` where all are given.
+    /// One in this many; `None` if none are held out.
     one_in: Option<u64>,
 }
 
@@ -53,28 +53,28 @@ impl Split {
         Self { one_in: splits.then(|| HELD_OUT_ONE_IN.max(records.div_ceil(HELD_OUT_MAX))) }
     }
 
-    /// Whether the record is held out: by its place alone, so that equal logs are split equally.
+    /// Whether the record is held out. Depends only on its position, so equal logs are split equally.
     fn holds_out(self, partition: Partition, sequence: Sequence) -> bool {
-        // Fibonacci hashing: places that follow one another are scattered evenly.
+        // Fibonacci hashing: consecutive positions are scattered evenly.
         let place = (u64::from(partition.index()) << 56) ^ sequence.0;
         let scattered = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         self.one_in.is_some_and(|one_in| scattered.is_multiple_of(one_in))
     }
 }
 
-/// What to write, and where.
 pub(crate) struct ExportPlan<'a> {
     pub(crate) record: &'a ModelRecord,
     pub(crate) engine: &'a Engine,
-    /// Up to where, and what is held out for the gate.
+    /// End of the export, and the records held out for the gate.
     pub(crate) holdout: Holdout,
     pub(crate) dir: &'a Path,
 }
 
-/// Writes the stream's observations but those held out for the gate, in sequence order partition by partition, and the
-/// features and attributes that callers gave. For an engine that is not built in, some observations go to a file of their own.
+/// Writes the stream's observations except those held out for the gate, in sequence order within each partition, and
+/// the features and attributes of items that callers supplied. For an external engine, part of the observations is
+/// written to a separate file.
 ///
-/// `progress` is told the share of records written, and may refuse to go on.
+/// `progress` receives the share of records written; an error that it returns aborts the export.
 pub(crate) fn export(
     storage: &Storage,
     plan: &ExportPlan<'_>,
@@ -123,11 +123,10 @@ pub(crate) fn export(
     Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, holdout })
 }
 
-/// What callers said of items.
+/// Item files of a training input.
 struct Items {
-    /// The features they gave.
+    /// Features supplied by callers.
     pinned: Option<InputFile>,
-    /// The attributes.
     attributes: Option<InputFile>,
 }
 

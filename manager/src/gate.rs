@@ -1,17 +1,17 @@
-//! The gate: whether a candidate predicts better than the version that serves, on observations that it was not trained on.
+//! The gate: compares a candidate with the active version on observations that neither was trained on.
 //!
-//! A training leaves out the *holdout*: every other record, drawn, of the newest part of the log, so that what users say
-//! lately is both trained on and judged by, also where their tastes have just moved. The draw depends on a record's place
-//! alone, so what the incumbent's training left out is what the candidate's leaves out, and neither is judged by what it
-//! was trained on. A holdout never begins before that of the version that serves: where the share is raised, what the
-//! incumbent was trained on stays out of it. Candidate and incumbent both replay the history of
-//! every user who has observations in it and predict each of them by the posterior that they would serve at that moment,
-//! before learning from it (progressive validation; Blum, Kalai & Langford 1999). What of the holdout belongs to the
-//! validation pool, whose items no model chose, is judged once more by itself.
+//! A training leaves out the *holdout*: a random half of the records of the newest part of the log, so that recent
+//! records are used both for training and for evaluation, even after a drift of tastes. The draw depends only on a
+//! record's position, so the trainings of the incumbent and the candidate leave out the same records. A holdout never
+//! begins before that of the active version: if the share is raised, records that the incumbent was trained on are
+//! excluded. Candidate and incumbent both replay the history of every user with observations in the holdout, and
+//! predict each observation from the posterior before it, then learn from it (progressive validation; Blum, Kalai &
+//! Langford 1999). The part of the holdout that belongs to the validation pool, whose items no model selected, is also
+//! evaluated separately.
 //!
-//! The candidate is refused where it misses the margin by more than one standard error of the difference. The difference
-//! is taken observation by observation, so what is hard to predict for both cancels out, and its standard error counts a
-//! user's observations as one draw, since they are alike.
+//! The candidate is refused if it misses the margin by more than one standard error of the difference. The difference
+//! is taken per observation, so observations that are hard for both versions cancel out. Its standard error counts a
+//! user's observations as one draw, since they are correlated.
 
 use std::time::{Duration, Instant};
 
@@ -31,35 +31,35 @@ use crate::manager::Manager;
 use crate::quality::Metric;
 use crate::records::ModelConfig;
 
-/// Fewer observations than this say nothing.
-const JUDGED_MIN: u64 = 20;
+/// Fewer observations than this decide nothing.
+const OBSERVATIONS_MIN: u64 = 20;
 
-/// How long a judgement may take; then it rests on what was replayed by then.
-const JUDGING_MAX: Duration = Duration::from_secs(120);
+/// Time limit of an evaluation; the verdict then uses the histories replayed so far.
+const EVALUATION_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// By how many standard errors the margin may be missed.
+/// Number of standard errors by which the margin may be missed.
 const ERRORS_ALLOWED: f64 = 1.0;
 
-/// Items that an observation of implicit feedback is ranked among.
+/// Number of random items that an observation of implicit feedback is ranked among.
 const RANKED_AMONG: usize = 100;
 
-/// Seeds the drawing of these items.
+/// Seed of the draw of these items.
 const RANKED_SEED: u64 = 4;
 
-/// How a model's candidates are judged.
+/// Settings of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// The share of the incumbent's loss by which a candidate must be better; below 0, by which it may be worse.
+    /// Required improvement as a share of the incumbent's loss; a negative value allows the candidate to be worse.
     pub margin: f64,
-    /// The share of the log that candidates are not trained on and judged by: half of the records of the newest part of
-    /// twice this share; from 0 to 0.5.
+    /// Share of the log, from 0 to 0.5, that candidates are not trained on but evaluated on: half of the records of the
+    /// newest part, which is twice this share.
     pub holdout_share: f64,
-    /// The observations of the validation pool in the holdout from which on they are judged by themselves.
+    /// Number of observations of the validation pool in the holdout from which they are also evaluated separately.
     pub pool_min: u64,
-    /// Lets every candidate pass; the report says what would have become of it.
+    /// Lets every candidate pass; the report contains the verdict that it would have received.
     pub force: bool,
-    /// Seconds of live traffic that a candidate predicts beside the incumbent before it may serve; at most 3600.
+    /// Seconds of live traffic on which a candidate runs in shadow mode before it may serve; at most 3600.
     pub shadow_seconds: u64,
 }
 
@@ -70,10 +70,10 @@ impl Default for GateConfig {
 }
 
 impl GateConfig {
-    /// Whether all values are in their ranges.
+    /// Checks that all values are in range.
     ///
     /// # Errors
-    /// `Setting`, naming the field.
+    /// `Setting` with the name of the field.
     pub fn check(&self) -> Result<(), ManagerError> {
         let wrong = |setting, range, received| Err(ManagerError::Setting { setting, range, received });
         if !(-1.0..1.0).contains(&self.margin) {
@@ -89,46 +89,43 @@ impl GateConfig {
     }
 }
 
-/// What the gate decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The candidate may serve.
     Passed,
-    /// The candidate is kept, and does not serve.
+    /// The candidate is kept but not activated.
     Refused,
-    /// There is too little to judge by; the candidate may serve.
+    /// Too few observations; the candidate may serve.
     NotJudged,
-    /// The candidate would have been refused, and may serve since `gate.force` says so.
+    /// The candidate would have been refused, but `gate.force` is set.
     Forced,
 }
 
-/// How a candidate was judged.
+/// Result of the evaluation of a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateReport {
-    /// What came of it.
     pub verdict: Verdict,
-    /// Why, in words and figures.
+    /// Reason, with figures.
     pub why: String,
-    /// The version that served.
+    /// The active version at that time.
     pub incumbent: VersionId,
-    /// What losses are on the holdout and on the pool: `rmse`, `log_loss`, or `rank`, the share of drawn items that rank above
-    /// the observed one.
+    /// Metric of the losses on the holdout and on the pool: `rmse`, `log_loss`, or `rank`, the share of random items
+    /// that rank above the observed one.
     pub measure: Metric,
-    /// The margin that was asked for.
+    /// The required margin.
     pub margin: f64,
-    /// On the holdout.
+    /// Comparison on the holdout.
     pub holdout: Option<Comparison>,
-    /// On what of the holdout belongs to the validation pool, where there is enough of it.
+    /// Comparison on the part of the holdout in the validation pool, if it is large enough.
     pub pool: Option<Comparison>,
-    /// On live traffic, where `gate.shadow_seconds` asks for it.
+    /// Comparison on live traffic, if `gate.shadow_seconds` is set.
     #[serde(default)]
     pub shadow: Option<Comparison>,
-    /// How long judging took.
+    /// Duration of the evaluation.
     pub seconds: f64,
 }
 
-/// The loss of a replayed prediction; `None` where that cannot be told, as of implicit feedback that says nothing.
+/// Loss of a replayed prediction; `None` if undefined, such as for implicit feedback without preference.
 fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
     match loss {
         Loss::Squared | Loss::Logistic => {
@@ -138,21 +135,22 @@ fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
     }
 }
 
-/// Two versions on a holdout.
-pub(crate) struct Judged {
+/// Comparison of two versions on a holdout.
+pub(crate) struct HoldoutLosses {
     pub(crate) all: Paired,
     pub(crate) pool: Paired,
     pub(crate) users: Vec<UserId>,
 }
 
 impl Manager {
-    /// Up to where all records may have shaped a version, by its own training or by one that it went on from. Behind it,
-    /// those that are drawn have not.
+    /// End of the part of the log whose records may all have been used to train a version, directly or by a version it
+    /// was warm started from. Behind it, the drawn records were not used.
     pub(crate) fn trained_up_to(&self, model: &ModelName, version: VersionId) -> Result<Watermark, ManagerError> {
         Ok(self.version(model, version)?.holdout_from.unwrap_or_else(Watermark::start))
     }
 
-    /// Both versions' losses on a holdout. Every user's history is read once and held alone, so memory is that of one.
+    /// Losses of both versions on a holdout. Histories are processed one user at a time, so memory is bounded by the
+    /// largest history.
     pub(crate) fn compare_on(
         &self,
         config: &ModelConfig,
@@ -160,15 +158,15 @@ impl Manager {
         candidate: &ServingVersion,
         incumbent: &ServingVersion,
         progress: impl Fn(f32),
-    ) -> Result<Judged, ManagerError> {
+    ) -> Result<HoldoutLosses, ManagerError> {
         let started = Instant::now();
         let users = holdout.users(&self.storage, config)?;
         let others = ranked_among(config.loss, candidate, incumbent);
         let (mut ours, mut theirs) = (self.predictor.replay(candidate)?, self.predictor.replay(incumbent)?);
         let (mut all, mut pool) = (Paired::default(), Paired::default());
         for (index, user) in users.iter().enumerate() {
-            if started.elapsed() > JUDGING_MAX {
-                tracing::warn!(model = %config.name, users = index, of = users.len(), "judging took too long and ends here");
+            if started.elapsed() > EVALUATION_TIME_MAX {
+                tracing::warn!(model = %config.name, users = index, of = users.len(), "the evaluation timed out");
                 break;
             }
             let partition = Partition::of(user);
@@ -187,11 +185,11 @@ impl Manager {
             pool.add(losses.iter().filter(|(pool, _)| *pool).map(|(_, losses)| *losses));
             progress(index as f32 / users.len() as f32);
         }
-        Ok(Judged { all, pool, users })
+        Ok(HoldoutLosses { all, pool, users })
     }
 
-    /// Judges a candidate against the version that serves now.
-    pub(crate) fn judge(
+    /// Compares a candidate with the currently active version.
+    pub(crate) fn evaluate_candidate(
         &self,
         config: &ModelConfig,
         holdout: &Holdout,
@@ -200,13 +198,13 @@ impl Manager {
     ) -> Result<GateReport, ManagerError> {
         let started = Instant::now();
         let incumbent = self.predictor.active(&config.name)?;
-        // Another version than at the beginning of the training may serve by now.
+        // The active version may have changed since the training began.
         let holdout = holdout.clone().beginning_behind(&self.trained_up_to(&config.name, incumbent.id)?);
-        let judged = self.compare_on(config, &holdout, candidate, &incumbent, progress)?;
+        let losses = self.compare_on(config, &holdout, candidate, &incumbent, progress)?;
         let gate = &config.gate;
         let metric = Metric::of_replay(config.loss);
-        let holdout = judged.all.comparison(metric);
-        let pool = judged.pool.comparison(metric).filter(|pool| pool.observations >= gate.pool_min.max(1));
+        let holdout = losses.all.comparison(metric);
+        let pool = losses.pool.comparison(metric).filter(|pool| pool.observations >= gate.pool_min.max(1));
         let mut report = GateReport {
             verdict: Verdict::Passed,
             why: String::new(),
@@ -224,36 +222,35 @@ impl Manager {
 }
 
 impl GateReport {
-    /// The verdict on what has been compared.
+    /// Sets the verdict from the comparisons made so far.
     pub(crate) fn decide(&mut self, gate: &GateConfig) {
-        let on = [("held-out holdout", self.holdout), ("validation pool", self.pool), ("live traffic", self.shadow)];
-        let judged: Vec<(&str, Comparison)> = on
+        let on = [("holdout", self.holdout), ("validation pool", self.pool), ("live traffic", self.shadow)];
+        let comparisons: Vec<(&str, Comparison)> = on
             .into_iter()
             .filter_map(|(name, comparison)| Some((name, comparison?)))
-            .filter(|(_, comparison)| comparison.observations >= JUDGED_MIN || comparison.candidate.is_none())
+            .filter(|(_, comparison)| comparison.observations >= OBSERVATIONS_MIN || comparison.candidate.is_none())
             .collect();
-        let missing = judged.iter().find(|(_, comparison)| comparison.misses(gate.margin, ERRORS_ALLOWED));
-        let (verdict, told) = match (missing, judged.first()) {
+        let missing = comparisons.iter().find(|(_, comparison)| comparison.misses(gate.margin, ERRORS_ALLOWED));
+        let (verdict, decisive) = match (missing, comparisons.first()) {
             (Some(missing), _) if gate.force => (Verdict::Forced, Some(missing)),
             (Some(missing), _) => (Verdict::Refused, Some(missing)),
             (None, Some(first)) => (Verdict::Passed, Some(first)),
             (None, None) => (Verdict::NotJudged, None),
         };
         self.verdict = verdict;
-        self.why = match told {
-            None => format!("fewer than {JUDGED_MIN} observations were held out, which say nothing"),
-            Some((name, comparison)) => comparison.told(self.incumbent, name, gate.margin),
+        self.why = match decisive {
+            None => format!("fewer than {OBSERVATIONS_MIN} observations were held out, too few to decide"),
+            Some((name, comparison)) => comparison.describe(self.incumbent, name, gate.margin),
         };
     }
 
-    /// Whether the candidate may serve.
     #[must_use]
     pub fn lets_pass(&self) -> bool {
         self.verdict != Verdict::Refused
     }
 }
 
-/// Items drawn from both tables, under a loss that is about ranks.
+/// Random items that both versions have, for a ranking loss; empty for other losses.
 fn ranked_among(loss: Loss, candidate: &ServingVersion, incumbent: &ServingVersion) -> Vec<ItemId> {
     if loss != Loss::Implicit {
         return Vec::new();
@@ -268,7 +265,7 @@ fn ranked_among(loss: Loss, candidate: &ServingVersion, incumbent: &ServingVersi
 mod tests {
     use super::*;
 
-    fn judged(pairs: &[(f64, f64)], margin: f64) -> Verdict {
+    fn verdict_of(pairs: &[(f64, f64)], margin: f64) -> Verdict {
         let mut paired = Paired::default();
         for pair in pairs {
             paired.add([*pair]);
@@ -293,23 +290,24 @@ mod tests {
         let pairs = |candidate: f64, incumbent: f64| -> Vec<(f64, f64)> {
             (0..100).map(|index| (candidate + f64::from(index % 2), incumbent + f64::from(index % 2))).collect()
         };
-        // Equal differences leave no error: the margin alone decides. Mean squared errors of 1 and 4 are 1 and 2 as roots.
-        assert_eq!(judged(&pairs(0.5, 3.5), 0.49), Verdict::Passed);
-        assert_eq!(judged(&pairs(0.5, 3.5), 0.51), Verdict::Refused);
-        assert_eq!(judged(&pairs(3.5, 3.5), 0.0), Verdict::Passed);
-        assert_eq!(judged(&pairs(3.6, 3.5), 0.0), Verdict::Refused);
-        assert_eq!(judged(&pairs(3.6, 3.5), -0.1), Verdict::Passed);
-        assert_eq!(judged(&pairs(3.6, 3.5)[..10], 0.0), Verdict::NotJudged);
-        assert_eq!(judged(&[(f64::NAN, 1.0)], 0.0), Verdict::Refused, "a prediction that is no number is one too many");
+        // Equal differences have no standard error, so the margin alone decides. Mean squared errors of 1 and 4 are
+        // RMSEs of 1 and 2.
+        assert_eq!(verdict_of(&pairs(0.5, 3.5), 0.49), Verdict::Passed);
+        assert_eq!(verdict_of(&pairs(0.5, 3.5), 0.51), Verdict::Refused);
+        assert_eq!(verdict_of(&pairs(3.5, 3.5), 0.0), Verdict::Passed);
+        assert_eq!(verdict_of(&pairs(3.6, 3.5), 0.0), Verdict::Refused);
+        assert_eq!(verdict_of(&pairs(3.6, 3.5), -0.1), Verdict::Passed);
+        assert_eq!(verdict_of(&pairs(3.6, 3.5)[..10], 0.0), Verdict::NotJudged);
         assert_eq!(
-            judged(&pairs(0.5, f64::NAN), 0.0),
-            Verdict::Passed,
-            "whatever predicts is better than what does not"
+            verdict_of(&[(f64::NAN, 1.0)], 0.0),
+            Verdict::Refused,
+            "any prediction that is not a number refuses it"
         );
-        // Differences of 1 and -0.9 in turn: a mean of 0.05 with a standard error of 0.095.
+        assert_eq!(verdict_of(&pairs(0.5, f64::NAN), 0.0), Verdict::Passed, "a finite loss is better than none");
+        // Alternating differences of 1 and -0.9: a mean of 0.05 with a standard error of 0.095.
         let noisy: Vec<(f64, f64)> =
             (0..100).map(|index| if index % 2 == 0 { (2.0, 1.0) } else { (1.1, 2.0) }).collect();
-        assert_eq!(judged(&noisy, 0.0), Verdict::Passed);
-        assert_eq!(judged(&noisy, 0.2), Verdict::Refused);
+        assert_eq!(verdict_of(&noisy, 0.0), Verdict::Passed);
+        assert_eq!(verdict_of(&noisy, 0.2), Verdict::Refused);
     }
 }

@@ -1,8 +1,9 @@
-//! The holdout: records that a training leaves out, by which its version is judged.
+//! The holdout: records that a training leaves out, on which its version is evaluated.
 //!
-//! Of the newest part of the log, every other record is drawn, by its place alone: what one training leaves out, every
-//! later one of the same log leaves out too, as long as no holdout begins before an earlier one. Hence the rule of
-//! [`Holdout::of`]: whatever share is asked for, a holdout begins behind what the version that serves was trained on whole.
+//! Half of the records of the newest part of the log are drawn by a hash of their position: every later training of the
+//! same log leaves out the same records, as long as no holdout begins before an earlier one. Hence the rule of
+//! [`Holdout::of`]: whatever the configured share, a holdout begins after the part of the log that the active version
+//! was fully trained on.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,19 +16,19 @@ use rand_chacha::ChaCha8Rng;
 use crate::error::ManagerError;
 use crate::records::ModelConfig;
 
-/// The largest holdout, in records: enough for differences of a thousandth, and judged within seconds.
-pub const TAIL_RECORDS_MAX: u64 = 20_000;
+/// Largest holdout, in records: enough to measure differences of 0.1 %, and evaluated within seconds.
+pub const HOLDOUT_RECORDS_MAX: u64 = 20_000;
 
-/// A small log's holdout is larger than its share, up to so many records.
-const TAIL_RECORDS_MIN: u64 = 50;
+/// A small log's holdout exceeds the configured share, up to this number of records.
+const HOLDOUT_RECORDS_MIN: u64 = 50;
 
-/// However small a log, no more than one part in so many of it is held out.
-const TAIL_PART_MAX: u64 = 5;
+/// At most one in this many records of a log is held out.
+const HOLDOUT_PART_MAX: u64 = 5;
 
-/// Seeds the order of users.
+/// Seed of the order of users.
 const ORDER_SEED: u64 = 4;
 
-/// The held-out records: those drawn behind `from`, up to `to`.
+/// The held-out records: those drawn after `from`, up to `to`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Holdout {
     pub(crate) from: Watermark,
@@ -35,13 +36,16 @@ pub(crate) struct Holdout {
 }
 
 impl Holdout {
-    /// The part of a log of this extent that a share is drawn from: the newest records of each partition, in proportion
-    /// to how many it has, but for those up to `trained`, all of which the version that serves was trained on.
+    /// The holdout of a log that ends at `to`: drawn from the newest records of each partition, in proportion to its
+    /// size, except those up to `trained`, on which the active version was fully trained.
     pub(crate) fn of(to: Watermark, share: f64, trained: &Watermark) -> Self {
         let records = to.records();
         let wanted = (records as f64 * share).round() as u64;
-        let records_held =
-            if share > 0.0 { wanted.clamp(TAIL_RECORDS_MIN, TAIL_RECORDS_MAX).min(records / TAIL_PART_MAX) } else { 0 };
+        let records_held = if share > 0.0 {
+            wanted.clamp(HOLDOUT_RECORDS_MIN, HOLDOUT_RECORDS_MAX).min(records / HOLDOUT_PART_MAX)
+        } else {
+            0
+        };
         let records_newest = 2 * records_held;
         let mut from = to.clone();
         let mut seen: u64 = 0;
@@ -55,8 +59,8 @@ impl Holdout {
         Self { from, to }.beginning_behind(trained)
     }
 
-    /// The same without the records up to `trained`. What is left of a holdout is still what no training up to the holdout's end
-    /// has read: which records are drawn depends on their place alone.
+    /// Removes the records up to `trained`. No training up to the end of the holdout has read the remaining ones:
+    /// whether a record is drawn depends only on its position.
     pub(crate) fn beginning_behind(mut self, trained: &Watermark) -> Self {
         for partition in Partition::all() {
             self.from.set(partition, self.from.get(partition).max(trained.get(partition)));
@@ -64,12 +68,11 @@ impl Holdout {
         self
     }
 
-    /// Whether a record is held out.
     pub(crate) fn holds(&self, partition: Partition, sequence: Sequence) -> bool {
         sequence > self.from.get(partition) && sequence <= self.to.get(partition) && is_drawn(partition, sequence)
     }
 
-    /// Who has observations in it.
+    /// The users with observations in the holdout, in random order.
     pub(crate) fn users(&self, storage: &Storage, config: &ModelConfig) -> Result<Vec<UserId>, ManagerError> {
         let mut users: BTreeMap<UserId, ()> = BTreeMap::new();
         for partition in Partition::all() {
@@ -83,14 +86,14 @@ impl Holdout {
             })?;
         }
         let mut users: Vec<UserId> = users.into_keys().collect();
-        // Where time runs out, what was judged is a sample and no end of the alphabet.
+        // Shuffled, so that an evaluation that reaches its time limit has covered a random sample of users.
         rand::seq::SliceRandom::shuffle(&mut users[..], &mut ChaCha8Rng::seed_from_u64(ORDER_SEED));
         Ok(users)
     }
 }
 
-/// Whether the record at this place is one of the half that is held out while it is new: a bit of SplitMix64 (Steele, Lea
-/// & Flood 2014).
+/// Whether the record at this position is held out while it is new, which is true for half of them: one bit of
+/// SplitMix64 (Steele, Lea & Flood 2014).
 fn is_drawn(partition: Partition, Sequence(sequence): Sequence) -> bool {
     let mut bits = (sequence + (u64::from(partition.index()) << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -113,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_half_of_the_newest_records_of_every_partition_within_its_bounds() {
+    fn a_holdout_is_half_of_the_newest_records_of_every_partition_within_its_bounds() {
         for (log, share, expected) in [
             (log(|partition| partition * 100), 0.05, 10_080),
-            (log(|_| 10_000), 0.05, TAIL_RECORDS_MAX),
-            (log(|partition| u64::from(partition < 5) * 100), 0.05, TAIL_RECORDS_MIN),
+            (log(|_| 10_000), 0.05, HOLDOUT_RECORDS_MAX),
+            (log(|partition| u64::from(partition < 5) * 100), 0.05, HOLDOUT_RECORDS_MIN),
             (log(|partition| u64::from(partition == 7) * 20), 0.05, 4),
             (log(|_| 1000), 0.0, 0),
             (log(|_| 0), 0.05, 0),
@@ -127,7 +130,7 @@ mod tests {
             let records = Partition::all()
                 .flat_map(|partition| (1..=log.get(partition).0).map(move |sequence| (partition, Sequence(sequence))));
             let held = records.filter(|(partition, sequence)| holdout.holds(*partition, *sequence)).count() as f64;
-            // Four standard deviations of so many tosses of a coin.
+            // Four standard deviations of a binomial distribution with p = 1/2.
             let deviation = 4.0 * (2.0 * expected as f64).sqrt() / 2.0;
             assert!((held - expected as f64).abs() <= deviation, "{held} of {expected} are held out");
             for partition in Partition::all() {
@@ -138,7 +141,8 @@ mod tests {
         }
     }
 
-    /// What a version was shaped by: the log without the holdout of its training, and what shaped the version before.
+    /// The records that a version was trained on: the log without the holdout of its training, and those of the version
+    /// before.
     #[derive(Clone, Default)]
     struct Version {
         read: HashSet<(u8, u64)>,
@@ -146,10 +150,10 @@ mod tests {
     }
 
     proptest! {
-        /// However logs grow and shares are changed, from nothing or from one another, and whichever earlier version serves
-        /// meanwhile: no record of a holdout has shaped the version that serves, nor the one to be judged.
+        /// For any growth of the log, changes of the share, cold or warm trainings and any active version: no record of
+        /// a holdout was used to train the active version or the candidate.
         #[test]
-        fn no_tail_holds_what_either_version_was_trained_on(
+        fn no_holdout_contains_records_that_either_version_was_trained_on(
             steps in prop::collection::vec(
                 (prop::collection::vec(0_u64..40, 8), 0.0..=0.5_f64, any::<prop::sample::Index>(), any::<bool>()),
                 1..8,

@@ -1,4 +1,4 @@
-//! Retrain jobs: what is known of each, in memory while it runs and in the registry at every change of its state.
+//! Retrain jobs: held in memory while they run, and written to the registry at every change of state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,21 +15,20 @@ use crate::gate::GateReport;
 use crate::records::{job_key, jobs_key};
 use crate::training::Engine;
 
-/// How many jobs the registry remembers.
+/// Number of jobs kept in the registry.
 pub const JOBS_MAX: usize = 200;
 
-/// A job's name.
+/// Id of a job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(String);
 
 impl JobId {
     fn new() -> Self {
-        // Version 7 begins with the time, so the order of names is the order of jobs.
+        // UUIDv7 starts with the time, so jobs sort in the order of creation.
         Self(uuid::Uuid::now_v7().to_string())
     }
 
-    /// Its text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -42,74 +41,67 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Accepted, not begun.
+    /// Accepted, not started.
     Queued,
-    /// Under way.
     Running,
-    /// Its version serves.
+    /// The job's version is active.
     Succeeded,
-    /// Its version is sound but was not activated.
+    /// The job's version is valid but was not activated.
     Rejected,
-    /// It made no version.
+    /// The job produced no version.
     Failed,
 }
 
 impl JobState {
-    /// Whether nothing more will happen.
+    /// Whether the job has ended.
     #[must_use]
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
     }
 }
 
-/// One retrain job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its name.
     pub job: JobId,
-    /// The model that is retrained.
     pub model: ModelName,
-    /// The model's identity.
     pub model_id: ModelId,
-    /// Where it stands.
     pub state: JobState,
-    /// Who trains.
+    /// The engine that trains.
     #[serde(default)]
     pub engine: Engine,
-    /// Why it was started.
+    /// Reason of the start.
     pub why: String,
-    /// What it is doing: `export`, a phase of the trainer, `validate`, `activate`.
+    /// Current step: `export`, a phase of the trainer, `validate`, `activate`.
     pub phase: String,
-    /// How far that is, from 0 to 1.
+    /// Progress of the phase, from 0 to 1.
     pub progress: f32,
-    /// What the trainer measured; a figure that is no finite number is missing.
+    /// Metrics reported by the trainer; a value that is not finite is omitted.
     #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
-    /// The version it made.
+    /// The version that the job created.
     pub version: Option<VersionId>,
-    /// How its candidate was judged.
+    /// Gate report of the candidate.
     #[serde(default)]
     pub gate: Option<GateReport>,
-    /// Why it failed, and what to do.
+    /// Why the job failed and how to fix it.
     pub error: Option<String>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created: Timestamp,
-    /// When it ended.
     pub finished: Option<Timestamp>,
 }
 
-/// All jobs that are remembered.
+/// All known jobs.
 pub(crate) struct Jobs {
     storage: Storage,
     known: Mutex<HashMap<JobId, Job>>,
 }
 
 impl Jobs {
-    /// Reads the jobs of the registry. Those that a stopped node left behind have failed, and are the second value.
+    /// Reads the jobs from the registry. Jobs that a stopped node left unfinished are marked as failed and returned as
+    /// the second value.
     pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<(Arc<Self>, Vec<Job>), ManagerError> {
         let jobs = Self { storage, known: Mutex::new(HashMap::new()) };
         let mut interrupted = Vec::new();
@@ -117,7 +109,7 @@ impl Jobs {
             let mut job = match job {
                 Ok(job) => job,
                 Err(error) => {
-                    tracing::error!(%error, "a job cannot be told of; delete its document, or restore it from a backup");
+                    tracing::error!(%error, "cannot read a job; delete its document, or restore it from a backup");
                     continue;
                 }
             };
@@ -126,7 +118,7 @@ impl Jobs {
                 job.error = Some("the node stopped before the job ended; start it again".to_owned());
                 job.finished = Some(now);
                 match jobs.keep(&job) {
-                    // The next start finds it as this one has.
+                    // The next start marks it again.
                     Ok(()) | Err(StorageError::StorageFull { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -143,7 +135,7 @@ impl Jobs {
         self.storage.commit_registry(&batch)
     }
 
-    /// Accepts a job, unless the model has one that has not ended.
+    /// Accepts a job, unless another job of the model is unfinished.
     pub(crate) fn begin(
         &self,
         (model, model_id): (&ModelName, ModelId),
@@ -183,12 +175,12 @@ impl Jobs {
         Ok(job)
     }
 
-    /// Refuses where the model has a job that has not ended.
+    /// Fails if the model has an unfinished job.
     pub(crate) fn check_idle(&self, model: &ModelName) -> Result<(), ManagerError> {
         check_idle(&self.known.lock(), model)
     }
 
-    /// Notes how far a job is; kept in memory only, since progress is worth nothing after a restart.
+    /// Updates the progress of a job, in memory only: progress is of no use after a restart.
     pub(crate) fn progress(&self, id: &JobId, phase: &str, progress: f32) {
         if let Some(job) = self.known.lock().get_mut(id) {
             phase.clone_into(&mut job.phase);
@@ -197,14 +189,14 @@ impl Jobs {
         }
     }
 
-    /// Notes how a job's candidate was judged.
-    pub(crate) fn judged(&self, id: &JobId, report: &GateReport) {
+    /// Stores the gate report of a job.
+    pub(crate) fn set_gate_report(&self, id: &JobId, report: &GateReport) {
         if let Some(job) = self.known.lock().get_mut(id) {
             job.gate = Some(report.clone());
         }
     }
 
-    /// Notes how a job ended, and returns it as it is then. What cannot be kept is logged: the outcome itself is in the
+    /// Records the end of a job and returns the final record. A write error is only logged: the result itself is in the
     /// registry's versions.
     pub(crate) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut known = self.known.lock();
@@ -216,7 +208,7 @@ impl Jobs {
         Some(job.clone())
     }
 
-    /// The job of a model that was accepted last, as far as it is remembered.
+    /// The model's most recently accepted job, if it is still kept.
     pub(crate) fn latest(&self, model: ModelId) -> Option<Job> {
         let known = self.known.lock();
         known.values().filter(|job| job.model_id == model).max_by(|a, b| a.job.cmp(&b.job)).cloned()
@@ -227,7 +219,7 @@ impl Jobs {
             return Ok(found.clone());
         }
         let unknown = || ManagerError::UnknownJob { job: id.to_owned() };
-        // One whose document cannot be read is not known, and says so by the document's key.
+        // Reading the document returns a precise error, with the key, if it is damaged.
         let key = job_key(id).map_err(|_no_key| unknown())?;
         self.storage.registry::<Job>(&key)?.ok_or_else(unknown)
     }

@@ -1,11 +1,11 @@
-//! The life cycle of models: which there are, which versions each has, which one serves, and how a new one comes about.
+//! The life cycle of models: creation, versions, retraining, activation and deletion.
 //!
-//! The registry in storage is the truth: a version exists once the registry names it, and a switch of versions is one
-//! atomic write followed by a pointer move in the predictor. Retraining runs in a child process from a snapshot of the
-//! log, while serving goes on; only a version directory that was read back whole is ever activated. Beside it, the sealer
-//! keeps a copy of the log as Parquet (`sealing`).
+//! The registry in storage is authoritative: a version exists once the registry names it, and a switch of versions is
+//! one atomic write followed by a pointer swap in the predictor. Retraining runs in a child process on a snapshot of
+//! the log while serving continues; a version directory is activated only after it was read back completely. The sealer
+//! also keeps a copy of the log as Parquet (`sealing`).
 //!
-//! What this crate is not: it serves no request and trains nothing itself.
+//! This crate is not a server and contains no training algorithms.
 
 mod comparison;
 pub mod decisions;

@@ -1,4 +1,4 @@
-//! The manager: models created, listed, deleted, switched from version to version.
+//! The manager: creates, lists, deletes and switches models and versions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,31 +23,31 @@ use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
 use crate::records::{ModelConfig, ModelRecord, VersionRecord, last_id_key, model_key, models_key, version_key};
 use crate::training::{Reading, TrainingOptions};
 
-/// Loss events that are taken in under one lock.
+/// Loss events processed under one lock.
 const LOSSES_AT_ONCE: usize = 256;
 
-/// How long they gather, once all of them are taken in. One by one, each would cost the request that it comes from a
-/// wake-up of its own.
+/// Wait after the queue of loss events is drained. Waking up for each event would slow down the requests that send
+/// them.
 const LOSSES_GATHER_FOR: Duration = Duration::from_millis(10);
 
-/// How often triggers are looked at.
+/// Interval of the trigger checks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The bounds and the trainer of a manager.
+/// Limits and training options of a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerOptions {
-    /// Models on this node.
+    /// Maximum number of models on this node.
     pub models_max: usize,
-    /// The program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
+    /// Program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
     /// [`crate::training::confined`].
     pub trainer: PathBuf,
-    /// What else may train, and what a training may take.
+    /// Additional trainers and resource limits.
     pub training: TrainingOptions,
-    /// The folder that version directories may be registered from.
+    /// Folder from which version directories may be registered.
     pub import_dir: Option<PathBuf>,
 }
 
-/// The life cycle of all models of a node.
+/// Manages the life cycle of all models of a node.
 pub struct Manager {
     pub(crate) storage: Storage,
     pub(crate) predictor: Arc<Predictor>,
@@ -55,28 +55,27 @@ pub struct Manager {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) events: Events,
     pub(crate) monitors: Monitors,
-    /// What trainings under way have read of the log.
+    /// The parts of the log that running trainings have read.
     pub(crate) readings: Mutex<HashMap<JobId, Reading>>,
-    /// Users erased since the start.
+    /// Number of users erased since the start.
     pub(crate) erased: AtomicU64,
-    /// How guards stand.
     pub(crate) guards: Mutex<HashMap<ModelId, GuardStatus>>,
-    /// Held while a switch is prepared and made. Taken before `changing`.
+    /// Held while a switch is prepared and made. Locked before `changing`.
     pub(crate) switching: Mutex<()>,
-    /// Held while two versions are compared on request.
+    /// Held during a comparison of two versions on request.
     pub(crate) comparing: Mutex<()>,
-    /// Held while a policy is judged on request.
-    pub(crate) judging: Mutex<()>,
-    /// Held while the registry's models or versions change, so that a change is read, decided and written as one.
+    /// Held during a policy evaluation on request.
+    pub(crate) evaluating: Mutex<()>,
+    /// Held while the registry's models or versions are changed, so that read, decision and write are atomic.
     pub(crate) changing: Mutex<()>,
 }
 
 impl Manager {
-    /// Opens the registry: loads every model's active version into the predictor, and removes what a stopped node left
-    /// half done. A model that cannot be read is out of service ([`Manager::unavailable`]).
+    /// Opens the registry: loads the active version of every model into the predictor, and cleans up unfinished
+    /// operations of a stopped node. A model that cannot be read is out of service ([`Manager::unavailable`]).
     ///
     /// # Errors
-    /// `Storage`, or `Io` where the folder of jobs cannot be removed.
+    /// `Storage`, or `Io` if the folder of jobs cannot be removed.
     pub fn open(
         storage: Storage,
         predictor: Arc<Predictor>,
@@ -97,7 +96,7 @@ impl Manager {
             guards: Mutex::default(),
             switching: Mutex::default(),
             comparing: Mutex::default(),
-            judging: Mutex::default(),
+            evaluating: Mutex::default(),
             changing: Mutex::default(),
         };
         manager.finish_deletions()?;
@@ -116,7 +115,7 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Takes in loss events, and looks at the triggers from time to time, until the predictor is gone.
+    /// Processes loss events and checks the triggers periodically, until the predictor is dropped.
     pub async fn listen(self: Arc<Self>, mut losses: mpsc::Receiver<LossEvent>) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -136,14 +135,14 @@ impl Manager {
                 }
                 _ = looks.tick() => tokio::task::block_in_place(|| {
                     match self.monitors.keep() {
-                        // The node is stopping. Whoever opens the store next reads the losses from the log.
+                        // The node is stopping. The next process that opens the store reads the losses from the log.
                         Ok(()) | Err(StorageError::Closed) => {}
                         Err(error) => {
-                            tracing::warn!(%error, "the loss at a version's birth could not be kept; it is tried again");
+                            tracing::warn!(%error, "could not write the baseline loss of a version; retrying");
                         }
                     }
                     if let Err(error) = self.predictor.follow_log() {
-                        tracing::warn!(%error, "selections could not read on in the log; they do when they are asked");
+                        tracing::warn!(%error, "selections could not read the log; they retry on the next request");
                     }
                     self.pull_triggers();
                 }),
@@ -151,13 +150,13 @@ impl Manager {
         }
     }
 
-    /// How well a model has predicted lately.
+    /// The model's recent loss.
     #[must_use]
     pub fn recent_loss(&self, model: ModelId) -> Option<RecentLoss> {
         self.monitors.recent(model)
     }
 
-    /// What is known of the quality of a model.
+    /// All quality figures of a model.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -166,20 +165,20 @@ impl Manager {
         described.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
     }
 
-    /// The mean loss of one user's observations; `None` where the user is not among those heard of last.
+    /// Mean loss of one user's observations; `None` if the user is not among the most recently active users.
     #[must_use]
     pub fn user_quality(&self, model: ModelId, user: &UserId) -> Option<MeanLoss> {
         self.monitors.user(model, user)
     }
 
-    /// Forgets what the monitors know of a user who was erased from a stream by the event of this epoch, and what they are
-    /// told later of the user's events before it; trainings that have read of the user begin again.
+    /// Removes a user who was erased from a stream by the event of this epoch from the monitors, which also drop later
+    /// loss events for the user's observations before it. Restarts trainings that have read the user's events.
     pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
         self.erased.fetch_add(1, Ordering::AcqRel);
         self.monitors.forget_user(stream, user, erased);
     }
 
-    /// All models in service, by name; [`Manager::unavailable`] has the others.
+    /// All models in service, by name; see [`Manager::unavailable`] for the others.
     ///
     /// # Errors
     /// `Storage`.
@@ -189,14 +188,13 @@ impl Manager {
         let in_service = |(_, record): &(RegistryKey, Result<ModelRecord, StorageError>)| {
             !record.as_ref().is_ok_and(|record| out.contains_key(&record.config.name))
         };
-        // The start has taken those out of service that cannot be read.
+        // Models that cannot be read were taken out of service at the start.
         Ok(records.into_iter().filter(in_service).filter_map(|(_, record)| record.ok()).collect())
     }
 
-    /// One model.
     ///
     /// # Errors
-    /// `UnknownModel`, `IsSelection`, `Predictor` where the model is out of service, or `Storage`.
+    /// `UnknownModel`, `IsSelection`, `Predictor` if the model is out of service, or `Storage`.
     pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
         self.predictor.check_in_service(model)?;
         if let Some(found) = self.storage.registry(&model_key(model)?)? {
@@ -211,14 +209,14 @@ impl Manager {
         })
     }
 
-    /// A model as it is now; not one that was created under its name since.
+    /// The current record of a model; fails if the model was deleted and created again under its name.
     pub(crate) fn current(&self, record: &ModelRecord) -> Result<ModelRecord, ManagerError> {
         let (model, id) = record.identity();
         let current = self.model(model)?;
         if current.id == id { Ok(current) } else { Err(ManagerError::UnknownModel { model: model.clone() }) }
     }
 
-    /// An identity that no model or selection has had, which is given away with the write that `batch` becomes.
+    /// An id that no model or selection has used before; it is allocated when `batch` is written.
     ///
     /// The caller guarantees that it holds `changing` until then.
     pub(crate) fn new_id(&self, batch: &mut RegistryBatch) -> Result<ModelId, ManagerError> {
@@ -228,7 +226,6 @@ impl Manager {
         Ok(id)
     }
 
-    /// One job.
     ///
     /// # Errors
     /// `UnknownJob`.
@@ -236,11 +233,11 @@ impl Manager {
         self.jobs.get(job)
     }
 
-    /// Creates a model that serves at once, from a version that knows nothing: users start at zero weights, and learn
-    /// from their first observation on.
+    /// Creates a model that serves at once, from an untrained version: users start with zero weights and learn from
+    /// their first observation on.
     ///
     /// # Errors
-    /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` where the version cannot be written.
+    /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` if the version cannot be written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
         config.check()?;
         config.trainer.check(&config.trainer.engine, &self.options.training)?;
@@ -262,7 +259,7 @@ impl Manager {
             served: Vec::new(),
             guarding: None,
         };
-        // A directory of this name is what an interrupted creation left: the registry does not know it.
+        // A directory of this name is left from an interrupted creation: the registry does not name it.
         let dir = self.version_dir(&record, version);
         remove_dir(&dir)?;
         let manifest = write_untrained(&dir, &record.config)?;
@@ -305,12 +302,12 @@ impl Manager {
     }
 }
 
-/// Where a model's versions lie: the name is for people, the identity tells models of one name apart.
+/// Folder of a model's versions: the name is for readability, the id makes it unique.
 pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)) -> PathBuf {
     storage.dir().join("versions").join(format!("{model}.{id}"))
 }
 
-/// A version of this model that has been read.
+/// A loaded version as a serving version of this model.
 pub(crate) fn serving(
     record: &ModelRecord,
     version: VersionId,
@@ -325,7 +322,8 @@ fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, Manager
     let contents = VersionContents {
         model: config.name.clone(),
         theta: &Theta::untrained(config.dim),
-        // One observation of the constant feature moves a newcomer's bias half of the way to the label.
+        // With this prior, one observation of the constant feature moves a new user's bias half of the way to the
+        // label.
         prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,
         label_range: None,
         algorithm: "untrained".to_owned(),

@@ -1,28 +1,27 @@
-//! A hook for tests: a node that stops at a named step of a switch or a training, to be killed there.
+//! Test hook: a node that pauses at a named step of a switch or a training, so that a test can kill it there.
 //!
-//! With `CELERIS_PAUSE_AT=STEP` in its environment, a node says `paused at STEP` on standard error when a job, a switch,
-//! a pruning or a deletion first comes to that step, and its thread goes no further. Everything else goes on. Tests that kill
-//! a node set it: `kill_in_retrain.rs` and `identities.rs` in `tests/tests/`.
+//! If `CELERIS_PAUSE_AT=STEP` is set in its environment, a node prints `paused at STEP` on standard error when a job,
+//! switch, pruning or deletion first reaches that step, and the thread blocks forever. All other threads continue. Used
+//! by the tests `kill_in_retrain.rs` and `identities.rs` in `tests/tests/`.
 
-/// The environment variable.
 pub const VARIABLE: &str = "CELERIS_PAUSE_AT";
 
-/// Where a node can be made to stop.
+/// Steps at which a node can be paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A part of the trainer's input is written.
+    /// Part of the trainer's input is written.
     Export,
-    /// The trainer is about to run.
+    /// The trainer is about to start.
     Training,
-    /// The candidate is read back, and neither judged nor taken over.
+    /// The candidate was read back, and is neither evaluated nor registered.
     Validation,
-    /// The candidate is one of the model's versions, and what is hot is computed under it.
+    /// The candidate is registered as a version, and the caches are being warmed for it.
     Warming,
-    /// The registry names another active version, and requests are still answered by the one before.
+    /// The registry names the new active version, and requests still use the previous one.
     Flip,
-    /// The registry names versions no more whose files are still there.
+    /// The registry no longer names the pruned versions, and their files still exist.
     Pruning,
-    /// The registry names a model no more of which everything else is still there.
+    /// The registry no longer names the deleted model, and its other data still exists.
     Deletion,
 }
 
@@ -40,7 +39,7 @@ impl Step {
     }
 }
 
-/// Stops here for good where a test says so.
+/// Blocks forever at this step if the environment variable names it.
 pub(crate) fn at(step: Step) {
     if std::env::var_os(VARIABLE).is_some_and(|wanted| wanted == step.name()) {
         eprintln!("paused at {}", step.name());

@@ -1,8 +1,8 @@
-//! What a policy would have earned: off-policy evaluation over a model's own decisions.
+//! Off-policy evaluation of a policy on a model's own decisions.
 //!
-//! Decisions whose candidates were kept in full are shown to the policy again as they were, scores and uncertainty of
-//! that moment, and the rewards that have joined them are read from the log of observations. The estimators are those
-//! of [`celeris_bandits::ope`].
+//! Decisions whose candidates were recorded in full are replayed with the scores and standard errors of their time, and
+//! the rewards attributed to them are read from the observation log. The estimators are those of
+//! [`celeris_bandits::ope`].
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -26,109 +26,107 @@ use crate::error::ManagerError;
 use crate::manager::Manager;
 use crate::switch::at_low_priority;
 
-/// Which decisions a policy is judged on, and how.
+/// Parameters of a policy evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationRequest {
-    /// The model that decided.
+    /// The model that made the decisions.
     pub model: ModelName,
-    /// The policy that is judged.
+    /// The policy to evaluate.
     pub policy: PolicySpec,
-    /// Decisions from this moment on; from the first one where there is none.
+    /// Start of the time range, inclusive; unbounded if `None`.
     pub from: Option<Timestamp>,
-    /// Decisions before this moment; up to the last one where there is none.
+    /// End of the time range, exclusive; unbounded if `None`.
     pub to: Option<Timestamp>,
-    /// So many decisions at most: a random sample where there are more.
+    /// Maximum number of decisions; a random sample is used if there are more.
     pub decisions_max: usize,
-    /// What a shown slot brought whose reward has not come. Where this is not said, it is the label of the model's default
-    /// reward; where the model has none, decisions with such a slot are left out.
+    /// Value of a shown slot without a reward. The default is the label of the model's default reward; if the model has
+    /// none, decisions with such a slot are skipped.
     pub missing_reward: Option<f64>,
-    /// Of the estimators; the seed is that of the sample and of the reward model too.
+    /// Settings of the estimators; the seed is also used for the sample and the reward model.
     pub settings: OpeSettings,
-    /// When to be done: decisions that are not reached by then are left out.
+    /// Decisions that are not processed by this time are skipped.
     pub deadline: Instant,
 }
 
-/// What the decisions say.
+/// Result of a policy evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyEvaluation {
-    /// The estimates; `None` where no decision could be used.
     pub evaluation: Option<Evaluation>,
-    /// Decisions in the span of time, as far as they were read by the deadline.
+    /// Decisions in the time range, as far as they were read before the deadline.
     pub decisions: u64,
-    /// Those that the estimates are over.
+    /// Decisions used in the estimates.
     pub used: usize,
-    /// Slots of these.
+    /// Slots of the used decisions.
     pub slots: usize,
-    /// Slots of these with a reward.
+    /// Slots of the used decisions with a reward.
     pub rewarded: usize,
-    /// Of the decisions that could be shown to the policy again, the share with a reward for any slot; `None` where there
-    /// were none.
+    /// Share of the replayable decisions with a reward for any slot; `None` if no decision could be replayed.
     pub rewarded_share: Option<f64>,
-    /// What slots without one counted as; `None` where decisions with such a slot are left out.
+    /// Value that was used for slots without a reward; `None` if decisions with such a slot are skipped.
     pub missing_reward: Option<f64>,
-    /// Those that are not, by reason.
+    /// Number of skipped decisions, by reason.
     pub skipped: Skipped,
 }
 
-/// Decisions that say nothing, by reason.
+/// Number of skipped decisions, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Skipped {
-    /// More than were asked for.
+    /// Above the maximum number of decisions.
     pub not_sampled: u64,
-    /// Not reached by the deadline.
     pub not_reached: u64,
-    /// Only a digest of the candidates was kept.
+    /// Only a digest of the candidates was recorded.
     pub candidates_not_kept: u64,
-    /// Propensities are not known (yet).
+    /// Propensities are unknown or not yet computed.
     pub propensity_unknown: u64,
-    /// The caller of the ranking chose its seed, so that it was not drawn at random.
+    /// The seed was given in the ranking request, so the ranking was not random.
     pub seed_given: u64,
-    /// A slot has no reward, and nothing says what that counts as.
+    /// A slot has no reward, and there is no value for missing rewards.
     pub reward_missing: u64,
-    /// Made so lately that rewards may still come: within the wait for the model's default reward.
+    /// Too recent: made within the wait of the model's default reward, so rewards may still arrive.
     pub reward_may_come: u64,
-    /// The user's history has been amended since.
+    /// The user's history was amended after the decision.
     pub history_amended: u64,
-    /// The version that scored is not kept any more.
+    /// The version that computed the scores was pruned.
     pub version_pruned: u64,
-    /// The scene differs from what was recorded: what was known of a candidate has changed, or the weights by which several
-    /// models answered together; or boosts or diversity of a request had a part in the order.
+    /// The replay differs from the record: the data of a candidate or the weights of an ensemble have changed, or
+    /// boosts or diversity of the request affected the order.
     pub scene_changed: u64,
 }
 
 impl Manager {
-    /// Estimates what `policy` would have earned had it ranked in the place of those that did. Reads decisions and
-    /// histories from disk, one evaluation of this node at a time; blocks the thread until the deadline at most, by one
-    /// decision.
+    /// Estimates the reward that `policy` would have earned in place of the logging policies. Reads decisions and
+    /// histories from disk. A node runs one evaluation at a time. Blocks the thread until the deadline at most, plus
+    /// the time of one decision.
     ///
     /// # Errors
-    /// `UnknownModel`, `Judging` while another evaluation is under way, `Predictor` or `Storage`.
+    /// `UnknownModel`, `EvaluatingPolicy` while another evaluation is running, `Predictor` or `Storage`.
     pub fn judge_policy(&self, request: &EvaluationRequest) -> Result<PolicyEvaluation, ManagerError> {
-        let _judging = self.judging.try_lock().ok_or(ManagerError::EvaluatingPolicy)?;
+        let _evaluating = self.evaluating.try_lock().ok_or(ManagerError::EvaluatingPolicy)?;
         let record = self.model(&request.model)?;
         let default_reward = record.config.default_reward;
-        at_low_priority("celeris-judge", || {
+        at_low_priority("celeris-ope", || {
             let mut skipped = Skipped::default();
             let ripe = default_reward
                 .map_or(i64::MAX, |reward| Timestamp::from(SystemTime::now()).0.saturating_sub(reward.after_ms()));
             let (sample, decisions) = self.sample((request, record.id), ripe, &mut skipped)?;
             let missing_reward = request.missing_reward.or(default_reward.map(|reward| f64::from(reward.label)));
-            let mut judge = Evaluator { manager: self, request, missing_reward, versions: HashMap::new() };
-            let mut seen = Seen::default();
+            let mut evaluator = Evaluator { manager: self, request, missing_reward, versions: HashMap::new() };
+            let mut replayed = ReplayedSlots::default();
             for (index, decision) in sample.iter().enumerate() {
                 if Instant::now() >= request.deadline {
                     skipped.not_reached += (sample.len() - index) as u64;
                     break;
                 }
-                judge.see(decision, &mut seen, &mut skipped)?;
+                evaluator.add_decision(decision, &mut replayed, &mut skipped)?;
             }
-            let rounds = seen.rounds(request.settings.seed).map_err(PredictorError::from)?;
+            let rounds = replayed.rounds(request.settings.seed).map_err(PredictorError::from)?;
             Ok(PolicyEvaluation {
                 decisions,
-                used: seen.rounds,
-                slots: seen.slots.len(),
-                rewarded: seen.rewarded,
-                rewarded_share: (seen.looked_at > 0).then(|| seen.with_reward as f64 / seen.looked_at as f64),
+                used: replayed.rounds,
+                slots: replayed.slots.len(),
+                rewarded: replayed.rewarded,
+                rewarded_share: (replayed.looked_at > 0)
+                    .then(|| replayed.with_reward as f64 / replayed.looked_at as f64),
                 missing_reward,
                 skipped,
                 evaluation: evaluate(&rounds, &request.settings),
@@ -136,8 +134,8 @@ impl Manager {
         })?
     }
 
-    /// Decisions of the span of time that can be used as far as their records tell, in random order, and how many there
-    /// are in all.
+    /// Returns the decisions in the time range that are usable according to their records, in random order, and the
+    /// total number of decisions.
     fn sample(
         &self,
         (request, model): (&EvaluationRequest, ModelId),
@@ -164,7 +162,8 @@ impl Manager {
                 skipped.reward_may_come += 1;
             } else {
                 usable += 1;
-                // Every usable decision is in the sample with the same probability (Vitter 1985, algorithm R).
+                // Reservoir sampling: every usable decision is in the sample with the same probability (Vitter 1985,
+                // algorithm R).
                 if sample.len() < request.decisions_max {
                     sample.push(decision);
                 } else {
@@ -178,76 +177,81 @@ impl Manager {
             if Instant::now() < request.deadline { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if outcome.is_break() {
-            // What was read is the oldest, and no sample of the whole.
+            // The decisions read so far are the oldest ones, not a random sample.
             skipped.not_reached += sample.len() as u64;
             sample.clear();
         }
-        // In no order, so that what is reached by a deadline is a random sample too.
+        // Shuffled, so that the decisions processed before a deadline are a random sample too.
         sample.shuffle(&mut rng);
         Ok((sample, all))
     }
 }
 
-/// The policy, and what it is shown.
+/// State of one evaluation.
 struct Evaluator<'a> {
     manager: &'a Manager,
     request: &'a EvaluationRequest,
     missing_reward: Option<f64>,
-    /// Those that decisions were made under, as far as they are kept; a model has few.
+    /// The versions that made the decisions, `None` if pruned; a model has few.
     versions: HashMap<(ModelName, VersionId), Option<Arc<ServingVersion>>>,
 }
 
 impl Evaluator<'_> {
-    /// Shows the policy a decision, and notes what comes of it.
-    fn see(&mut self, decision: &Decision, seen: &mut Seen, skipped: &mut Skipped) -> Result<(), ManagerError> {
+    /// Replays a decision under the policy and adds its slots to the sample.
+    fn add_decision(
+        &mut self,
+        decision: &Decision,
+        replayed: &mut ReplayedSlots,
+        skipped: &mut Skipped,
+    ) -> Result<(), ManagerError> {
         let Some(version) = self.version(decision)? else {
             skipped.version_pruned += 1;
             return Ok(());
         };
-        let scene = match self.manager.predictor.replay_decision(&version, decision)? {
-            ReplayOutcome::Rebuilt(scene) => scene,
+        let replay = match self.manager.predictor.replay_decision(&version, decision)? {
+            ReplayOutcome::Rebuilt(replay) => replay,
             ReplayOutcome::Impossible(why) => {
                 match why {
                     WhyNot::CandidatesNotKept => skipped.candidates_not_kept += 1,
                     WhyNot::HistoryAmended => skipped.history_amended += 1,
                     WhyNot::VersionPruned => skipped.version_pruned += 1,
-                    // Of the logging policy only the propensities count, but its record is from another program; and where
-                    // several models answered together, what they said has moved with their weights.
-                    // What a request asked to be put forward is no part of the record either.
+                    // An unknown policy has propensities, but its record was written by another program. Where several
+                    // models answered together, their weights have changed since. Boosts and diversity of a request are
+                    // not recorded.
                     WhyNot::UnknownPolicy | WhyNot::SeveralAnswered | WhyNot::Arranged => skipped.scene_changed += 1,
                 }
                 return Ok(());
             }
         };
-        let Some(shown) = shown(decision, &scene) else {
+        let Some(shown) = shown(decision, &replay) else {
             skipped.scene_changed += 1;
             return Ok(());
         };
         let joined = self.rewards(decision)?;
-        seen.looked_at += 1;
-        seen.with_reward += usize::from(joined.iter().any(Option::is_some));
+        replayed.looked_at += 1;
+        replayed.with_reward += usize::from(joined.iter().any(Option::is_some));
         let rewards: Option<Vec<f64>> = joined.iter().map(|reward| reward.or(self.missing_reward)).collect();
         let Some(rewards) = rewards else {
             skipped.reward_missing += 1;
             return Ok(());
         };
-        // What the log itself was drawn by needs no second estimate, which would differ from the first by its noise.
+        // For the logging policy itself the recorded propensity is used: a second estimate would only add noise.
         let is_own =
-            scene.policy == self.request.policy && scene.pool_share.is_none_or(|share| f64::from(share) == 0.0);
-        let candidates = scene.candidates(&version);
+            replay.policy == self.request.policy && replay.pool_share.is_none_or(|share| f64::from(share) == 0.0);
+        let candidates = replay.candidates(&version);
         let mut weight_above = 1.0;
         for (position, candidate) in shown.iter().enumerate() {
             let likely = next_slot(self.request.policy.policy(), &candidates, &shown[..position], decision.seed)
                 .map_err(PredictorError::from)?;
             let features =
-                |candidate: usize| [f64::from(scene.scores[candidate]), f64::from(scene.std_errors[candidate])];
+                |candidate: usize| [f64::from(replay.scores[candidate]), f64::from(replay.std_errors[candidate])];
             let mut mean = [0.0; FEATURES];
             for (other, probability) in likely.iter().enumerate() {
                 for (sum, feature) in mean.iter_mut().zip(features(other)) {
                     *sum += probability * feature;
                 }
             }
-            // Decisions without it are not in the sample.
+            // Decisions without a propensity are not in the sample.
             let propensity = decision.shown[position].propensity.map_or(1.0, f64::from);
             let logged = LoggedSlot {
                 reward: rewards[position],
@@ -260,12 +264,12 @@ impl Evaluator<'_> {
             };
             let weight = weight_above * logged.ratio();
             let kept_weight = self.request.settings.kept(weight);
-            let row = RewardRow { round: seen.rounds, position, reward: logged.reward, weight_above, kept_weight };
-            seen.slots.push(SeenSlot { row, logged, shown: features(*candidate), mean });
+            let row = RewardRow { round: replayed.rounds, position, reward: logged.reward, weight_above, kept_weight };
+            replayed.slots.push(ReplayedSlot { row, logged, shown: features(*candidate), mean });
             weight_above = weight;
         }
-        seen.rounds += 1;
-        seen.rewarded += joined.iter().flatten().count();
+        replayed.rounds += 1;
+        replayed.rewarded += joined.iter().flatten().count();
         Ok(())
     }
 
@@ -279,7 +283,7 @@ impl Evaluator<'_> {
         Ok(version)
     }
 
-    /// What has joined each slot.
+    /// The reward attributed to each slot.
     fn rewards(&self, decision: &Decision) -> Result<Vec<Option<f64>>, ManagerError> {
         let mut rewards = vec![None; decision.shown.len()];
         for (_, record) in self.manager.predictor.outcomes(decision)? {
@@ -292,43 +296,42 @@ impl Evaluator<'_> {
     }
 }
 
-/// The places among the candidates of what was shown; `None` where the scene is not the one that was recorded, of whatever
-/// candidate.
-fn shown(decision: &Decision, scene: &DecisionReplay) -> Option<Vec<usize>> {
-    if !scene.is_of(decision) {
+/// Indexes of the shown items among the candidates; `None` if the replay differs from the record for any candidate.
+fn shown(decision: &Decision, replay: &DecisionReplay) -> Option<Vec<usize>> {
+    if !replay.is_of(decision) {
         return None;
     }
     let place = |slot: &ShownSlot| {
-        let place = scene.items.iter().position(|item| *item == slot.item)?;
-        (scene.scores[place].to_bits() == slot.score.to_bits()).then_some(place)
+        let place = replay.items.iter().position(|item| *item == slot.item)?;
+        (replay.scores[place].to_bits() == slot.score.to_bits()).then_some(place)
     };
     decision.shown.iter().map(place).collect()
 }
 
-/// What rewards are modelled by beside the position: the score and its uncertainty at that moment.
+/// Number of features of the reward model apart from the position: the score and its standard error at that time.
 const FEATURES: usize = 2;
 
-struct SeenSlot {
+struct ReplayedSlot {
     row: RewardRow,
-    /// But for what a model expects.
+    /// Without the estimates of the reward model.
     logged: LoggedSlot,
-    /// Features of what was shown, and their mean over what the policy would have shown.
+    /// Features of the shown item, and their mean under the evaluated policy.
     shown: [f64; FEATURES],
     mean: [f64; FEATURES],
 }
 
-/// Decisions as the estimators take them.
+/// Replayed decisions as input of the estimators.
 #[derive(Default)]
-struct Seen {
+struct ReplayedSlots {
     rounds: usize,
     rewarded: usize,
-    /// Decisions that could be rebuilt, and those of them with any reward.
+    /// Replayed decisions, and those with any reward.
     looked_at: usize,
     with_reward: usize,
-    slots: Vec<SeenSlot>,
+    slots: Vec<ReplayedSlot>,
 }
 
-impl RewardFeatures for Seen {
+impl RewardFeatures for ReplayedSlots {
     fn dim(&self) -> usize {
         FEATURES
     }
@@ -339,14 +342,14 @@ impl RewardFeatures for Seen {
     }
 }
 
-impl Seen {
+impl ReplayedSlots {
     fn rounds(&self, seed: u64) -> Result<Rounds, BanditError> {
         let rows: Vec<RewardRow> = self.slots.iter().map(|slot| slot.row).collect();
         let expectations = RewardModel { seed, ..RewardModel::default() }.cross_fit(&rows, self)?;
         let mut expectations = expectations.into_iter();
         let mut rounds = Rounds::default();
         for round in self.slots.chunk_by(|left, right| left.row.round == right.row.round) {
-            let modelled = |(slot, found): (&SeenSlot, Expectation)| LoggedSlot {
+            let modelled = |(slot, found): (&ReplayedSlot, Expectation)| LoggedSlot {
                 expected: found.expected,
                 expected_target: found.expected_target,
                 leverage: found.leverage,

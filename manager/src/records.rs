@@ -1,4 +1,4 @@
-//! What the registry keeps of models and versions.
+//! Registry records of models and versions.
 
 use std::collections::BTreeMap;
 
@@ -18,46 +18,42 @@ use crate::training::TrainerSettings;
 use crate::triggers::Triggers;
 use crate::versions::{KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX};
 
-/// The smallest dimension: the constant, which is the user's bias.
+/// Smallest dimension: only the constant feature, whose weight is the user's bias.
 pub const DIM_MIN: usize = 1;
 
 pub use celeris_features::bounds::DIM_MAX;
 
-/// How a model is configured when it is created.
+/// Configuration of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Its name.
     pub name: ModelName,
-    /// The stream it learns from.
+    /// The stream that the model learns from.
     pub stream: StreamName,
-    /// The length of features and weights, the constant included.
+    /// Length of feature and weight vectors, including the constant.
     pub dim: usize,
     /// The loss that user weights minimise.
     pub loss: Loss,
-    /// The time in which an observation loses half of its weight; absent, nothing is forgotten.
+    /// Time in which an observation loses half of its weight; if absent, weights do not decay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_life: Option<HalfLife>,
-    /// How it ranks where a request names no policy.
+    /// Policy of rankings whose request names none.
     pub policy: PolicySpec,
-    /// The share of such rankings that are drawn uniformly for the validation pool.
+    /// Share of these rankings that are drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
-    /// How its candidates are judged.
     #[serde(default)]
     pub gate: GateConfig,
-    /// How long a new version is guarded.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// How many versions are kept beside those that must be.
+    /// Number of versions kept in addition to the required ones.
     #[serde(default = "keep_versions_default")]
     pub keep_versions: u32,
-    /// When it is retrained by itself.
+    /// Triggers of automatic retraining.
     #[serde(default)]
     pub triggers: Triggers,
-    /// Who trains it and how.
     #[serde(default)]
     pub trainer: TrainerSettings,
-    /// The reward of shown slots for which none has come in time; absent, they have none.
+    /// Reward of shown slots that received none in time; if absent, such slots have no reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_reward: Option<DefaultReward>,
 }
@@ -67,7 +63,7 @@ fn keep_versions_default() -> u32 {
 }
 
 impl ModelConfig {
-    /// A model of this dimension that learns from the stream of its own name, and is as usual in everything else.
+    /// A model with this dimension that learns from the stream of the same name, with defaults for everything else.
     #[must_use]
     pub fn new(name: ModelName, dim: usize) -> Self {
         Self {
@@ -87,12 +83,12 @@ impl ModelConfig {
         }
     }
 
-    /// The learning rule of the version with this prior.
+    /// The learning rule of a version with this prior.
     pub(crate) fn learning(&self, prior: Prior) -> Learning {
         Learning::new(prior, self.loss, self.half_life)
     }
 
-    /// Checks the settings that have ranges.
+    /// Checks the settings with ranges.
     ///
     /// # Errors
     /// `Dim` or `Setting`.
@@ -117,37 +113,35 @@ impl ModelConfig {
     }
 }
 
-/// A model in the registry.
+/// Registry record of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
-    /// Its identity, by which everything is kept that belongs to it; a model created under its name later has another.
+    /// Its id, which keys all data of the model; a model created later under the same name has another.
     pub id: ModelId,
-    /// Its configuration.
     pub config: ModelConfig,
-    /// When it was created.
     pub created: Timestamp,
-    /// The version that serves.
+    /// The active version.
     pub active: VersionId,
-    /// The number of the newest version; numbers are never reused.
+    /// Number of the newest version; numbers are never reused.
     pub newest: VersionId,
-    /// The versions that served before, oldest first, at most [`SERVED_MAX`]: the way back.
+    /// Previously active versions, oldest first, at most [`SERVED_MAX`]; used by rollbacks.
     pub served: Vec<VersionId>,
-    /// The guard of the active version, while it lasts.
+    /// The guard of the active version, while it is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarding: Option<Guarding>,
 }
 
-/// How many earlier versions a rollback can go back through.
+/// Number of earlier versions that rollbacks can reach.
 pub const SERVED_MAX: usize = 32;
 
 impl ModelRecord {
-    /// Its name and its identity.
+    /// Its name and id.
     pub(crate) fn identity(&self) -> (&ModelName, ModelId) {
         (&self.config.name, self.id)
     }
 
-    /// The record with `version` serving, and the one that served kept as the way back.
+    /// The record with `version` active and the previous version appended to `served`.
     pub(crate) fn activating(mut self, version: VersionId) -> Self {
         if self.active != version {
             self.served.push(self.active);
@@ -159,54 +153,54 @@ impl ModelRecord {
     }
 }
 
-/// A version in the registry.
+/// Registry record of a version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionRecord {
-    /// Its number within the model.
+    /// Number within the model.
     pub version: VersionId,
-    /// The version it was trained after.
+    /// The version that was active when its training began.
     pub parent: Option<VersionId>,
-    /// How it was trained.
+    /// Name of the training algorithm.
     pub algorithm: String,
-    /// When it was finished.
+    /// Time at which the training finished.
     pub created: Timestamp,
-    /// The length of features and weights.
+    /// Length of feature and weight vectors.
     pub dim: usize,
-    /// How many items its table holds.
+    /// Number of items in its feature table.
     pub items: u64,
-    /// The smallest and largest label it was trained on.
+    /// Smallest and largest label in the training data.
     pub label_range: Option<(f32, f32)>,
-    /// What the trainer measured; a figure that is no finite number is missing.
+    /// Metrics reported by the trainer; a value that is not finite is omitted.
     #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
-    /// Up to where it was trained on the log; `None` for one that was not.
+    /// End of the part of the log it was trained on; `None` if it was not trained on the log.
     pub watermark: Option<Watermark>,
-    /// Up to where all records may have shaped it, its own training's or those of a version that it went on from. Behind
-    /// it, trainings have left out the records that are drawn for tails. `None` for one that no record has shaped.
+    /// End of the part of the log whose records may all have been used to train it, directly or by a version it was
+    /// warm started from. Behind it, trainings left out the records drawn for holdouts. `None` if it was not trained on
+    /// the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holdout_from: Option<Watermark>,
-    /// Where its training began; `None` where it began from nothing.
+    /// Start of a warm training; `None` after a cold training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmRecord>,
-    /// Whether it is kept however old it is.
+    /// Whether it is exempt from pruning.
     #[serde(default)]
     pub pinned: bool,
-    /// How it was judged before it might serve; `None` where nobody did.
+    /// Report of the gate; `None` if the version was not evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateReport>,
 }
 
-/// Where a version began that was not trained from nothing.
+/// Origin of a version that was trained from an earlier one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmRecord {
-    /// The version that it went on from.
+    /// The version that the training started from.
     pub from: VersionId,
-    /// The watermark of the first of its ancestors, which was trained from nothing: what the log held there has shaped the
-    /// version.
+    /// Watermark of the cold training that the version descends from: the version depends on the log up to there.
     ///
-    /// `None` where it cannot be read; the version may then know of whatever its own training did not read as erased.
+    /// `None` if it cannot be read; the version may then have been trained on any user erased since.
     pub cold_watermark: Option<Watermark>,
 }
 
@@ -233,47 +227,41 @@ impl VersionRecord {
     }
 }
 
-/// The identity that was given to a model or selection last.
+/// The id that was allocated last.
 pub(crate) fn last_id_key() -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["last_model_id"])
 }
 
-/// All models and selections that are deleted, and of which something may be left.
+/// All deleted models and selections of which data may be left.
 pub(crate) fn all_deleted_key() -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["deleted"])
 }
 
-/// One of them.
 pub(crate) fn deleted_key(id: ModelId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["deleted".to_owned(), id.to_string()])
 }
 
-/// All models.
 pub(crate) fn models_key() -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["model"])
 }
 
-/// One model.
 pub(crate) fn model_key(model: &ModelName) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["model", model.as_str()])
 }
 
-/// All versions of one model.
 pub(crate) fn versions_key(model: &ModelName) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["version", model.as_str()])
 }
 
-/// One version; the number is padded so that the registry's order is theirs.
+/// The number is padded, so that keys sort numerically.
 pub(crate) fn version_key(model: &ModelName, version: VersionId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["version".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
 }
 
-/// All jobs.
 pub(crate) fn jobs_key() -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["job"])
 }
 
-/// One job.
 pub(crate) fn job_key(job: &str) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["job", job])
 }

@@ -1,4 +1,5 @@
-//! Versions that an external batch job has trained: copied into the store and named in the registry, not activated.
+//! Registration of versions trained by an external batch job: they are copied into the store and registered, not
+//! activated.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,27 +17,27 @@ use crate::events::{Actor, Event, EventKind};
 use crate::manager::{Manager, remove_dir, sync_dir};
 use crate::records::{ModelRecord, VersionRecord};
 
-/// Free bytes that a copy leaves to the log.
+/// Free bytes reserved for the log when a version is copied.
 const DISK_RESERVE: u64 = 1 << 30;
 
-/// The longest manifest, and the most files that one may list: a version has a handful.
+/// Limits of a manifest's size and number of files; versions have only a few files.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 const FILES_MAX: usize = 32;
 
-/// Of a manifest, what says which files to copy. The rest is checked of the copy.
+/// The part of a manifest that lists the files to copy. The rest is checked on the copy.
 #[derive(Deserialize)]
 struct Listed {
     files: BTreeMap<String, IgnoredAny>,
 }
 
 impl Manager {
-    /// Takes a copy of a version directory (`docs/rfcs/001-version-directory.md`) as the model's newest version, once it
-    /// was checked whole. The version that serves stays the same.
+    /// Copies a version directory (`docs/rfcs/001-version-directory.md`), checks it completely, and registers it as the
+    /// model's newest version. The active version is unchanged.
     ///
-    /// `path` is inside the folder that the node's configuration names for this, taken from there where it is relative.
+    /// `path` must be inside the configured import folder; a relative path is resolved against it.
     ///
     /// # Errors
-    /// `UnknownModel`; `Import`, naming the file and what is wrong with it; `Io` or `Storage`.
+    /// `UnknownModel`; `Import` with the file and the problem; `Io` or `Storage`.
     pub fn register(&self, model: &ModelName, path: &Path) -> Result<VersionRecord, ManagerError> {
         let record = self.model(model)?;
         let refused = |problem: String| ManagerError::Import { path: path.to_owned(), problem };
@@ -44,7 +45,7 @@ impl Manager {
         let files = version_files(&source).map_err(refused)?;
         let models_versions = self.versions_dir(&record);
         self.check_room(&files).map_err(refused)?;
-        // A name that no version has: what is left under it after a crash is removed at the next start.
+        // A name that no version has: the next start removes what a crash leaves under it.
         let copy = models_versions.join(format!("import-{}", uuid::Uuid::now_v7()));
         let registered = copy_files(&files, &copy).and_then(|()| self.adopt_copy(&record, path, &copy));
         if registered.is_err() {
@@ -55,7 +56,8 @@ impl Manager {
         Ok(registered)
     }
 
-    /// The real place of `path`, which must be inside the import folder.
+    /// The canonical form of `path`, which must be inside the import folder: a client can have the node read no other
+    /// directory.
     fn importable(&self, path: &Path) -> Result<PathBuf, String> {
         let Some(import_dir) = &self.options.import_dir else {
             return Err("this node registers no versions; name a folder for them as import_dir in the section \
@@ -69,7 +71,7 @@ impl Manager {
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(outside());
         }
-        // Whether it exists is not told of a path outside.
+        // For a path outside, do not reveal whether it exists.
         let wanted = import_dir.join(path);
         if !wanted.starts_with(&import_dir) {
             return Err(outside());
@@ -94,7 +96,7 @@ impl Manager {
 
     fn adopt_copy(&self, record: &ModelRecord, path: &Path, copy: &Path) -> Result<VersionRecord, ManagerError> {
         let refused = |problem: String| {
-            // The copy is the node's own matter; the caller knows the original.
+            // Replace the path of the copy, which is internal, with the caller's.
             let problem = problem.replace(&copy.display().to_string(), &path.display().to_string());
             ManagerError::Import { path: path.to_owned(), problem }
         };
@@ -110,8 +112,8 @@ impl Manager {
     }
 }
 
-/// The files of a version directory with their sizes: the manifest and what it lists. None may be a link, which could
-/// lead anywhere.
+/// The files of a version directory and their sizes: the manifest and the files it lists. Links are rejected, since
+/// they could point anywhere.
 fn version_files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
     let manifest = plain_file(dir, MANIFEST_FILE)
         .map_err(|problem| format!("{problem}; without {MANIFEST_FILE} the directory is not a finished version"))?;

@@ -1,4 +1,4 @@
-//! One retrain job from request to flip: a version is made of the log, checked, and activated.
+//! A retrain job from the request to the switch: trains a version on the log, validates it, and activates it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::records::ModelRecord;
 use crate::switch::Concluded;
 use crate::training::{ATTEMPTS_MAX, Engine, blocking};
 
-/// What a training begins with.
+/// Starting point of a training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TrainFrom {
-    /// The factors and settings of the active version, where the trainer can go on from them.
+    /// The factors and settings of the active version, if the trainer supports a warm start.
     #[default]
     Active,
-    /// Nothing: all settings are chosen anew, and the version knows only of what the log holds now.
+    /// Cold start: all settings are chosen again, and the version depends only on the current contents of the log.
     Nothing,
 }
 
-/// How a training differs from what the model's settings say.
+/// Overrides of the model's training settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrainRequest {
     /// Another trainer than the model's own.
     pub engine: Option<Engine>,
-    /// What it begins with.
+    /// Starting point.
     pub from: TrainFrom,
 }
 
-/// A training as it will be.
+/// A resolved training request.
 #[derive(Debug, Clone)]
 pub(crate) struct TrainPlan {
     pub(crate) engine: Engine,
@@ -41,10 +41,10 @@ pub(crate) struct TrainPlan {
 }
 
 impl Manager {
-    /// Starts a retrain job and returns at once; the job runs on the current tokio runtime.
+    /// Starts a retrain job and returns immediately; the job runs on the current tokio runtime.
     ///
     /// # Errors
-    /// `UnknownModel`, `JobRunning`, `TrainerSetting` where the model's settings or the node's do not allow the engine,
+    /// `UnknownModel`, `JobRunning`, `TrainerSetting` if the settings of the model or the node do not allow the engine,
     /// or `Storage`.
     pub fn retrain(self: &Arc<Self>, model: &ModelName, request: TrainRequest, why: &str) -> Result<Job, ManagerError> {
         let record = self.model(model)?;
@@ -53,10 +53,10 @@ impl Manager {
         self.begin_training(&record, request, (Actor::Operator, why), None)
     }
 
-    /// Begins a job. Whether the node can still train what is asked for is found there: a job that cannot fails, says why,
-    /// and is rested upon as any other.
+    /// Starts a job. Whether the node can run the training is checked inside the job: if not, the job fails with a
+    /// reason, and triggers back off as after any failed job.
     ///
-    /// `cause` is what led to it, which is noted where a job begins and only there.
+    /// `cause` is the event that led to the job; it is recorded only if the job starts.
     pub(crate) fn begin_training(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -85,7 +85,7 @@ impl Manager {
         Ok(job)
     }
 
-    /// Trains, and trains again where users are erased meanwhile of whom the training has read.
+    /// Trains, and starts again if users are erased whose events the training has read.
     async fn run(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -97,7 +97,7 @@ impl Manager {
         loop {
             match self.attempt(record, plan, (id, attempt), &dir).await {
                 Err(ManagerError::Outdated) if attempt < ATTEMPTS_MAX => {
-                    tracing::info!(job = %id, attempt, "users were erased whom the training had read; it begins again");
+                    tracing::info!(job = %id, attempt, "users were erased that the training had read; it starts again");
                     remove_dir(&dir)?;
                     attempt += 1;
                 }
@@ -125,7 +125,7 @@ impl Manager {
 
     fn conclude(&self, id: &JobId, outcome: Result<Concluded, ManagerError>) {
         if let Err(error) = &outcome {
-            tracing::warn!(job = %id, %error, "retraining failed; the active version goes on serving");
+            tracing::warn!(job = %id, %error, "retraining failed; the active version keeps serving");
             let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
                 .inspect_err(|error| tracing::warn!(job = %id, %error, "cannot remove the job's files"));
         }
@@ -152,9 +152,9 @@ impl Manager {
         }
     }
 
-    /// Records that a job made no version.
+    /// Records an event for a job that produced no version.
     pub(crate) fn note_failure(&self, job: &Job) {
-        let why = job.error.as_deref().unwrap_or("it did not say why");
+        let why = job.error.as_deref().unwrap_or("no reason given");
         let model = (&job.model, job.model_id);
         self.note(Event::now(model, EventKind::TrainingFailed, Actor::Job, why).with("job", job.job.as_str()));
     }

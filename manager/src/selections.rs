@@ -1,4 +1,4 @@
-//! Selections in the registry: created, listed, deleted. What they select by is the predictor's.
+//! Selections in the registry: creation, listing, deletion. The selection algorithms are in the predictor.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -16,101 +16,99 @@ use crate::error::ManagerError;
 use crate::manager::Manager;
 use crate::records::{ModelRecord, deleted_key};
 
-/// Arms of a selection at least and at most.
+/// Minimum and maximum number of arms.
 pub const ARMS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Segments of a selection at most.
+/// Maximum number of segments.
 pub const SEGMENTS_MAX: usize = 16;
 
-/// The records in which losses fade by half where nobody says: of the stream, and of one user.
+/// Default half-life of losses in records: for states of a stream, and for states of one user.
 const HALF_LIFE_OF_STREAM: u64 = 10_000;
 const HALF_LIFE_OF_USER: u64 = 100;
 
-/// Whose losses a state is made of.
+/// Scope of a selection state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScopeKind {
-    /// Every user has a state of their own.
+    /// One state per user.
     User,
-    /// There is one for everybody.
+    /// One state for all users.
     #[default]
     Global,
-    /// There is one for each segment.
+    /// One state per segment.
     Segment,
 }
 
-/// A selection as it is asked for. What is missing is chosen by what the others are.
+/// A request to create a selection. Missing settings get defaults that depend on the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSelection {
-    /// Its name.
     pub name: ModelName,
-    /// The models that answer.
+    /// The models to select from.
     pub arms: Vec<ModelName>,
-    /// How it selects.
+    /// Selection strategy.
     pub strategy: Option<StrategySpec>,
-    /// Whose losses a state is made of.
+    /// Scope of the selection states.
     pub scope: Option<ScopeKind>,
-    /// The segments, where there is a state for each.
+    /// The segments, if the scope is `segment`.
     pub segments: Vec<ModelName>,
-    /// What arms are judged by.
+    /// The criterion by which arms are compared.
     pub objective: Option<Objective>,
-    /// The labels there are.
+    /// Range of the labels.
     pub label_range: Option<LabelRange>,
-    /// How losses fade; `Some(None)` is: not at all.
+    /// Half-life of losses; `Some(None)` disables decay.
     pub half_life_records: Option<Option<HalfLifeRecords>>,
-    /// How it ranks where all arms answer together.
+    /// Policy of rankings that combine all arms.
     pub policy: Option<PolicySpec>,
-    /// The share of such rankings that the validation pool draws.
+    /// Share of these rankings that are drawn uniformly for the validation pool.
     pub pool_share: Option<PoolShare>,
-    /// The reward of shown slots for which none has come in time.
+    /// Reward of shown slots that received none in time.
     pub default_reward: Option<DefaultReward>,
 }
 
-/// A selection in the registry.
+/// Registry record of a selection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelectionRecord {
-    /// Its identity, under which its decisions are kept.
+    /// Its id, which keys its decisions.
     pub id: ModelId,
-    /// Its name.
     pub name: ModelName,
     /// The stream of its arms.
     pub stream: StreamName,
-    /// The models that answer.
+    /// The models to select from.
     pub arms: Vec<ModelName>,
-    /// Their identities.
+    /// Their ids.
     pub arm_ids: Vec<ModelId>,
-    /// How it selects.
+    /// Selection strategy.
     pub strategy: StrategySpec,
-    /// Whose losses a state is made of.
+    /// Scope of the selection states.
     pub scope: ScopeKind,
-    /// The segments, where there is a state for each.
+    /// The segments, if the scope is `segment`.
     pub segments: Vec<ModelName>,
-    /// What arms are judged by.
+    /// The criterion by which arms are compared.
     pub objective: Objective,
-    /// The labels there are.
+    /// Range of the labels.
     pub label_range: LabelRange,
-    /// How losses fade; `None` where they do not.
+    /// Half-life of losses; `None` if they do not decay.
     pub half_life_records: Option<HalfLifeRecords>,
-    /// How it ranks where all arms answer together.
+    /// Policy of rankings that combine all arms.
     pub policy: PolicySpec,
-    /// The share of such rankings that the validation pool draws.
+    /// Share of these rankings that are drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
-    /// The reward of shown slots for which none has come in time; absent, they have none.
+    /// Reward of shown slots that received none in time; if absent, such slots have no reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_reward: Option<DefaultReward>,
-    /// When it was created.
     pub created: Timestamp,
-    /// Where its part of the log begins. One that learns from what it served begins with its creation, since decisions of
-    /// a deleted one of its name are not its own; one that combines learns from what its arms had predicted before.
+    /// Start of its part of the log. A selection that learns from its own decisions starts at its creation, since
+    /// earlier decisions belong to a deleted selection of the same name; one that combines arms also learns from the
+    /// earlier predictions of its arms.
     pub begins: Watermark,
 }
 
 impl SelectionRecord {
-    /// Checks a record that was read: what serving relies on.
+    /// Checks the invariants of a stored record that serving relies on.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Description of the violation.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !ARMS.contains(&self.arms.len()) || !distinct(&self.arms) {
             return Err(format!("it has {} arms, or one of them twice", self.arms.len()));
@@ -119,7 +117,7 @@ impl SelectionRecord {
             return Err(format!("it has {} arms and {} identities of arms", self.arms.len(), self.arm_ids.len()));
         }
         if (self.scope == ScopeKind::Segment) == self.segments.is_empty() {
-            return Err("its segments do not go with its scope".to_owned());
+            return Err("its segments do not match its scope".to_owned());
         }
         self.strategy.check(self.arms.len()).map_err(|error| error.to_string())
     }
@@ -154,7 +152,7 @@ fn distinct(names: &[ModelName]) -> bool {
 }
 
 impl NewSelection {
-    /// Checks what can be told without the arms.
+    /// Checks the settings that do not depend on the arms.
     fn check(&self) -> Result<(), ManagerError> {
         if !ARMS.contains(&self.arms.len()) || !distinct(&self.arms) {
             let (min, max) = (ARMS.start(), ARMS.end());
@@ -174,7 +172,7 @@ impl NewSelection {
         strategy.check(self.arms.len()).map_err(|error| ManagerError::Bandit { error })?;
         if strategy.combines() {
             if self.objective == Some(Objective::Reward) {
-                return Err(wrong("objective", "must be `error`: where all arms answer, a reward is nobody's alone"));
+                return Err(wrong("objective", "must be `error`: if arms are combined, a reward has no single arm"));
             }
             if let Some(policy) = self.policy.as_ref().filter(|policy| policy.policy().wants() > Wants::Uncertainty) {
                 let error = BanditError::NoPosterior { policy: policy.name() };
@@ -203,7 +201,7 @@ impl NewSelection {
 }
 
 impl Manager {
-    /// Creates a selection, which serves at once.
+    /// Creates a selection, which serves immediately.
     ///
     /// # Errors
     /// `ModelExists`, `TooManyModels`, `SelectionSetting`, `Bandit` for a parameter of the strategy, or `Storage`.
@@ -257,7 +255,7 @@ impl Manager {
         Ok(record)
     }
 
-    /// The labels of the arms: all there can be, or those that they were trained on.
+    /// The label range of the arms: that of their loss, or that of their training data.
     fn label_range(&self, arms: &[&ModelRecord]) -> Result<LabelRange, ManagerError> {
         if arms[0].config.loss != Loss::Squared {
             return Ok(LabelRange::UNIT);
@@ -274,28 +272,28 @@ impl Manager {
         known.ok_or_else(|| wrong("label_range", needed))
     }
 
-    /// All selections in service, by name; [`Manager::unavailable`] has the others.
+    /// All selections in service, by name; see [`Manager::unavailable`] for the others.
     ///
     /// # Errors
     /// `Storage`.
     pub fn selections(&self) -> Result<Vec<SelectionRecord>, ManagerError> {
         let out = self.predictor.out_of_service();
         let records = self.storage.list_registry::<SelectionRecord>(&selections_key()?)?;
-        // The start has taken those out of service that cannot be read.
+        // Selections that cannot be read were taken out of service at the start.
         let readable = records.into_iter().filter_map(|(_, record)| record.ok());
         Ok(readable.filter(|record| !out.contains_key(&record.name)).collect())
     }
 
-    /// One selection; `None` where none goes by that name.
+    /// Returns a selection; `None` if there is none of that name.
     ///
     /// # Errors
-    /// `Predictor` where the name is out of service, or `Storage`.
+    /// `Predictor` if the name is out of service, or `Storage`.
     pub fn selection(&self, name: &ModelName) -> Result<Option<SelectionRecord>, ManagerError> {
         self.predictor.check_in_service(name)?;
         Ok(self.storage.registry(&selection_key(name)?)?)
     }
 
-    /// Deletes a selection and its decisions; whether there was one. Its arms stay as they are.
+    /// Deletes a selection and its decisions. Returns whether it existed. Its arms are unchanged.
     ///
     /// # Errors
     /// `Storage`.
@@ -319,7 +317,7 @@ impl Manager {
         Ok(true)
     }
 
-    /// The identity of a model or selection, under which its decisions are kept.
+    /// The id of a model or selection, which keys its decisions.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -330,9 +328,9 @@ impl Manager {
         }
     }
 
-    /// Refuses to take a model away from the selections among whose arms it is.
+    /// Fails if the model is an arm of a selection.
     pub(crate) fn check_no_arm(&self, model: &ModelName) -> Result<(), ManagerError> {
-        // One that is out of service serves again once what it is made of is mended.
+        // Selections out of service count too: they serve again once their arms are repaired.
         let selections = self.storage.list_registry::<SelectionRecord>(&selections_key()?)?;
         let of =
             selections.into_iter().filter_map(|(_, record)| record.ok()).find(|record| record.arms.contains(model));
@@ -343,7 +341,7 @@ impl Manager {
     }
 }
 
-/// The arms, which are models of one stream and one loss.
+/// Looks up the arms, which must be models of one stream and one loss.
 fn arms<'a>(
     new: &NewSelection,
     models: &'a [ModelRecord],
@@ -357,7 +355,7 @@ fn arms<'a>(
             ));
         }
         let found = models.iter().find(|record| record.config.name == *arm);
-        found.ok_or_else(|| wrong("arms", format!("names {arm}, but no model goes by that name; create it first")))
+        found.ok_or_else(|| wrong("arms", format!("names {arm}, but no model has that name; create it first")))
     };
     let arms: Vec<&ModelRecord> = new.arms.iter().map(find).collect::<Result<_, _>>()?;
     let first = &arms[0].config;

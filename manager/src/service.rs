@@ -1,10 +1,10 @@
-//! Which models and selections are in service.
+//! Availability of models and selections.
 //!
-//! At the start, every model of the registry is brought to the point where it serves, each by itself. What cannot be read,
-//! a document of the registry or a file of the active version, takes its own model out of service: requests to it are told
-//! so, with the reason, and all others are served. A selection is out of service with any of its arms. What is out of
-//! service can be deleted, or restored from a backup; then the next start tries again. Damage of the store itself is
-//! another matter, and refused when it is opened.
+//! At the start, every model of the registry is loaded independently. If a document of the registry or a file of the
+//! active version cannot be read, only that model is out of service: requests to it fail with the reason, and all
+//! others are served. A selection is out of service if any of its arms is. A model or selection out of service can be
+//! deleted, or restored from a backup; the next start tries to load it again. Damage of the store itself makes the
+//! start fail.
 
 use std::fs;
 use std::sync::Arc;
@@ -21,23 +21,19 @@ use crate::manager::{Manager, remove_dir};
 use crate::records::{ModelRecord, model_key, models_key, versions_key};
 use crate::selections::{SelectionRecord, selection_key, selections_key};
 
-/// What goes by a name.
+/// Kind of a named object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
-    /// A model.
     Model,
-    /// A selection among models.
     Selection,
 }
 
-/// A model or selection that exists and cannot serve.
+/// A model or selection that exists but is out of service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
-    /// Its name.
     pub name: ModelName,
-    /// What goes by it.
     pub kind: NameKind,
-    /// What cannot be read, and why.
+    /// The object that cannot be read, and the error.
     pub reason: Arc<str>,
 }
 
@@ -55,22 +51,22 @@ impl Manager {
         out.iter().map(described).collect()
     }
 
-    /// Whether there is such a document, whatever it holds.
+    /// Whether the registry has a document under this key, readable or not.
     pub(crate) fn is_in_registry(&self, key: &RegistryKey) -> Result<bool, StorageError> {
         Ok(self.storage.registry::<IgnoredAny>(key)?.is_some())
     }
 
-    /// Whether a model or selection goes by the name, in service or not.
+    /// Whether the name is used by a model or selection, in service or not.
     pub(crate) fn is_taken(&self, name: &ModelName) -> Result<bool, StorageError> {
         Ok(self.is_in_registry(&model_key(name)?)? || self.is_in_registry(&selection_key(name)?)?)
     }
 
-    /// How many models and selections there are, in service or not.
+    /// Number of models and selections, in service or not.
     pub(crate) fn names(&self) -> Result<usize, StorageError> {
         Ok(self.storage.registry_keys(&models_key()?)?.len() + self.storage.registry_keys(&selections_key()?)?.len())
     }
 
-    /// Brings every model of the registry into service that can be.
+    /// Loads the models of the registry.
     pub(crate) fn open_models(&self) -> Result<(), ManagerError> {
         for (key, record) in self.storage.list_registry::<ModelRecord>(&models_key()?)? {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
@@ -86,7 +82,7 @@ impl Manager {
     fn open_model(&self, record: &ModelRecord) -> Result<(), ManagerError> {
         let model = &record.config.name;
         self.remove_unnamed_versions(record)?;
-        // All of them are asked for when one is pruned, activated or gone back to.
+        // Check that all records are readable, since pruning, activation and rollback need them.
         self.version_records(model)?;
         let version = self.load(record, record.active)?;
         self.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
@@ -96,7 +92,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Lets all selections of the registry serve whose arms do.
+    /// Opens the selections of the registry whose arms are in service.
     pub(crate) fn open_selections(&self) -> Result<(), ManagerError> {
         for (key, record) in self.storage.list_registry::<SelectionRecord>(&selections_key()?)? {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
@@ -122,7 +118,7 @@ impl Manager {
         Ok(self.predictor.follow_log()?)
     }
 
-    /// Takes what could not be opened out of service. What is wrong with the store itself is passed on.
+    /// Takes a model or selection that could not be opened out of service. Errors of the store itself are returned.
     fn note_opened(&self, key: &RegistryKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
         let Err(error) = opened else { return Ok(()) };
         if is_of_the_store(&error) {
@@ -130,7 +126,7 @@ impl Manager {
         }
         match key.parts().get(1).map(|name| ModelName::new(name.as_str())) {
             Some(Ok(name)) => {
-                tracing::error!(%name, %error, "cannot be opened and is out of service; the rest is served");
+                tracing::error!(%name, %error, "cannot be opened and is out of service");
                 self.predictor.remove(&name);
                 let (id, stream) = self.owner_and_stream(key, &name)?;
                 self.predictor.take_out_of_service(&name, Unserved { reason: error.to_string().into(), id, stream });
@@ -140,7 +136,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Identity and stream of what goes by `name`, as far as its document tells.
+    /// The id and stream of `name`, as far as its document is readable.
     fn owner_and_stream(
         &self,
         key: &RegistryKey,
@@ -172,7 +168,7 @@ impl Manager {
         Ok((id, stream))
     }
 
-    /// Removes version directories that the registry does not name: an interrupted switch left them.
+    /// Removes version directories that the registry does not name, left by an interrupted switch.
     fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
         let keys = self.storage.registry_keys(&versions_key(&record.config.name)?)?;
         let named: Vec<u64> = keys.iter().filter_map(|key| key.parts().last()?.parse().ok()).collect();
@@ -188,7 +184,7 @@ impl Manager {
     }
 }
 
-/// Whether an error is about more than one model: the disk, or the store as a whole.
+/// Whether an error affects more than one model: the disk, or the store as a whole.
 fn is_of_the_store(error: &ManagerError) -> bool {
     match error {
         ManagerError::Storage(error) | ManagerError::Predictor(PredictorError::Storage(error)) => {
@@ -198,15 +194,15 @@ fn is_of_the_store(error: &ManagerError) -> bool {
     }
 }
 
-/// Two documents must not describe the same model.
+/// The name in a document must match its key.
 fn check_name(key: &RegistryKey, name: &ModelName) -> Result<(), ManagerError> {
     if key.parts().get(1).is_some_and(|part| part == name.as_str()) {
         return Ok(());
     }
-    Err(unfit(key, format!("it is about {name}")))
+    Err(unfit(key, format!("its name is {name}")))
 }
 
-/// A document that can be read and says what it cannot mean.
+/// The error for a document that can be parsed but has invalid contents.
 pub(crate) fn unfit(key: &RegistryKey, reason: String) -> ManagerError {
     StorageError::Document { key: key.to_string(), reason }.into()
 }

@@ -1,8 +1,8 @@
-//! Which version serves: candidates taken over and judged, versions activated and gone back to, always warm.
+//! Registration and evaluation of candidates, activation of versions, and rollback, always with warm caches.
 //!
-//! A switch first computes what is hot under the version to come, on a thread of low priority and for a bounded time;
-//! then the registry names it, in one atomic write with the event that tells of it, and a pointer moves. Switches of one
-//! node follow one another, so no more than one is prepared at a time.
+//! A switch first computes the hot users, features and predictions under the new version, on a thread of low priority
+//! and within a time limit. Then one atomic write activates it in the registry together with the event, and a pointer
+//! is swapped. Switches of a node are serialised, so only one is prepared at a time.
 
 use std::fs;
 use std::path::Path;
@@ -25,20 +25,20 @@ use crate::pause::{self, Step};
 use crate::records::{ModelConfig, ModelRecord, VersionRecord, model_key, version_key};
 use crate::training::Made;
 
-/// How long a switch may prepare; then it happens with what is warm by then.
+/// Time limit of the preparation; the switch then proceeds with the entries that are warm.
 const WARMING_MAX: Duration = Duration::from_secs(20);
 
-/// How much nicer than the rest of the node preparing and judging are: requests go first.
+/// Nice value of preparation and evaluation, so that requests have priority.
 const NICENESS: i32 = 15;
 
-/// A candidate that has been dealt with.
+/// The outcome for a candidate.
 pub(crate) struct Concluded {
     pub(crate) version: VersionRecord,
-    /// Whether it serves.
+    /// Whether it was activated.
     pub(crate) serves: bool,
 }
 
-/// Runs `work` on a thread of its own, behind everything else that the node does.
+/// Runs `work` on a dedicated thread with low priority.
 pub(crate) fn at_low_priority<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, ManagerError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, || {
@@ -53,10 +53,10 @@ pub(crate) fn at_low_priority<T: Send>(name: &str, work: impl FnOnce() -> T + Se
 }
 
 impl Manager {
-    /// Makes a version the one that serves. What users have taught the service since stays: their states are rebuilt
-    /// under the version from the log, those of the most recently active before the switch. A guard under way ends.
+    /// Activates a version. Online learning is kept: user states are rebuilt under the version from the log, those of
+    /// the most recently active users before the switch. Ends a guard in progress.
     ///
-    /// Blocks for as long as preparing takes, at most twenty seconds and a little.
+    /// Blocks during the preparation, for slightly more than twenty seconds at most.
     ///
     /// # Errors
     /// `UnknownModel`, `UnknownVersion`, `Features` for a damaged version, or `Storage`.
@@ -69,15 +69,15 @@ impl Manager {
         self.flip(prepared, activating, EventKind::Activated, Actor::Operator, "on request".to_owned())
     }
 
-    /// Goes back to the version that served before the active one.
+    /// Activates the previously active version again.
     ///
     /// # Errors
-    /// As [`Manager::activate`], and `NothingToRollBackTo`.
+    /// Same as [`Manager::activate`], and `NothingToRollBackTo`.
     pub fn roll_back(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
         self.roll_back_for(Actor::Operator, model, None, "on request".to_owned())
     }
 
-    /// Goes back from the version that serves by the record `from`, or from whatever serves.
+    /// Rolls back from the active version of the record `from`, or from any active version if `None`.
     pub(crate) fn roll_back_for(
         &self,
         by: Actor,
@@ -103,12 +103,12 @@ impl Manager {
         self.flip(prepared, going_back, EventKind::RolledBack, by, why)
     }
 
-    /// Reads a version directory that is to become a version of the model, wherever it comes from: a training of this node,
-    /// or a batch job elsewhere. Nothing of it is believed that is not checked here or by [`read_version`].
+    /// Reads a version directory that is to become a version of the model, from a training of this node or an external
+    /// job. Every version enters the registry through this function, which bounds its numbers. Its contents are untrusted: everything is checked here or by [`read_version`].
     ///
     /// # Errors
-    /// `Features` where the directory is damaged, a number is beyond its bound, or it was trained on more than the log
-    /// holds; `WrongVersion` where it is another model's.
+    /// `Features` if the directory is damaged, a number exceeds its bound, or it was trained on more than the log
+    /// holds; `WrongVersion` if it belongs to another model.
     pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
         let loaded = read_version(dir)?;
         check_fits(config, &loaded)?;
@@ -118,12 +118,12 @@ impl Manager {
         Ok(loaded)
     }
 
-    /// Takes over a finished version directory as the model's newest version, which does not serve yet. Both are one
-    /// step: a directory that the registry does not name is removed by the next start. `note` is given the version that
-    /// serves and the new one's record to complete; the audit is told what it answers, in the same write.
+    /// Registers a finished version directory as the model's newest version, without activating it. Move and
+    /// registration are one step: the next start removes a directory that the registry does not name. `note` receives
+    /// the active version and the new record to complete; the event that it returns is written with the registration.
     ///
     /// # Errors
-    /// `UnknownModel`, `WrongVersion` where the directory is another model's, `Io` or `Storage`.
+    /// `UnknownModel`, `WrongVersion` if the directory belongs to another model, `Io` or `Storage`.
     pub(crate) fn admit(
         &self,
         record: &ModelRecord,
@@ -141,7 +141,7 @@ impl Manager {
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
         sync_dir(&self.versions_dir(&record))?;
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
-        // What a training has left out, only the node's own jobs can tell.
+        // Only the node's own jobs know which records the training left out, so assume none.
         let log = || self.storage.watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));
         let event = note(record.active, &mut description);
@@ -155,8 +155,8 @@ impl Manager {
         Ok((description, serving))
     }
 
-    /// Judges what a job has trained, takes it over, and makes it serve if the gate lets it pass. Where a user was erased
-    /// meanwhile whom it was trained on, it is not taken over: `Outdated`.
+    /// Evaluates the candidate of a job, registers it, and activates it if the gate passes it. Fails with `Outdated` if
+    /// a user that it was trained on was erased meanwhile.
     pub(crate) fn conclude_candidate(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -170,20 +170,21 @@ impl Manager {
         let config = &record.config;
         let loaded = self.read_candidate(config, finished)?;
         pause::at(Step::Validation);
-        // Under a number that no version has: nothing is frozen for it.
-        let unborn = VersionId(u64::MAX);
+        // A number that no version has, so that nothing is cached for it.
+        let unregistered = VersionId(u64::MAX);
         let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
-        let candidate = ServingVersion::new((config.name.clone(), record.id), unborn, theta, learning)?;
+        let candidate = ServingVersion::new((config.name.clone(), record.id), unregistered, theta, learning)?;
         let candidate = candidate.with_cold_map(loaded.cold_map.clone());
-        let report = at_low_priority("celeris-gate", || self.judge(config, holdout, &candidate, progress))??;
+        let report =
+            at_low_priority("celeris-gate", || self.evaluate_candidate(config, holdout, &candidate, progress))??;
         drop(candidate);
         let passed = report.lets_pass();
-        self.jobs.judged(job, &report);
+        self.jobs.set_gate_report(job, &report);
         let (mut version, serving) = reading.conclude(|| {
-            self.admit(&record, finished, loaded, |active, judged| {
-                let event = gate_event(&record, active, judged.version, &report);
-                judged.gate = Some(report);
-                judged.holdout_from = Some(holdout.from.clone());
+            self.admit(&record, finished, loaded, |active, candidate_record| {
+                let event = gate_event(&record, active, candidate_record.version, &report);
+                candidate_record.gate = Some(report);
+                candidate_record.holdout_from = Some(holdout.from.clone());
                 Some(event)
             })
         })?;
@@ -216,7 +217,7 @@ impl Manager {
         Ok(Concluded { version, serves: true })
     }
 
-    /// Computes what is hot under the version that `load` brings, at low priority.
+    /// Loads a version and warms the caches for it, at low priority.
     fn prepare(
         &self,
         record: &ModelRecord,
@@ -233,7 +234,7 @@ impl Manager {
         Ok(prepared)
     }
 
-    /// Names the prepared version in the registry and makes it serve. `change` is applied to the record as it is then.
+    /// Activates the prepared version in the registry and in the predictor. `change` is applied to the current record.
     fn flip(
         &self,
         prepared: Prepared,
@@ -275,14 +276,14 @@ impl Manager {
     }
 }
 
-/// Checks that a version was not trained on more than the log holds: triggers and receipts of erasures rely on it.
+/// Checks that a version was not trained on more than the log holds: triggers and erasure receipts rely on it.
 fn check_watermarks(manifest: &Manifest, log: &Watermark) -> Result<(), String> {
     let of_training = watermark("watermark", &manifest.watermark, log)?;
     let Some(warm) = &manifest.warm else { return Ok(()) };
     watermark("warm.cold_watermark", &warm.cold_watermark, of_training.as_ref().unwrap_or(log)).map(drop)
 }
 
-/// The watermark of a manifest, which lies at or before `end`; `None` of null.
+/// A watermark of a manifest, which must be at or before `end`; `None` for null.
 fn watermark(field: &str, value: &serde_json::Value, end: &Watermark) -> Result<Option<Watermark>, String> {
     if value.is_null() {
         return Ok(None);
@@ -301,7 +302,7 @@ fn watermark(field: &str, value: &serde_json::Value, end: &Watermark) -> Result<
     }
 }
 
-/// How the gate's verdict is told in the audit.
+/// The audit event of a gate verdict.
 pub(crate) fn gate_event(record: &ModelRecord, active: VersionId, version: VersionId, report: &GateReport) -> Event {
     let kind = if report.lets_pass() { EventKind::GatePassed } else { EventKind::GateRefused };
     let why = match report.verdict {
@@ -315,7 +316,7 @@ pub(crate) fn gate_event(record: &ModelRecord, active: VersionId, version: Versi
         .with("report", report)
 }
 
-/// A candidate that passes is the version to come; one that is refused leads nowhere.
+/// The version that the event leads to: the candidate if it passed, none if it was refused.
 fn report_leads_to(kind: EventKind, version: VersionId) -> Option<VersionId> {
     (kind == EventKind::GatePassed).then_some(version)
 }
@@ -327,7 +328,7 @@ fn tell(model: &ModelName, version: VersionId, warmed: &Warmed) {
         users = users.prepared, users_hot = users.of,
         features = features.prepared, features_hot = features.of,
         predictions = predictions.prepared, predictions_hot = predictions.of,
-        "what is hot is prepared"
+        "caches are warm"
     );
     for (what, share) in [("users", users), ("features", features), ("predictions", predictions)] {
         let name = model.to_string();

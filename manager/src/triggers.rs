@@ -1,7 +1,8 @@
-//! Triggers: when a model is retrained without anybody asking, and the words and figures in which they say why.
+//! Triggers: automatic retraining, and the reasons reported for it.
 //!
-//! Every trigger is off until it is configured. At most one job runs per model; after one has ended, however it did, all
-//! triggers rest for the cool-down. What a trigger decides on is in [`crate::quality`]; the decision is pure (`decide`).
+//! Every trigger is off until it is configured. At most one job runs per model; after a job has ended, successfully or
+//! not, all triggers wait for the cool-down. Their input comes from [`crate::quality`]; the decision is pure
+//! (`decide`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,23 +21,22 @@ use crate::quality::{Baseline, DriftSettings, MeanLoss, Metric, Rise, WINDOW, WI
 use crate::records::{ModelConfig, ModelRecord, model_key};
 use crate::retraining::TrainRequest;
 
-/// Seconds of a year: the longest that a trigger may wait.
+/// Seconds of a year: the longest interval of a trigger.
 const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
 
-/// When a model is retrained by itself. All triggers are off by default, so that no node begins to train that nobody told
-/// to.
+/// Settings of automatic retraining. All triggers are off by default, so that no node trains unless configured to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Triggers {
-    /// Where the recent loss exceeds the loss at the version's birth.
+    /// Retrain if the recent loss exceeds the version's baseline.
     pub threshold: Option<Threshold>,
-    /// Where the drift test finds that the loss has risen.
+    /// Retrain if the drift test finds a rise of the loss.
     pub drift: Option<DriftSettings>,
-    /// After a time.
+    /// Retrain after a time.
     pub schedule: Option<Schedule>,
-    /// After so many observations.
+    /// Retrain after a number of observations.
     pub volume: Option<Volume>,
-    /// Seconds for which all triggers rest once a job has ended; 600 by default, and 60 at least after one that failed.
+    /// Seconds between the end of a job and the next trigger; 600 by default, and at least 60 after a failed job.
     pub cool_down: f64,
 }
 
@@ -46,13 +46,13 @@ impl Default for Triggers {
     }
 }
 
-/// Retrain where the mean loss over a window exceeds the loss at the version's birth by a margin.
+/// Retrain if the mean loss over a window exceeds the version's baseline by a margin.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Threshold {
-    /// By which share of the metric (RMSE, or mean log loss); 0.1 by default.
+    /// Margin as a share of the metric (RMSE, or mean log loss); 0.1 by default.
     pub margin: f64,
-    /// Observations of the window, and of the version's first ones that it is compared with; 1000 by default.
+    /// Number of observations in the window and in the baseline; 1000 by default.
     pub window: usize,
     /// Which observations; all by default.
     pub on: Signal,
@@ -64,18 +64,18 @@ impl Default for Threshold {
     }
 }
 
-/// Which losses a threshold looks at.
+/// The losses that a threshold evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// Those of all observations.
+    /// All observations.
     #[default]
     Observations,
-    /// Those of the validation pool, whose items the model did not choose.
+    /// Observations of the validation pool, whose items the model did not choose.
     Pool,
 }
 
-/// Retrain once this time has passed since the last training began and there is something new to learn from.
+/// Retrain once this time has passed since the last training began, if there are new observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
@@ -83,21 +83,20 @@ pub struct Schedule {
     pub every: f64,
 }
 
-/// Retrain once the log holds so many records that the newest trained version has not seen.
+/// Retrain once the log holds this many records that the newest trained version was not trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
-    /// How many.
     pub observations: u64,
 }
 
 impl Triggers {
-    /// Whether any is set.
+    /// Whether any trigger is set.
     pub(crate) fn any(&self) -> bool {
         self.threshold.is_some() || self.drift.is_some() || self.schedule.is_some() || self.volume.is_some()
     }
 
-    /// The window of the recent loss.
+    /// Length of the window of the recent loss.
     pub(crate) fn window(&self) -> usize {
         self.threshold.map_or(WINDOW, |threshold| threshold.window)
     }
@@ -106,15 +105,16 @@ impl Triggers {
         self.window() as u64
     }
 
-    /// The drift test runs whether or not it triggers, so that it can be looked at before it is relied on.
+    /// Settings of the drift test, which runs even if it triggers nothing, so that it can be observed before it is
+    /// enabled.
     pub(crate) fn drift_settings(&self) -> DriftSettings {
         self.drift.unwrap_or_default()
     }
 
-    /// Checks every number.
+    /// Checks the ranges.
     ///
     /// # Errors
-    /// `Setting`, naming the setting and its range.
+    /// `Setting` with the name and the range.
     pub fn check(&self) -> Result<(), ManagerError> {
         let mut checks = vec![("triggers.cool_down", self.cool_down, 0.0, YEAR_SECONDS, "from 0 seconds to 366 days")];
         if let Some(Threshold { margin, window, on: _ }) = self.threshold {
@@ -137,7 +137,7 @@ impl Triggers {
             checks.push(("triggers.volume.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));
         }
         for (setting, received, least, most, range) in checks {
-            // A NaN lies in no range.
+            // A NaN is in no range.
             if !(least..=most).contains(&received) {
                 return Err(ManagerError::Setting { setting, range, received });
             }
@@ -146,7 +146,7 @@ impl Triggers {
     }
 }
 
-/// What is known of a model's quality when its triggers are looked at.
+/// Quality figures that triggers evaluate.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) triggers: Triggers,
@@ -155,36 +155,36 @@ pub(crate) struct Facts {
     pub(crate) baseline: Option<Baseline>,
     /// Over a full window since the last training.
     pub(crate) recent: Option<MeanLoss>,
-    /// The same two of the validation pool.
+    /// Baseline and recent loss of the validation pool.
     pub(crate) pool_baseline: Option<Baseline>,
     pub(crate) pool: Option<MeanLoss>,
     pub(crate) rise: Option<Rise>,
     pub(crate) created: Timestamp,
 }
 
-/// What the log and the jobs say, beside that.
+/// Further input of the triggers, from the log and the jobs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
-    /// Records that the newest trained version has not seen.
+    /// Records that the newest trained version was not trained on.
     pub(crate) unseen: u64,
-    /// That version.
+    /// The newest trained version.
     pub(crate) trained: Option<VersionId>,
     /// Seconds since the last training began, or since the model was created.
     pub(crate) since_training_seconds: f64,
 }
 
-/// Why to retrain now.
+/// Reason for a retraining.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reason {
     /// The trigger: `threshold`, `drift`, `volume` or `schedule`.
     pub(crate) trigger: &'static str,
-    /// In words and figures, beginning with the trigger.
+    /// Text of the reason, beginning with the trigger.
     pub(crate) why: String,
     pub(crate) figures: BTreeMap<String, f64>,
 }
 
-/// The first trigger that has a reason, in the order drift, threshold, volume, schedule: from what says most about the
-/// model to what says least.
+/// The reason of the first trigger that fires, in the order drift, threshold, volume, schedule: the most informative
+/// first. A pure function of figures that the API also reports.
 pub(crate) fn decide(facts: &Facts, progress: &Progress) -> Option<Reason> {
     drift(facts).or_else(|| threshold(facts)).or_else(|| volume(facts, progress)).or_else(|| schedule(facts, progress))
 }
@@ -224,7 +224,7 @@ fn threshold(facts: &Facts) -> Option<Reason> {
     }
     let excess = if then > 0.0 { format!("{:.0} % above", (now / then - 1.0) * 100.0) } else { "above".to_owned() };
     let why = format!(
-        "{} {now:.3} over the last {} {of} is {excess} {then:.3} at the birth of version {} (margin {:.0} %)",
+        "{} {now:.3} over the last {} {of} is {excess} {then:.3}, the baseline of version {} (margin {:.0} %)",
         facts.metric.name(),
         recent.count,
         facts.version,
@@ -263,16 +263,16 @@ fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
 }
 
 impl Manager {
-    /// Starts the jobs that triggers ask for. Blocks the thread; runs within a tokio runtime.
+    /// Starts the jobs of triggers that fire. Blocks the thread; must run within a tokio runtime.
     pub(crate) fn pull_triggers(self: &Arc<Self>) {
         for (model, facts) in self.monitors.triggered() {
             if let Err(error) = self.pull(&model, &facts) {
-                tracing::warn!(%model, %error, "a trigger could not start a retraining; it is tried again");
+                tracing::warn!(%model, %error, "a trigger could not start a retraining; retrying");
             }
         }
     }
 
-    /// Starts a job if there is a reason.
+    /// Starts a job if a trigger of the model fires.
     fn pull(self: &Arc<Self>, model: &ModelName, facts: &Facts) -> Result<(), ManagerError> {
         let now = Timestamp::from(SystemTime::now());
         let record = self.model(model)?;
@@ -290,7 +290,7 @@ impl Manager {
             event = event.with(name, *figure);
         }
         match self.begin_training(&record, TrainRequest::default(), (Actor::Trigger, &reason.why), Some(event)) {
-            // Somebody was quicker; what triggered is looked at again when that job has ended.
+            // Another job has started; the triggers are evaluated again after it.
             Err(ManagerError::JobRunning { .. }) => return Ok(()),
             other => other?,
         };
@@ -299,7 +299,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The log is looked at only where a trigger counts what is new in it.
+    /// Reads the log only if a trigger needs the number of new records.
     fn progress(
         &self,
         model: &ModelName,
@@ -318,10 +318,10 @@ impl Manager {
         Ok(progress)
     }
 
-    /// Changes settings of a model: `change` is made to a copy, which holds, and is audited, once it is checked and written.
+    /// Changes settings of a model: `change` is applied to a copy, which is checked, written and audited.
     ///
     /// # Errors
-    /// `UnknownModel`, whatever `change` or a check refuses, or `Storage`; nothing is changed then.
+    /// `UnknownModel`, an error of `change` or of a check, or `Storage`; nothing is changed then.
     pub fn configure(
         &self,
         model: &ModelName,
@@ -354,11 +354,11 @@ impl Manager {
     }
 }
 
-/// The settings that differ, each with what it was and what it is.
+/// The settings that differ, each with its old and new value.
 fn differences(before: &ModelConfig, after: &ModelConfig) -> Vec<(String, serde_json::Value, serde_json::Value)> {
     let as_json = |config: &ModelConfig| serde_json::to_value(config).expect("a configuration is plain data");
     let (before, after) = (as_json(before), as_json(after));
-    // A setting that is not given is absent.
+    // An unset setting is absent.
     let names: BTreeSet<&String> =
         [&before, &after].into_iter().filter_map(|one| one.as_object()).flat_map(|one| one.keys()).collect();
     let value = |config: &serde_json::Value, name: &String| config.get(name).cloned().unwrap_or_default();
@@ -366,11 +366,11 @@ fn differences(before: &ModelConfig, after: &ModelConfig) -> Vec<(String, serde_
     settings.filter(|(_, from, to)| from != to).collect()
 }
 
-/// Seconds for which triggers rest at least once a job has failed: what made it fail is seldom gone at once, and the reason
-/// to train is still there.
+/// Minimum cool-down in seconds after a failed job: the cause of the failure seldom disappears at once, and the trigger
+/// would fire again.
 const REST_AFTER_FAILURE: f64 = 60.0;
 
-/// Whether triggers have to wait: for a job that runs, or for the cool-down after one.
+/// Whether triggers have to wait, for a running job or for the cool-down after one.
 fn rests(latest: Option<&Job>, cool_down: f64, now: Timestamp) -> bool {
     let Some(job) = latest else { return false };
     let cool_down = if job.state == JobState::Failed { cool_down.max(REST_AFTER_FAILURE) } else { cool_down };
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_compares_with_the_birth_of_the_version_and_says_so() {
+    fn a_threshold_compares_with_the_baseline_and_reports_it() {
         let triggers = Triggers { threshold: Some(Threshold::default()), ..Triggers::default() };
         let mut facts = facts(triggers.clone());
         let decided = |facts: &Facts| decide(facts, &Progress::default());
@@ -412,18 +412,18 @@ mod tests {
         let reason = decided(&facts).unwrap();
         assert_eq!(
             reason.why,
-            "threshold: rmse 1.210 over the last 1000 observations is 15 % above 1.050 at the birth of version 3 (margin \
+            "threshold: rmse 1.210 over the last 1000 observations is 15 % above 1.050, the baseline of version 3 (margin \
              10 %)"
         );
         facts.baseline = None;
-        assert_eq!(decided(&facts), None, "without a baseline there is nothing to exceed");
+        assert_eq!(decided(&facts), None, "there is no baseline");
 
         let on_pool = Threshold { on: Signal::Pool, window: 100, ..Threshold::default() };
         let mut facts = self::facts(Triggers { threshold: Some(on_pool), ..triggers });
         facts.recent = squared(9.0, 1000);
-        assert_eq!(decided(&facts), None, "the pool has not been heard of");
+        assert_eq!(decided(&facts), None, "the pool has no observations");
         facts.pool = squared(1.5, 100);
-        assert_eq!(decided(&facts), None, "what the model did not choose is not compared with what it chose");
+        assert_eq!(decided(&facts), None, "the pool needs its own baseline");
         facts.pool_baseline = Some(Baseline { mean: 1.96, count: 100, at: Timestamp(0) });
         assert_eq!(decided(&facts), None, "1.5 is within the margin of 1.4");
         facts.pool = squared(2.1, 100);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_and_schedule_want_something_new_to_learn_from() {
+    fn volume_and_schedule_require_new_observations() {
         let both = Triggers {
             volume: Some(Volume { observations: 500 }),
             schedule: Some(Schedule { every: 60.0 }),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_stays_silent_and_drift_speaks_first() {
+    fn disabled_triggers_do_not_fire_and_drift_comes_first() {
         let rise = Rise { before: 4000, mean_before: 0.36, after: 150, mean_after: 1.0, statistic: 101.0 };
         let mut facts = facts(Triggers::default());
         (facts.rise, facts.recent) = (Some(rise), squared(5.0, 1000));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_rest_after_a_failure_even_without_a_cool_down() {
+    fn triggers_wait_after_a_failure_even_without_a_cool_down() {
         let job = |state: &str| -> Job {
             let job = serde_json::json!({
                 "job": "1", "model": "films", "model_id": 1, "state": state, "engine": "svd", "why": "", "phase": "", "progress": 0.0,
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_refused_by_name() {
+    fn settings_out_of_range_are_rejected_by_name() {
         let refused = |triggers: Triggers| match triggers.check() {
             Err(ManagerError::Setting { setting, .. }) => Some(setting),
             _ => None,

@@ -1,4 +1,4 @@
-//! The versions of a model: their history, which are kept, and how two of them differ.
+//! The versions of a model: listing, pinning, pruning and comparison.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -20,70 +20,65 @@ use crate::records::{ModelRecord, VersionRecord, model_key, version_key, version
 use crate::service::unfit;
 use crate::switch::at_low_priority;
 
-/// Versions that a model keeps unless told otherwise.
+/// Default number of versions that a model keeps.
 pub const KEEP_VERSIONS_DEFAULT: u32 = 10;
 
-/// Versions that a model can be told to keep.
+/// Maximum number of versions that a model can keep.
 pub const KEEP_VERSIONS_MAX: u32 = 1000;
 
-/// Items that a difference names; more are only counted.
+/// Number of differing items that a comparison names; more are only counted.
 pub const DIFFERENT_ITEMS_MAX: usize = 100;
 
-/// Records of the log that two versions are compared on.
+/// Number of log records that two versions are compared on.
 const COMPARED_RECORDS: f64 = 2000.0;
 
-/// Users whose rankings are compared.
+/// Number of users whose rankings are compared.
 const COMPARED_USERS: usize = 50;
 
-/// Items that are ranked for each of them.
+/// Number of items ranked for each of these users.
 const RANKED_ITEMS: usize = 300;
 
-/// The slots of which the overlap is told.
+/// Number of leading slots in the reported overlap.
 const TOP: usize = 10;
 
-/// Seeds the drawing of what is ranked.
+/// Seed of the draw of the ranked items.
 const SEED: u64 = 5;
 
-/// Items that one version has and another has not.
+/// Items that only one of two versions has.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ItemsOnlyIn {
-    /// How many.
     pub count: usize,
     /// The first of them in the order of their ids, at most [`DIFFERENT_ITEMS_MAX`].
     pub first: Vec<ItemId>,
 }
 
-/// How far rankings move from one version to another, as means over users.
+/// Difference between the rankings of two versions, as means over users.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moved {
-    /// Users drawn from those of the newest observations.
+    /// Number of users, drawn from those of the newest observations.
     pub users: usize,
-    /// Items drawn from both tables and ranked for each user.
+    /// Number of items, drawn from both tables and ranked for each user.
     pub items: usize,
-    /// The share of the ten best that both have.
+    /// Share of the ten best items that both versions have in common.
     pub overlap_at_10: f64,
-    /// Kendall's tau of the scores: 1 where both rank alike, -1 where one is the reverse of the other. Pairs that one of
-    /// them ties count as neither.
+    /// Kendall's tau of the scores: 1 for equal rankings, -1 for reversed ones. Pairs that are tied in one ranking
+    /// count as neither concordant nor discordant.
     pub kendall_tau: f64,
 }
 
-/// How a version differs from another.
+/// Difference between two versions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VersionDiff {
-    /// The one.
     pub from: VersionRecord,
-    /// The other.
     pub to: VersionRecord,
-    /// Items of `to` only.
     pub added: ItemsOnlyIn,
-    /// Items of `from` only.
     pub removed: ItemsOnlyIn,
-    /// What losses are.
+    /// Metric of the losses.
     pub measure: Metric,
-    /// `to` as the candidate and `from` as the incumbent, on the newest observations, which one of them may have been
-    /// trained on.
+    /// Comparison with `to` as the candidate and `from` as the incumbent, on the newest observations, on which one of
+    /// them may have been trained.
     pub loss: Option<Comparison>,
-    /// How far rankings move; `None` where there is nobody or nothing to rank.
+    /// Difference of the rankings; `None` if there are no users or items.
     pub rankings: Option<Moved>,
 }
 
@@ -97,20 +92,20 @@ impl Manager {
         self.version_records(model)
     }
 
-    /// The same, whether or not the model is in service.
+    /// The versions of a model, in service or not.
     pub(crate) fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
         let mut versions = Vec::new();
         for (key, record) in self.storage.list_registry::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
             let record = record?;
             if key != version_key(model, record.version)? {
-                return Err(unfit(&key, format!("it is about version {}", record.version)));
+                return Err(unfit(&key, format!("its version is {}", record.version)));
             }
             versions.push(record);
         }
         Ok(versions)
     }
 
-    /// Keeps a version from being pruned.
+    /// Exempts a version from pruning.
     ///
     /// # Errors
     /// `UnknownModel`, `UnknownVersion` or `Storage`.
@@ -118,10 +113,10 @@ impl Manager {
         self.set_pinned(model, version, EventKind::Pinned)
     }
 
-    /// Lets a version be pruned again.
+    /// Makes a version subject to pruning again.
     ///
     /// # Errors
-    /// As [`Manager::pin`].
+    /// Same as [`Manager::pin`].
     pub fn unpin(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
         self.set_pinned(model, version, EventKind::Unpinned)
     }
@@ -146,11 +141,11 @@ impl Manager {
         Ok(record)
     }
 
-    /// Removes the oldest versions beyond the model's `keep_versions`. The active one, the one that a rollback leads to,
-    /// one that is guarded against, and those that are pinned stay, and do not count.
+    /// Removes the oldest versions beyond the model's `keep_versions`. The active version, the target of a rollback,
+    /// the previous version of a running guard, and pinned versions are kept, and do not count.
     ///
-    /// The registry comes first: what it names is whole at any moment, and what is left behind by a stop is removed by the
-    /// next start.
+    /// The registry is changed first: the versions that it names are always complete, and the next start removes
+    /// directories left by a crash.
     ///
     /// # Errors
     /// `UnknownModel`, `Storage` or `Io`.
@@ -200,27 +195,28 @@ impl Manager {
         Ok(self.storage.commit_registry(&batch)?)
     }
 
-    /// Removes what a stopped node had begun to prune.
+    /// Finishes prunings that a stopped node had started.
     pub(crate) fn finish_pruning(&self) -> Result<(), ManagerError> {
         let pruned = self.storage.list_registry::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
         for (_, pruned) in pruned {
             match pruned {
                 Ok((model, id, version)) => {
                     if let Err(error) = self.remove_pruned((&model, id), version) {
-                        tracing::warn!(%model, %version, %error, "a pruned version is not removed whole; the next start tries again");
+                        tracing::warn!(%model, %version, %error, "cannot remove all files of a pruned version; retried at start");
                     }
                 }
-                Err(error) => tracing::error!(%error, "a pruned version may not be removed whole"),
+                Err(error) => tracing::error!(%error, "cannot read which pruned versions to remove"),
             }
         }
         Ok(())
     }
 
-    /// How version `to` differs from version `from`. Reads both from disk and replays some users under both, one
-    /// comparison of this node at a time.
+    /// Compares version `to` with version `from`. Reads both from disk and replays some users under both. A node runs
+    /// one comparison at a time.
     ///
     /// # Errors
-    /// `Comparing` while another is under way, `UnknownModel`, `UnknownVersion`, `Features` where one is damaged, `Predictor` or `Storage`.
+    /// `Comparing` while another comparison is running, `UnknownModel`, `UnknownVersion`, `Features` if one is damaged,
+    /// `Predictor` or `Storage`.
     pub fn diff(&self, model: &ModelName, from: VersionId, to: VersionId) -> Result<VersionDiff, ManagerError> {
         let _comparing = self.comparing.try_lock().ok_or(ManagerError::Comparing)?;
         let record = self.model(model)?;
@@ -230,12 +226,12 @@ impl Manager {
         let (added, removed) = (only_in(&new, &old), only_in(&old, &new));
         let log = self.storage.watermark(&config.stream);
         let share = (COMPARED_RECORDS / log.records().max(1) as f64).min(1.0);
-        let tail = Holdout::of(log, share, &Watermark::start());
+        let holdout = Holdout::of(log, share, &Watermark::start());
         let metric = Metric::of_replay(config.loss);
         at_low_priority("celeris-diff", || {
-            let judged = self.compare_on(&config, &tail, &new, &old, |_| {})?;
-            let loss = judged.all.comparison(metric);
-            let users = &judged.users[..judged.users.len().min(COMPARED_USERS)];
+            let losses = self.compare_on(&config, &holdout, &new, &old, |_| {})?;
+            let loss = losses.all.comparison(metric);
+            let users = &losses.users[..losses.users.len().min(COMPARED_USERS)];
             let items = ranked_items(&old, &new);
             let (mut before, mut after) = (self.predictor.replay(&old)?, self.predictor.replay(&new)?);
             let mut moved = Moved { users: users.len(), items: items.len(), overlap_at_10: 0.0, kendall_tau: 0.0 };
@@ -253,7 +249,7 @@ impl Manager {
     }
 }
 
-/// The versions that must not be pruned, whatever their age.
+/// The versions that must not be pruned.
 fn protected(record: &ModelRecord) -> BTreeSet<VersionId> {
     let mut protected = BTreeSet::from([record.active]);
     protected.extend(record.served.last());
@@ -268,7 +264,7 @@ fn only_in(here: &ServingVersion, there: &ServingVersion) -> ItemsOnlyIn {
     ItemsOnlyIn { count: only.len(), first: only.into_iter().take(DIFFERENT_ITEMS_MAX).cloned().collect() }
 }
 
-/// Items drawn from both tables, each once.
+/// Items drawn from both tables, without duplicates.
 fn ranked_items(old: &ServingVersion, new: &ServingVersion) -> Vec<ItemId> {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let tables = [old.theta.items(), new.theta.items()];
@@ -276,7 +272,7 @@ fn ranked_items(old: &ServingVersion, new: &ServingVersion) -> Vec<ItemId> {
     drawn.into_iter().cloned().collect()
 }
 
-/// The share of the best ten of `a` that are among the best ten of `b`.
+/// Share of the ten best of `a` that are among the ten best of `b`.
 fn overlap(a: &[f32], b: &[f32]) -> f64 {
     let best = |scores: &[f32]| -> HashSet<usize> {
         let mut ranked: Vec<usize> = (0..scores.len()).collect();
@@ -288,7 +284,7 @@ fn overlap(a: &[f32], b: &[f32]) -> f64 {
     a.intersection(&b).count() as f64 / a.len().max(1) as f64
 }
 
-/// Kendall's tau of two lists of scores of the same items: concordant minus discordant pairs, over all pairs
+/// Kendall's tau of two score lists of the same items: concordant minus discordant pairs, divided by all pairs
 /// (Kendall 1938, tau-a). O(n^2).
 fn kendall_tau(a: &[f32], b: &[f32]) -> f64 {
     let pairs = a.len() * a.len().saturating_sub(1) / 2;
@@ -302,7 +298,7 @@ fn kendall_tau(a: &[f32], b: &[f32]) -> f64 {
     agreeing as f64 / pairs.max(1) as f64
 }
 
-/// Versions that are pruned, and whose files may still be there.
+/// Pruned versions whose files may still exist.
 fn all_pruned_key() -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["pruned"])
 }
@@ -316,14 +312,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rankings_that_are_alike_agree_and_reversed_ones_disagree() {
+    fn equal_rankings_agree_and_reversed_rankings_disagree() {
         let rising: Vec<f32> = (0..20_u8).map(f32::from).collect();
         let falling: Vec<f32> = rising.iter().map(|score| -score).collect();
         let mut swapped = rising.clone();
         swapped.swap(0, 1);
         assert_eq!((kendall_tau(&rising, &rising), overlap(&rising, &rising)), (1.0, 1.0));
         assert_eq!((kendall_tau(&rising, &falling), overlap(&rising, &falling)), (-1.0, 0.0));
-        // One of 190 pairs is the other way round.
+        // One of 190 pairs is reversed.
         assert!((kendall_tau(&rising, &swapped) - 188.0 / 190.0).abs() < 1e-12);
         assert_eq!(overlap(&rising, &swapped), 1.0);
         assert_eq!(kendall_tau(&rising, &[1.0; 20]), 0.0);

@@ -1,5 +1,5 @@
-//! Whichever document of the registry is damaged, and however: the node starts, serves every other model, and names the
-//! document.
+//! Damages every document of the registry in many ways: the node must start, serve every other model, and name the
+//! damaged document.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -33,10 +33,10 @@ const KINDS: [&str; 11] = [
     "last_model_id",
 ];
 
-/// In the order of their creation, and so of their identities, from 1.
+/// In the order of their creation, and so of their ids, from 1.
 const NAMES: [&str; 4] = ["films", "twins", "books", "both"];
 
-/// Single figures that are damaged of one document: a watermark alone has 64.
+/// Maximum number of values that are damaged per document: a watermark alone has 64.
 const FIGURES_MAX: usize = 8;
 
 const JOB: &str = "01900000-0000-7000-8000-000000000001";
@@ -57,7 +57,7 @@ fn open(storage: &Storage) -> Result<Arc<Manager>, ManagerError> {
     Manager::open(storage.clone(), Arc::new(predictor), options)
 }
 
-/// A version of `films` that a trainer has finished.
+/// Writes a finished version of `films`.
 fn write_finished(dir: &Path) {
     let theta = Theta::new(vec![ItemId::new("a").unwrap()], vec![0.5], vec![2.0, 1.0], ColdItem::blank(2)).unwrap();
     let contents = VersionContents {
@@ -77,7 +77,7 @@ fn write_finished(dir: &Path) {
 fn report() -> Value {
     let comparison = json!({"metric": "rmse", "observations": 60, "candidate": 0.9, "incumbent": 1.0,
         "difference": -0.1, "standard_error": 0.02});
-    json!({"verdict": "passed", "why": "better", "incumbent": 1, "measure": "rmse", "margin": 0.0, "tail": comparison,
+    json!({"verdict": "passed", "why": "better", "incumbent": 1, "measure": "rmse", "margin": 0.0, "holdout": comparison,
         "pool": null, "shadow": null, "seconds": 0.5})
 }
 
@@ -111,9 +111,9 @@ fn fill(storage: &Storage) {
     manager.create_selection(selection).unwrap();
     let mut batch = RegistryBatch::new();
     let version = RegistryKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
-    let mut judged: Value = storage.registry(&version).unwrap().unwrap();
-    judged["gate"] = report();
-    batch.put(version, &judged).unwrap();
+    let mut evaluated: Value = storage.registry(&version).unwrap().unwrap();
+    evaluated["gate"] = report();
+    batch.put(version, &evaluated).unwrap();
     let job = json!({"job": JOB, "model": "films", "model_id": 1, "state": "succeeded", "engine": "als", "why": "on request",
         "phase": "activate", "progress": 1.0, "metrics": {"rmse": 0.875}, "version": 2, "gate": report(), "error": null,
         "created": 5, "finished": 9});
@@ -132,7 +132,7 @@ fn documents(storage: &Storage) -> Documents {
     listed.into_iter().flatten().map(|(key, document)| (key, document.unwrap())).collect()
 }
 
-/// Puts the registry back to what it was, but for one document.
+/// Restores the registry, except for one damaged document.
 fn write(storage: &Storage, documents: &Documents, damaged: Option<(&RegistryKey, &Value)>) {
     let mut batch = RegistryBatch::new();
     for key in self::documents(storage).keys() {
@@ -147,7 +147,7 @@ fn write(storage: &Storage, documents: &Documents, damaged: Option<(&RegistryKey
     storage.commit_registry(&batch).unwrap();
 }
 
-/// The places of all leaves of a document, as JSON pointers.
+/// JSON pointers to all leaves of a document.
 fn leaves(document: &Value, place: &str, found: &mut Vec<String>) {
     match document {
         Value::Object(fields) => {
@@ -160,8 +160,8 @@ fn leaves(document: &Value, place: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Damaged versions of a document: figures and texts that are null, as JSON writes what is no number, or of another kind;
-/// and whole documents that are something else.
+/// Damaged variants of a document: values replaced by null (JSON's form of NaN) or by another type, and the whole
+/// document replaced.
 fn damages(document: &Value, random: &mut ChaCha8Rng) -> Vec<Value> {
     let mut places = Vec::new();
     leaves(document, "", &mut places);
@@ -180,7 +180,8 @@ fn damages(document: &Value, random: &mut ChaCha8Rng) -> Vec<Value> {
     damaged
 }
 
-/// The names that may be out of service when a document of this key is damaged: its own, and selections among it.
+/// The names that may be out of service if the document of this key is damaged: its own, and selections that contain
+/// it.
 fn own(key: &RegistryKey) -> Vec<ModelName> {
     let Some(of) = key.parts().get(1) else { return Vec::new() };
     let id: Option<usize> = of.parse().ok();
@@ -190,42 +191,42 @@ fn own(key: &RegistryKey) -> Vec<ModelName> {
 }
 
 fn check(manager: &Manager, key: &RegistryKey, damaged: &Value) {
-    let told = || format!("{key} as {damaged}");
+    let context = || format!("{key} as {damaged}");
     let unavailable = manager.unavailable().unwrap();
     let listed: Vec<ModelName> = manager.models().unwrap().into_iter().map(|record| record.config.name).collect();
     for model in ["films", "twins", "books"].map(name) {
         let out = unavailable.iter().find(|out| out.name == model);
-        assert_eq!(listed.contains(&model), out.is_none(), "{}: every model is listed once", told());
+        assert_eq!(listed.contains(&model), out.is_none(), "{}: every model is listed once", context());
         let Some(out) = out else {
-            manager.model(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", told()));
-            let _served = manager.versions(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", told()));
-            let events = manager.events(&model, None, 1000).unwrap_or_else(|error| panic!("{}: {error}", told()));
-            assert!(events.unreadable.iter().all(|reason| reason.contains(&key.to_string())), "{}", told());
-            manager.quality(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", told()));
+            manager.model(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
+            let _served = manager.versions(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
+            let events = manager.events(&model, None, 1000).unwrap_or_else(|error| panic!("{}: {error}", context()));
+            assert!(events.unreadable.iter().all(|reason| reason.contains(&key.to_string())), "{}", context());
+            manager.quality(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
             continue;
         };
-        assert!(own(key).contains(&model), "{}: {model} has nothing to do with it: {}", told(), out.reason);
+        assert!(own(key).contains(&model), "{}: {model} is unrelated: {}", context(), out.reason);
         assert_eq!(out.kind, NameKind::Model);
         let refused = manager.model(&model).unwrap_err().to_string();
-        assert!(refused.contains("out of service") && refused.contains(&*out.reason), "{}: {refused}", told());
+        assert!(refused.contains("out of service") && refused.contains(&*out.reason), "{}: {refused}", context());
         assert!(
             matches!(manager.create(ModelConfig::new(model, 2)), Err(ManagerError::ModelExists { .. })),
             "{}",
-            told()
+            context()
         );
     }
     for out in &unavailable {
-        assert!(own(key).contains(&out.name), "{}: {out:?}", told());
+        assert!(own(key).contains(&out.name), "{}: {out:?}", context());
     }
     if key.parts()[0] == "job" {
         let job = manager.job(JOB).map(|job| job.why).map_err(|error| error.to_string());
         assert!(
             job.as_ref().is_ok_and(|why| !why.is_empty()) || job.is_err_and(|error| error.contains(JOB)),
             "{}",
-            told()
+            context()
         );
     } else {
-        assert_eq!(manager.job(JOB).unwrap().version, Some(VersionId(2)), "{}", told());
+        assert_eq!(manager.job(JOB).unwrap().version, Some(VersionId(2)), "{}", context());
     }
 }
 
@@ -236,7 +237,7 @@ async fn any_one_damaged_document_leaves_a_node_that_starts_and_serves_the_other
     fill(&storage);
     let whole = documents(&storage);
     for kind in KINDS {
-        assert!(whole.keys().any(|key| key.parts()[0] == kind), "the scenario has no document of kind {kind}");
+        assert!(whole.keys().any(|key| key.parts()[0] == kind), "the test data has no document of kind {kind}");
     }
     let mut random = ChaCha8Rng::seed_from_u64(18);
     let mut out_of_service = 0;
@@ -248,7 +249,7 @@ async fn any_one_damaged_document_leaves_a_node_that_starts_and_serves_the_other
             out_of_service += manager.unavailable().unwrap().len();
         }
     }
-    assert!(out_of_service > 50, "{out_of_service}: damage of models and versions is noticed");
+    assert!(out_of_service > 50, "{out_of_service}: damage of models and versions is detected");
     write(&storage, &whole, None);
     let manager = open(&storage).unwrap();
     assert_eq!(manager.unavailable().unwrap(), []);
@@ -256,7 +257,7 @@ async fn any_one_damaged_document_leaves_a_node_that_starts_and_serves_the_other
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_out_of_service_names_its_document_and_can_be_deleted() {
+async fn a_model_out_of_service_names_its_document_and_can_be_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     fill(&storage);
@@ -281,9 +282,9 @@ async fn what_is_out_of_service_names_its_document_and_can_be_deleted() {
     assert_eq!(open(&storage).unwrap().models().unwrap().len(), 3);
 }
 
-/// Not even its identity can be read, or it is that of another.
+/// The id cannot be read, or is that of another model.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_tells_no_identity_is_deleted_and_nothing_else_with_it() {
+async fn a_model_without_a_readable_id_is_deleted_alone() {
     for damaged in [json!({}), json!({"id": 3})] {
         let dir = tempfile::tempdir().unwrap();
         let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
@@ -298,15 +299,15 @@ async fn what_tells_no_identity_is_deleted_and_nothing_else_with_it() {
         folders.sort();
         assert_eq!(folders, ["books.3", "twins.2"]);
         let created = manager.create(ModelConfig::new(name("films"), 2)).unwrap();
-        assert_eq!(created.id.0, 5, "identities are not reused");
+        assert_eq!(created.id.0, 5, "ids are not reused");
         let manager = open(&storage).unwrap();
         assert_eq!((manager.unavailable().unwrap(), manager.models().unwrap().len()), (Vec::new(), 3));
     }
 }
 
-/// A drift test is told only numbers, so that its state is always one.
+/// The drift test receives only finite numbers, so its state stays finite.
 #[test]
-fn the_drift_test_stays_a_number_at_the_bound_of_losses() {
+fn the_drift_test_stays_finite_at_the_bound_of_losses() {
     let mut test = PageHinkley::new(DriftSettings { warm_up: 5, ..DriftSettings::default() });
     let mut random = ChaCha8Rng::seed_from_u64(3);
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! Default rewards: whatever is in the way of one, the others come.
+//! Default rewards: a failure of one does not prevent the others.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use celeris_predictor::attribution::default_reward_id;
 use celeris_predictor::{Predictor, PredictorOptions, TopkRequest};
 use celeris_storage::{AckMode, Append, Appended, Lookup, Storage, StorageOptions};
 
-/// Far beyond what it takes to look for default rewards.
+/// Much longer than the interval of the check for default rewards.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Node {
@@ -41,7 +41,7 @@ impl Node {
         self.manager.create(ModelConfig { default_reward: Some(reward), ..ModelConfig::new(model(name), 4) }).unwrap();
     }
 
-    /// A ranking of two items for the user.
+    /// Ranks two items for the user.
     async fn decide(&self, name: &str, user: &str) -> Arc<Decision> {
         let request = TopkRequest {
             model: model(name),
@@ -59,7 +59,7 @@ impl Node {
         self.storage.decision(of, &ranking.decision_id).unwrap().unwrap()
     }
 
-    /// An observation under an id of the node's own, as no client can bring it.
+    /// Appends an observation under an id reserved for the node, which no client can use.
     async fn plant(&self, stream: &str, user: &str, decision: &Decision, slot: u32) {
         let record = Record {
             kind: RecordKind::Observe,
@@ -90,19 +90,19 @@ impl Node {
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < DEADLINE, "not in time: {what}");
+        assert!(begun.elapsed() < DEADLINE, "timed out: {what}");
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_way_of_one_default_reward_stops_no_other() {
+async fn a_failing_default_reward_does_not_stop_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
     for name in ["films", "books"] {
         node.create(name);
     }
-    // The settings hold from now on, and not only from when they are first looked at.
+    // Settings apply from the change on, not from the first check after it.
     let first = (node.decide("films", "w").await, node.decide("books", "w").await);
     let keeping = tokio::spawn(node.manager.clone().keep_decisions());
     eventually("the first decisions", || node.outcomes(&first.0) == 2 && node.outcomes(&first.1) == 2).await;
@@ -118,13 +118,13 @@ async fn what_stands_in_the_way_of_one_default_reward_stops_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reward_takes_back_nothing_of_another_user() {
+async fn a_reward_does_not_retract_a_reward_of_another_user() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
     node.create("films");
     let decision = node.decide("films", "u").await;
     node.plant("films", "mallory", &decision, 0).await;
-    // A reward that comes at once cannot have a default to replace, and none is looked for.
+    // A reward within the wait cannot replace a default reward, so none is looked up.
     eventually("the shortest wait", || Timestamp::from(std::time::SystemTime::now()).0 > decision.timestamp.0 + 1_100)
         .await;
     let reward = Observation {
@@ -145,11 +145,11 @@ async fn a_reward_takes_back_nothing_of_another_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_reward_of_a_decision_from_before_an_erasure_brings_the_user_back() {
+async fn a_reward_for_a_decision_before_an_erasure_does_not_restore_the_user() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
     node.create("films");
-    // Whoever gives rewards has read it before the erasure.
+    // The decision was read before the erasure.
     let decision = node.decide("films", "zoe").await;
     node.predictor.erase(&model("films"), &decision.user).await.unwrap();
     let default = celeris_predictor::DefaultReward { label: 1.0, due: decision.timestamp };

@@ -1,4 +1,4 @@
-//! What amendments make the sealer do.
+//! Sealing of amended logs.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use celeris_manager::{Sealer, SealingOptions, SealingStatus};
 use celeris_model::{Record, RecordKind, Sequence, StreamName, Timestamp, UserEpoch, UserId};
 use celeris_storage::{AckMode, Append, Storage, StorageOptions};
 
-/// Far beyond what sealing a handful of records takes.
+/// Much longer than sealing a few records takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn stream() -> StreamName {
@@ -37,7 +37,7 @@ fn append(storage: &Storage, kind: RecordKind, user: &str, epoch: u64, targets: 
     let _ticket = storage.append(append).unwrap();
 }
 
-/// The status once this many records are sealed.
+/// Waits until this many records are sealed and returns the status.
 fn sealed(storage: &Storage, sealer: &Sealer, records: u64) -> SealingStatus {
     let begun = Instant::now();
     loop {
@@ -58,12 +58,12 @@ fn files(dir: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn an_amendment_has_the_segment_of_its_target_written_anew_and_no_other() {
+fn an_amendment_rewrites_only_the_segment_of_its_target() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let options = SealingOptions { interval: Duration::from_millis(1), records: 1 };
     let sealer = Sealer::start(storage.clone(), options).unwrap();
-    // Equal users share a partition, so sequences are those of the user's events.
+    // Records of one user share a partition, so sequences are those of the user's events.
     append(&storage, RecordKind::Observe, "ann", 1, &[]);
     sealed(&storage, &sealer, 1);
     let first = files(dir.path());
@@ -76,11 +76,11 @@ fn an_amendment_has_the_segment_of_its_target_written_anew_and_no_other() {
     let status = sealed(&storage, &sealer, 3);
     assert_eq!(status.rewrites, 1);
     let after = files(dir.path());
-    assert!(first.is_disjoint(&after), "{after:?} still holds what was retracted");
+    assert!(first.is_disjoint(&after), "{after:?} still contains the retracted observation");
     let untouched: BTreeSet<String> = both.difference(&first).cloned().collect();
     assert!(untouched.is_subset(&after), "{untouched:?} was not touched, but {after:?} is there");
 
-    // What an amendment is about is found after a restart too.
+    // The targets of amendments are found after a restart too.
     sealer.stop();
     append(&storage, RecordKind::Retract, "ann", 4, &[2]);
     let sealer = Sealer::start(storage.clone(), options).unwrap();
@@ -90,7 +90,7 @@ fn an_amendment_has_the_segment_of_its_target_written_anew_and_no_other() {
 }
 
 #[test]
-fn an_erasure_that_hides_a_retraction_leaves_nothing_of_what_was_retracted() {
+fn an_erasure_that_blanks_a_retraction_leaves_no_retracted_rows() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let options = SealingOptions { interval: Duration::from_millis(1), records: 1 };
@@ -98,7 +98,7 @@ fn an_erasure_that_hides_a_retraction_leaves_nothing_of_what_was_retracted() {
     append(&storage, RecordKind::Observe, "ann", 1, &[]);
     assert_eq!(sealed(&storage, &sealer, 1).rows, 1);
     sealer.stop();
-    // The sealer sees neither before both are there, and the erasure blanks the retraction.
+    // The sealer runs only after both are written, and the erasure blanks the retraction.
     for (records, kind, targets) in [(2, RecordKind::Retract, [1].as_slice()), (3, RecordKind::Erase, &[])] {
         append(&storage, kind, "ann", records, targets);
         let begun = Instant::now();

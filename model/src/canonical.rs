@@ -1,17 +1,18 @@
-//! The canonical form of a user's state: at which counts the state is solved afresh, and how.
+//! The canonical form of a user's state: the observation counts at which the state is solved from scratch, and the
+//! solve itself.
 //!
 //! A state at `n` observations is the batched solve over the first `checkpoint(n)` of them, then one rank-one step for
-//! each later one. Live, rebuilt and replayed states go through the same points, so they are equal bit for bit, and
+//! each later one. Live, rebuilt and replayed states use the same checkpoints, so they are equal bit for bit, and
 //! rounding never accumulates over more than half of a history or [`CHECKPOINT_EVERY`] steps.
 //!
-//! Where observations fade, every observation is a checkpoint. Under logistic loss the solve is Laplace's approximation,
-//! taken anew over the whole history up to [`CHECKPOINT_EVERY`] observations, and then over each further block of so many
-//! with the approximation at the block before as its prior.
+//! With a half-life, every observation is a checkpoint. Under logistic loss the solve is Laplace's approximation: one
+//! over the whole history up to [`CHECKPOINT_EVERY`] observations, then one for each further block of this size with
+//! the approximation of the previous block as its prior.
 
 use std::cell::Cell;
 
 use crate::error::ModelError;
-use crate::kernel;
+use celeris_kernel as kernel;
 use crate::learning::{HalfLife, Learning, Likelihood, Loss};
 use crate::linear::{inverse_of_squares, norm_inf};
 use crate::observation::Timestamp;
@@ -20,10 +21,10 @@ use crate::user_model::{Example, History};
 
 mod newton;
 
-/// From this count on, states are re-solved every so many observations; below it at every power of two.
+/// Interval between re-solves from this count on; below it, states are re-solved at every power of two.
 pub const CHECKPOINT_EVERY: u64 = 4096;
 
-/// Whether the state is solved afresh when it reaches `observations`.
+/// Whether the state is solved from scratch when it reaches `observations`.
 #[must_use]
 pub fn is_checkpoint(observations: u64) -> bool {
     observations.is_power_of_two() && observations <= CHECKPOINT_EVERY
@@ -41,31 +42,32 @@ pub fn last_checkpoint(observations: u64) -> u64 {
     }
 }
 
-/// Examples that enter the sums at a time: of the usual dimensions, as many as stay in the nearest cache.
+/// Examples added to the sums per batch; at the usual dimensions a batch fits the L1 cache.
 const ROWS_AT_A_TIME: usize = 32;
 
-/// What can only come of sums that have overflowed.
+/// Occurs only if the sums have overflowed.
 const NOT_DEFINITE: ModelError = ModelError::NotPositiveDefinite { what: "the user's Gram matrix" };
 
-/// A history in `f64`, in sequence order: the Gaussian that its likelihood is, or is approximated by. Under squared and
-/// implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, block by block.
+/// Sums over a history in `f64`, in sequence order: the Gaussian that equals or approximates its likelihood. Under
+/// squared and implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, block by
+/// block.
 ///
 /// With `delta = w - w0`, the log-likelihood is `moment·delta - delta^T gram delta / 2`.
 ///
-/// As bytes, it is the snapshot that spares a long history from being read again: [`crate::UserModel::resume`].
+/// Serialised, it is the snapshot with which a long history need not be read again: [`crate::UserModel::resume`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct GramSums {
     /// Lower triangle, row by row: `sum curvature x x^T`, where the curvature under squared loss is the weight.
     gram: Vec<f64>,
     /// `sum curvature x (target - x·w0)`.
     moment: Vec<f64>,
-    /// How many observations are in the sums.
+    /// Number of observations in the sums.
     observations: u64,
-    /// The time that weights have faded to: that of the latest observation. Kept where the model forgets.
+    /// Timestamp of the latest observation, to which the sums have decayed. Set only with a half-life.
     latest: Option<Timestamp>,
 }
 
-/// A batched solution in double precision, and what is needed to bound its condition from now on.
+/// A batched solution in double precision, with bounds of its condition.
 pub(crate) struct Solution {
     pub(crate) weights: Vec<f64>,
     /// Row-major, exactly symmetric.
@@ -77,20 +79,20 @@ pub(crate) struct Solution {
 }
 
 impl GramSums {
-    /// How many observations they hold: the first so many of the history.
+    /// Number of observations in the sums: a prefix of the history.
     #[must_use]
     pub fn observations(&self) -> u64 {
         self.observations
     }
 
-    /// The length of the features they are sums of.
+    /// Length of the features.
     #[must_use]
     pub fn dim(&self) -> usize {
         self.moment.len()
     }
 
-    /// All of it, in little-endian 8-byte words: `dim`, observations, whether there is a latest time, that time in Unix
-    /// milliseconds or 0, `dim` entries of the moment, `dim (dim + 1) / 2` of the Gram matrix.
+    /// Serialises the sums as little-endian 8-byte words: `dim`, observations, 1 or 0 for whether there is a latest
+    /// time, that time in Unix milliseconds or 0, `dim` entries of the moment, `dim (dim + 1) / 2` of the Gram matrix.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let latest = self.latest.map_or(0, |time| time.0.cast_unsigned());
@@ -99,7 +101,7 @@ impl GramSums {
         head.into_iter().chain(sums).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Takes [`GramSums::to_bytes`] back; `None` where the bytes are something else.
+    /// Parses the output of [`GramSums::to_bytes`]; `None` for malformed bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks();
@@ -112,23 +114,23 @@ impl GramSums {
         whole.then(|| Self { moment: sums[..dim].to_vec(), gram: sums[dim..].to_vec(), observations, latest })
     }
 
-    /// Bytes on the heap and in itself.
+    /// Size on the heap and inline.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity())
     }
 
-    /// The sums of nothing, for features of length `dim`.
+    /// Sums over no observations, for features of length `dim`.
     #[must_use]
     pub fn empty(dim: usize) -> Self {
         Self { gram: vec![0.0; dim * (dim + 1) / 2], moment: vec![0.0; dim], observations: 0, latest: None }
     }
 
-    /// Adds the examples from the first one missing up to, not including, `end`.
+    /// Adds the examples from the first one not yet in the sums up to, not including, `end`.
     ///
-    /// Under logistic loss the examples of a block are approximated together, around the mode of the posterior that they
-    /// and what is in the sums already have (Laplace's method). A block ends at every multiple of [`CHECKPOINT_EVERY`],
-    /// so that the history before it need not be read again, and at `end`. Where weights fade, every example is a block:
-    /// once in the sums, it can fade with them.
+    /// Under logistic loss the examples of a block are approximated together, around the mode of the posterior given
+    /// the prior, the sums and the block (Laplace's method). A block ends at every multiple of [`CHECKPOINT_EVERY`], so
+    /// that the history before it need not be read again, and at `end`. With a half-life, every example is its own
+    /// block, so that it decays with the sums.
     ///
     /// # Errors
     /// As [`GramSums::solve`].
@@ -138,15 +140,15 @@ impl GramSums {
         history: &(impl History + ?Sized),
         end: u64,
     ) -> Result<(), ModelError> {
-        self.extend_telling(learning, history, end, |_, _| ())
+        self.extend_with(learning, history, end, |_, _| ())
     }
 
-    /// [`GramSums::extend`], which tells of every block that has entered and of the point, as `w - w0`, around which its
-    /// examples were approximated.
+    /// [`GramSums::extend`], calling `entered` for every block added, with the point `w - w0` around which its examples
+    /// were approximated.
     ///
     /// # Errors
     /// As [`GramSums::solve`].
-    pub(crate) fn extend_telling<H: History + ?Sized>(
+    pub(crate) fn extend_with<H: History + ?Sized>(
         &mut self,
         learning: &Learning,
         history: &H,
@@ -166,7 +168,7 @@ impl GramSums {
             let block = Block { learning, history, start: self.observations, end: next, retained };
             let point = match learning.loss() {
                 Loss::Squared | Loss::Implicit => {
-                    // The curvature is the same everywhere, so any point will do.
+                    // The curvature is constant, so any point gives the same result.
                     let origin = vec![0.0; learning.dim()];
                     block.add_around(&origin, self);
                     origin
@@ -179,7 +181,7 @@ impl GramSums {
         Ok(())
     }
 
-    /// Fades the sums to `time`, or tells what is left of the weight of an observation that is older than they are.
+    /// Decays the sums to `time`. Returns the remaining share of weight of an observation that is older than the sums.
     fn fade(&mut self, half_life: HalfLife, time: Timestamp) -> f64 {
         let latest = self.latest.unwrap_or(time);
         self.latest = Some(latest.max(time));
@@ -204,11 +206,12 @@ impl GramSums {
         a
     }
 
-    /// `A = Lambda + gram`, `w = w0 + A^-1 moment`. Where weights and features are so large that nothing is left of the
-    /// prior beside them, it is held as tightly as `f64` can tell, see [`crate::linear::cholesky_of_squares`].
+    /// `A = Lambda + gram`, `w = w0 + A^-1 moment`. Where weights and features are so large that the prior is lost to
+    /// rounding, the diagonal is raised, see [`crate::linear::cholesky_of_squares`].
     ///
     /// # Errors
-    /// `NotPositiveDefinite` where the sums have overflowed; finite labels and features within their bounds cannot.
+    /// `NotPositiveDefinite` if the sums have overflowed; finite labels and features within their bounds cannot cause
+    /// that.
     pub(crate) fn solve(&self, prior: &Prior) -> Result<Solution, ModelError> {
         let dim = prior.dim();
         let gram_norm = Cell::new(0.0);
@@ -219,7 +222,7 @@ impl GramSums {
         });
         let gram_inverse = gram_inverse.ok_or(NOT_DEFINITE)?;
         let mut weights = prior.mean().to_vec();
-        // A sum of rows, which symmetry allows and which vectorises without reordering sums.
+        // A sum of rows, valid because the matrix is symmetric; it vectorises without reordering additions.
         for (row, moment) in gram_inverse.chunks_exact(dim).zip(&self.moment) {
             for (weight, entry) in weights.iter_mut().zip(row) {
                 *weight += entry * moment;
@@ -233,48 +236,49 @@ impl GramSums {
     }
 }
 
-/// Examples that enter the sums together.
+/// Examples added to the sums together.
 pub(crate) struct Block<'a, H: ?Sized> {
     learning: &'a Learning,
     history: &'a H,
     start: u64,
     end: u64,
-    /// What is left of their weights.
+    /// Remaining share of their weights.
     retained: f64,
 }
 
 /// The second-order approximation of one example's log-likelihood around a point, weight included.
 struct Expansion {
-    /// Of `(x·delta)^2`, halved and taken off.
+    /// Coefficient of `-(x·delta)^2 / 2`.
     curvature: f64,
-    /// What the example adds to the moment, as a multiple of its features.
-    pull: f64,
-    /// At the point.
+    /// The example's addition to the moment, as a multiple of its features.
+    residual: f64,
+    /// Value at the point.
     value: f64,
 }
 
 impl<H: History + ?Sized> Block<'_, H> {
-    /// What each example adds to the moment, approximated around `w0 + delta`, as a multiple of its features.
-    pub(crate) fn pulls<'b>(&'b self, delta: &'b [f64]) -> impl Iterator<Item = f64> + 'b {
-        let pull = |index| self.expansion(&self.history.example(index), delta).map_or(0.0, |expansion| expansion.pull);
-        (self.start..self.end).map(pull)
+    /// Each example's addition to the moment, approximated around `w0 + delta`, as a multiple of its features.
+    pub(crate) fn residuals<'b>(&'b self, delta: &'b [f64]) -> impl Iterator<Item = f64> + 'b {
+        let residual =
+            |index| self.expansion(&self.history.example(index), delta).map_or(0.0, |expansion| expansion.residual);
+        (self.start..self.end).map(residual)
     }
 
-    /// `None` of an example that says nothing.
+    /// `None` for an example of weight 0.
     fn expansion(&self, example: &Example<'_>, delta: &[f64]) -> Option<Expansion> {
-        let lesson = self.learning.lesson(example);
-        let weight = lesson.weight * self.retained;
+        let target = self.learning.weighted_target(example);
+        let weight = target.weight * self.retained;
         if weight <= 0.0 {
             return None;
         }
-        let shift = match lesson.likelihood {
+        let shift = match target.likelihood {
             // The approximation is the same around every point.
             Likelihood::Gaussian => 0.0,
             Likelihood::Bernoulli { .. } => kernel::dot_double(delta, example.features),
         };
-        let local = lesson.local(kernel::dot_double(self.learning.prior().mean(), example.features) + shift);
+        let local = target.local(kernel::dot_double(self.learning.prior().mean(), example.features) + shift);
         let curvature = weight * local.curvature;
-        Some(Expansion { curvature, pull: weight * local.slope + curvature * shift, value: weight * local.value })
+        Some(Expansion { curvature, residual: weight * local.slope + curvature * shift, value: weight * local.value })
     }
 
     /// Adds to `sums` the second-order approximation of every example's log-likelihood around `w0 + delta`; returns the
@@ -288,7 +292,9 @@ impl<H: History + ?Sized> Block<'_, H> {
         for index in self.start..self.end {
             let example = self.history.example(index);
             debug_assert_eq!(example.features.len(), dim);
-            let Some(Expansion { curvature, pull, value: here }) = self.expansion(&example, delta) else { continue };
+            let Some(Expansion { curvature, residual, value: here }) = self.expansion(&example, delta) else {
+                continue;
+            };
             if curvatures.len() == ROWS_AT_A_TIME {
                 kernel::add_outers(&mut sums.gram, &rows, &curvatures, dim);
                 rows.clear();
@@ -296,7 +302,7 @@ impl<H: History + ?Sized> Block<'_, H> {
             }
             rows.extend(example.features.iter().map(|x| f64::from(*x)));
             for (sum, x) in sums.moment.iter_mut().zip(&rows[curvatures.len() * stride..]) {
-                *sum += pull * x;
+                *sum += residual * x;
             }
             curvatures.push(curvature);
             rows.resize(curvatures.len() * stride, 0.0);

@@ -1,5 +1,5 @@
-//! The record that every ranking leaves, so that it can be explained, replayed and learnt from, and what of it joins an
-//! observation.
+//! The decision record that every ranking leaves, so that it can be explained, replayed and learnt from, and the facts
+//! that are copied into the observation attributed to it.
 
 use std::fmt;
 
@@ -12,28 +12,27 @@ use crate::observation::Timestamp;
 /// One shown slot of a ranking.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSlot {
-    /// What was shown there.
     pub item: ItemId,
-    /// Its score at that moment.
+    /// The item's score at the time of the decision.
     pub score: f32,
-    /// The uncertainty of that score.
+    /// The standard error of the score.
     pub std_error: f32,
-    /// The probability of this item in this slot, given the slots above it; `None` where not yet computed.
+    /// The probability of this item in this slot, given the slots above it; `None` if not computed yet.
     pub propensity: Option<f32>,
-    /// The standard error of the propensity, where it is an estimate; `None` where it has a closed form or is not there.
+    /// The standard error of the propensity if it is an estimate; `None` if it has a closed form or is not known.
     pub propensity_std_error: Option<f32>,
-    /// Whether greedy would have shown it nowhere: at least as many candidates as there are slots score higher.
+    /// Whether a greedy ranking would not contain the item: at least as many candidates as there are slots score
+    /// higher.
     pub explored: bool,
 }
 
-/// `xxh3_128` of the candidates in the order in which the policy saw them: of each, the `xxh3_64` of its id, little-endian.
-/// Both with seed 0.
+/// `xxh3_128` over the `xxh3_64` of each candidate's id, little-endian, in the order in which the policy received the
+/// candidates. Both with seed 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CandidateDigest(pub u128);
 
 impl CandidateDigest {
-    /// The digest of these items.
     #[must_use]
     pub fn of<'a>(items: impl IntoIterator<Item = &'a ItemId>) -> Self {
         let items = items.into_iter();
@@ -57,24 +56,23 @@ impl fmt::Debug for CandidateDigest {
     }
 }
 
-/// What is kept of the candidates of a ranking.
+/// The recorded form of a ranking's candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RecordedCandidates {
-    /// All of them, in the order in which the policy saw them.
+    /// All candidates, in the order in which the policy received them.
     Full(Vec<ItemId>),
-    /// What tells whether a list is theirs.
+    /// Count and digest, with which a list can be checked against the candidates.
     Digest {
-        /// How many there were.
         count: u32,
-        /// Of all of them.
+        /// Digest of all candidates.
         digest: CandidateDigest,
     },
-    /// Their number alone, while the rest is still being worked out.
+    /// Only the number, until the rest has been computed.
     Count(u32),
 }
 
 impl RecordedCandidates {
-    /// How many there were.
+    /// Number of candidates.
     #[must_use]
     pub fn count(&self) -> u32 {
         match self {
@@ -83,7 +81,7 @@ impl RecordedCandidates {
         }
     }
 
-    /// All of them, where they are there.
+    /// All candidates, if they are recorded in full.
     #[must_use]
     pub fn items(&self) -> Option<&[ItemId]> {
         match self {
@@ -93,15 +91,14 @@ impl RecordedCandidates {
     }
 }
 
-/// `xxh3_64` of what a policy saw of all candidates: the scores, and of items outside of the version's table, which may
-/// change under it, whatever they are scored by. Equal digests are equal scenes, as far as the same state scored them.
+/// `xxh3_64` of the policy's inputs for all candidates: the scores, and the offset and features of each item outside
+/// the version's table, since these may change. Equal digests mean equal inputs, given the same user state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SceneDigest(pub u64);
 
 impl SceneDigest {
-    /// The digest of `scores`, and of the offsets and features of `changeable` items as one list of numbers after the
-    /// other.
+    /// The digest of `scores` followed by the offsets and features of `changeable` items.
     #[must_use]
     pub fn of(scores: &[f32], changeable: impl IntoIterator<Item = f32>) -> Self {
         let numbers = scores.iter().copied().chain(changeable);
@@ -111,12 +108,12 @@ impl SceneDigest {
     }
 }
 
-/// Hexadecimal digits of a decision id that are its time, before and behind the first dash.
+/// Number of hexadecimal digits of a decision id that encode its time, before and after the first dash.
 const TIME_DIGITS: (usize, usize) = (8, 4);
 
 impl DecisionId {
-    /// When the ranking was made: decision ids are UUIDs of version 7, which begin with the milliseconds since 1970.
-    /// `None` of a text that is none.
+    /// The time of the ranking: decision ids are UUIDs of version 7, which begin with the milliseconds since 1970.
+    /// `None` if the text is not such a UUID.
     #[must_use]
     pub fn made_at(&self) -> Option<Timestamp> {
         let (high, rest) = self.as_str().split_once('-')?;
@@ -129,7 +126,7 @@ impl DecisionId {
         Some(Timestamp(i64::try_from(millis).ok()?))
     }
 
-    /// Sorts before the id of every ranking made at `time` or later, and behind those of all earlier ones.
+    /// Sorts before the ids of all rankings made at `time` or later, and after those of all earlier ones.
     #[must_use]
     pub fn first_at(time: Timestamp) -> Self {
         let millis = u64::try_from(time.0).unwrap_or(0).min((1 << 48) - 1);
@@ -138,62 +135,57 @@ impl DecisionId {
     }
 }
 
-/// Which arm a selection served, and how probable that was.
+/// The arm that a selection served, and the probability of that choice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelectionFacts {
-    /// The selection.
     pub model: ModelName,
-    /// Its identity.
     pub model_id: ModelId,
-    /// The model that answered; `None` where all arms answered together.
+    /// The model that served the request; `None` if all arms were combined.
     pub arm: Option<ModelName>,
-    /// The probability with which it was served; 1 where all answered.
+    /// The probability with which the arm was chosen; 1 if all were combined.
     pub propensity: f32,
-    /// The segment in which it was selected, where the selection has a state for each.
+    /// The segment of the request, if the selection keeps a state for each segment.
     pub segment: Option<ModelName>,
 }
 
-/// A ranking as it was drawn.
+/// One ranking decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Its id.
     pub id: DecisionId,
-    /// The model that was asked.
+    /// The requested model.
     pub model: ModelName,
-    /// Its identity, by which the decision is found.
+    /// The identity of the requested model, part of the decision's key.
     pub model_id: ModelId,
-    /// The version that scored: of the arm, where the model is a selection.
+    /// The version that scored the candidates: that of the arm if the model is a selection.
     pub version: VersionId,
-    /// For whom.
     pub user: UserId,
-    /// How many of the user's events the scores reflect.
+    /// The user's epoch that the scores reflect.
     pub user_epoch: UserEpoch,
-    /// When.
     pub timestamp: Timestamp,
     /// The seed of the policy's random generator.
     pub seed: u64,
-    /// Whether the caller chose the seed. Its propensities are then those of a draw that was not random: they are no part
-    /// of [`DecisionFacts`], nor is the decision of any estimate.
+    /// Whether the caller chose the seed. The propensities are then those of a draw that was not random: they are
+    /// neither copied to [`DecisionFacts`] nor used in any estimate.
     pub seed_given: bool,
     /// The policy with its parameters, as JSON.
     pub policy: String,
-    /// The share of such rankings that are drawn uniformly for the validation pool; `None` where the request named its
-    /// policy, which then drew alone. With the seed, this draws the ranking again.
+    /// The share of such rankings that are drawn uniformly for the validation pool; `None` if the request named its
+    /// policy, which was then always used. Together with the seed it reproduces the ranking.
     pub pool_share: Option<f64>,
-    /// Whether this one was drawn for the pool.
+    /// Whether this ranking was drawn for the pool.
     pub pool: bool,
     /// The slots in the order shown, best first.
     pub shown: Vec<ShownSlot>,
-    /// What the policy chose from.
+    /// The candidates that the policy chose from.
     pub candidates: RecordedCandidates,
-    /// What it saw of these.
+    /// Digest of the policy's inputs.
     pub scene: SceneDigest,
-    /// Of a selection model: which arm it served.
+    /// For a selection model: the arm that it served.
     pub selection: Option<SelectionFacts>,
 }
 
 impl Decision {
-    /// The model whose version scored; the selection itself where all its arms did together.
+    /// The model whose version scored the candidates; the selection itself if all its arms were combined.
     #[must_use]
     pub fn scored_by(&self) -> &ModelName {
         self.selection.as_ref().and_then(|selection| selection.arm.as_ref()).unwrap_or(&self.model)
@@ -207,30 +199,29 @@ impl Decision {
     }
 }
 
-/// What became of an observation's reference to a decision.
+/// The outcome of attributing an observation to a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Joined {
-    /// It is the reward of the slot that shows its item.
+    /// The observation is the reward of the slot that shows its item.
     Slot,
-    /// That slot has a reward already.
+    /// The slot has a reward already.
     Repeated,
-    /// The decision shows no such item.
+    /// The decision does not show the item.
     NotShown,
     /// The decision was made for another user.
     OtherUser,
-    /// The decision is older than decisions are kept.
+    /// The decision is older than the retention time of decisions.
     Expired,
-    /// No such decision is on record.
+    /// No such decision is stored.
     Unknown,
 }
 
 impl Joined {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Slot, Self::Repeated, Self::NotShown, Self::OtherUser, Self::Expired, Self::Unknown];
 
-    /// Its name in replies and metrics.
+    /// The name in replies and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -244,36 +235,35 @@ impl Joined {
     }
 }
 
-/// The facts of the decision that an observation is the outcome of, copied when the two join, so that learners need
-/// the log only.
+/// The facts of the decision to which an observation is attributed, copied into its record so that learners need to
+/// read the log only.
 ///
-/// Slot, propensity, pool and selection are those of the slot that the observation is the reward of. Where it is the
-/// reward of none, whatever the reason, they are empty.
+/// Slot, propensity, pool and selection are those of the rewarded slot. They are empty if the observation is not the
+/// reward of any slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionFacts {
-    /// The decision.
     pub id: DecisionId,
-    /// What became of the reference to it.
+    /// The outcome of the attribution.
     pub joined: Joined,
-    /// The slot at which the item was shown, from 0.
+    /// The slot that showed the item, from 0.
     pub slot: Option<u32>,
-    /// The probability with which that slot got that item, given the slots above it; `None` also where not known.
+    /// The probability of the item in its slot, given the slots above it; `None` also if not known.
     pub propensity: Option<f32>,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
-    /// Of a decision of a selection model: which arm it served, and how likely that was.
+    /// For a decision of a selection model: the served arm and its probability.
     pub selection: Option<SelectionFacts>,
 }
 
 impl DecisionFacts {
-    /// Of a reference that leads to no slot.
+    /// The facts of a reference that leads to no slot.
     #[must_use]
     pub fn without_slot(id: DecisionId, joined: Joined) -> Self {
         Self { id, joined, slot: None, propensity: None, pool: false, selection: None }
     }
 
-    /// Of the reward of this slot of a decision. Where the caller of the ranking chose its seed, nothing was drawn at random:
-    /// propensity, pool and selection are empty then, so that no learner weighs by them.
+    /// The facts for the reward of a slot. If the caller of the ranking chose its seed, nothing was drawn at random:
+    /// propensity, pool and selection are then empty, so that no learner uses them as weights.
     ///
     /// The caller guarantees that the decision has the slot.
     #[must_use]
@@ -295,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_tell_their_time_and_sort_by_it() {
+    fn ids_encode_their_time_and_sort_by_it() {
         let id = DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("valid");
         let time = id.made_at().expect("a UUID of version 7");
         assert_eq!(time, Timestamp(0x0193_0b1c_6d4e));
@@ -307,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scene_differs_by_any_candidate() {
+    fn the_digest_differs_with_any_candidate() {
         let scene = SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]);
         assert_eq!(scene, SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]));
         let other_scores = [[1.0, 2.0, 3.5], [2.0, 1.0, 3.0]].map(|scores| SceneDigest::of(&scores, [0.5, 0.25]));
@@ -316,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_whose_seed_was_given_gives_learners_nothing_to_weigh_by() {
+    fn a_decision_with_a_given_seed_has_no_propensity() {
         let shown = ShownSlot {
             item: ItemId::new("m1").expect("valid"),
             score: 1.0,
@@ -353,14 +343,14 @@ mod tests {
         let facts = DecisionFacts::of_slot(&drawn, 0);
         assert_eq!((facts.propensity, facts.pool, facts.selection.is_some()), (Some(0.25), true, true));
         let facts = DecisionFacts::of_slot(&Decision { seed_given: true, ..drawn }, 0);
-        assert_eq!((facts.slot, facts.joined), (Some(0), Joined::Slot), "it is a reward of its slot all the same");
+        assert_eq!((facts.slot, facts.joined), (Some(0), Joined::Slot), "it is still a reward of its slot");
         assert_eq!((facts.propensity, facts.pool, facts.selection), (None, false, None));
     }
 
     #[test]
-    fn digests_are_what_other_programs_compute() {
+    fn digests_equal_those_of_other_implementations() {
         let items = ["m1", "a-longer-id", "7"].map(|id| ItemId::new(id).expect("valid"));
-        // By Python's `xxhash`, as `docs/decisions.md` has it.
+        // Computed with Python's `xxhash` as described in `docs/decisions.md`.
         assert_eq!(CandidateDigest::of(&items).to_string(), "e6c282ea53b8963e783cfcafba103944");
         let swapped = [items[1].clone(), items[0].clone(), items[2].clone()];
         assert_ne!(CandidateDigest::of(&items), CandidateDigest::of(&swapped), "order counts");

@@ -1,64 +1,61 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use thiserror::Error;
 
-/// What can be wrong with an id, a number or a shape. The value that was being changed is unchanged on error.
+/// An invalid id, number or shape. Operations that return it leave their target unchanged.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ModelError {
     /// An id or name is empty or too long.
     #[error("{kind} must be 1 to {max} bytes long, got {length}")]
     IdLength {
-        /// Which kind of id.
+        /// The kind of id.
         kind: &'static str,
-        /// Bytes received.
+        /// Length in bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// An id or name holds a character it may not hold.
+    /// An id or name contains a character that is not allowed.
     #[error("{kind} may not contain {character:?}; allowed are {allowed}")]
     IdCharacter {
-        /// Which kind of id.
+        /// The kind of id.
         kind: &'static str,
-        /// The first offending character.
+        /// The first disallowed character.
         character: char,
-        /// The characters that are allowed, in words.
+        /// A description of the allowed characters.
         allowed: &'static str,
     },
     /// A vector or matrix has the wrong number of entries.
     #[error("{what} must have {expected} entries, got {received}")]
     DimMismatch {
-        /// Which vector or matrix.
+        /// The name of the vector or matrix.
         what: &'static str,
-        /// Entries expected.
         expected: usize,
-        /// Entries received.
         received: usize,
     },
     /// A number is NaN or infinite.
     #[error("{what} must be finite")]
     NonFinite {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
     },
     /// A number lies outside its range.
     #[error("{what} must be {range}, got {value}")]
     OutOfRange {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
-        /// The range, in words.
+        /// A description of the range.
         range: &'static str,
-        /// The value received.
         value: f64,
     },
-    /// A time is in the future, or before all times that can be written.
+    /// A time is in the future, or before the year 0.
     #[error(
         "{what} must be from year 0 to now, which with the allowance for clocks is {latest} in Unix milliseconds, got {received}"
     )]
     Time {
-        /// Which time.
+        /// The name of the time.
         what: &'static str,
-        /// The latest that is taken, in Unix milliseconds.
+        /// The latest accepted time, in Unix milliseconds.
         latest: i64,
         /// The time received, in Unix milliseconds.
         received: i64,
@@ -66,7 +63,7 @@ pub enum ModelError {
     /// A matrix that must be symmetric positive definite is not.
     #[error("{what} is not symmetric positive definite")]
     NotPositiveDefinite {
-        /// Which matrix.
+        /// The name of the matrix.
         what: &'static str,
     },
 }

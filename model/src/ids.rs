@@ -1,4 +1,4 @@
-//! Newtypes for everything that is identified, and the partition a user belongs to.
+//! Newtypes for ids, names, versions and counters, and the partition of a user.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -14,16 +14,16 @@ use crate::error::ModelError;
 /// The longest id, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
 
-/// The longest model or stream name, in bytes.
+/// The longest name of a model or stream, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// The number of partitions users are spread over. Part of every log key, so fixed for the life of a store.
+/// The number of partitions of the users. Part of every log key, so fixed for the life of a store.
 pub const PARTITIONS: u8 = 64;
 
-/// What lies before a text that several ids share: its count of references and its capacity.
+/// Header of a heap-allocated shared text: reference count and capacity.
 const HEADER_BYTES: usize = 2 * size_of::<usize>();
 
-/// Deserialises a string, or an integer kept as its decimal text.
+/// Deserialises a string, or an integer as its decimal text.
 struct IdText;
 
 impl Visitor<'_> for IdText {
@@ -63,14 +63,12 @@ macro_rules! text_id {
                 Ok(Self(text))
             }
 
-            /// The text itself.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// The bytes it has in memory beside itself: none where the text is short enough to lie in place. Clones
-            /// share them.
+            /// Bytes on the heap: 0 if the text is short enough to be stored inline. Clones share them.
             #[must_use]
             pub fn heap_bytes(&self) -> usize {
                 if self.0.is_inline() { 0 } else { HEADER_BYTES + self.0.len() }
@@ -89,7 +87,7 @@ macro_rules! text_id {
             }
         }
 
-        /// An id is found by its text: it hashes, compares and sorts as that.
+        /// Hash, equality and order are those of the text.
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -112,7 +110,7 @@ macro_rules! text_id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                // Only a self-describing format can carry an integer in an id's place.
+                // Only a self-describing format can carry an integer where an id is expected.
                 let text = if deserializer.is_human_readable() {
                     deserializer.deserialize_any(IdText)?
                 } else {
@@ -134,7 +132,7 @@ fn check_id(kind: &'static str, text: &str) -> Result<(), ModelError> {
     }
 }
 
-/// Names become parts of URLs and of file paths, so they are kept plain.
+/// Names become parts of URLs and file paths, so their characters are restricted.
 fn check_name(kind: &'static str, text: &str) -> Result<(), ModelError> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX {
         return Err(ModelError::IdLength { kind, length: text.len(), max: NAME_BYTES_MAX });
@@ -149,58 +147,57 @@ fn check_name(kind: &'static str, text: &str) -> Result<(), ModelError> {
 }
 
 text_id!(
-    /// Who the prediction is for.
+    /// The id of a user.
     UserId, "user", check_id
 );
 text_id!(
-    /// What is being predicted, ranked and observed.
+    /// The id of an item.
     ItemId, "item", check_id
 );
 text_id!(
-    /// One observation's name, unique within its stream.
+    /// The id of an observation, unique within its stream.
     ObservationId, "observation_id", check_id
 );
 text_id!(
-    /// One ranking's name: what a later observation refers to.
+    /// The id of a ranking decision, to which later observations refer.
     DecisionId, "decision_id", check_id
 );
 text_id!(
-    /// The log that observations and items belong to; several models may learn from one.
+    /// The name of a stream: the log to which observations and items belong; several models may learn from one stream.
     StreamName, "stream", check_name
 );
 text_id!(
-    /// A model's name.
+    /// The name of a model.
     ModelName, "model", check_name
 );
 
-/// What the ids begin with that a node makes itself: an observation's place in the log, and the default reward of a slot.
-/// Clients may name such observations, and give none an id of these.
+/// Prefixes of the observation ids that only a node assigns: a record's position in the log, and the default reward of
+/// a slot. Clients may refer to such observations but not assign such ids.
 const RESERVED_PREFIXES: [&str; 2] = [SERVER_ID_PREFIX, DEFAULT_REWARD_PREFIX];
 
-/// Begins the ids that a node gives to observations without one.
+/// Prefix of the ids that a node assigns to observations without one.
 pub const SERVER_ID_PREFIX: &str = "~";
 
 const DEFAULT_REWARD_PREFIX: &str = "default-reward-";
 
 impl ObservationId {
-    /// Whether only a node may give it to an observation.
+    /// Whether only a node may assign this id.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         RESERVED_PREFIXES.iter().any(|prefix| self.0.starts_with(prefix))
     }
 
-    /// The id of the observation that stands in for a reward which has not come. A function of the slot, so that there is
-    /// at most one.
+    /// The id of a slot's default reward. It is a function of the slot, so a slot has at most one.
     ///
     /// # Errors
-    /// [`ModelError::IdLength`] for decision ids that no node makes.
+    /// [`ModelError::IdLength`] for a decision id longer than those that nodes create.
     pub fn of_default_reward(decision: &DecisionId, slot: u32) -> Result<Self, ModelError> {
         Self::new(format!("{DEFAULT_REWARD_PREFIX}{decision}-{slot}"))
     }
 }
 
 impl StreamName {
-    /// The stream a model learns from when it names none: the one of its own name.
+    /// The default stream of a model: the one with the same name.
     #[must_use]
     pub fn of_model(model: &ModelName) -> Self {
         Self(model.0.clone())
@@ -215,7 +212,6 @@ macro_rules! counter {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The one after this.
             #[must_use]
             pub fn next(self) -> Self {
                 Self(self.0 + 1)
@@ -231,7 +227,7 @@ macro_rules! counter {
 }
 
 counter!(
-    /// A record's place in its partition of a stream, counted from 1; 0 means "before the first".
+    /// A record's position in its partition of a stream, counted from 1; 0 means "before the first".
     Sequence
 );
 counter!(
@@ -243,25 +239,25 @@ counter!(
     VersionId
 );
 counter!(
-    /// The identity of a model or a selection, which it gets when it is created and which is never reused: a model that
-    /// is deleted and created again under its name is another one. Counted from 1 within a store.
+    /// The identity of a model or a selection, assigned at creation and never reused: a model that is deleted and
+    /// created again under the same name gets another one. Counted from 1 within a store.
     ModelId
 );
 
-/// The slice of the users that one owner serves: `xxh3_64(user id) mod 64`.
+/// A slice of the users: `xxh3_64(user id) mod 64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Partition(u8);
 
 impl Partition {
-    /// The partition that `user` belongs to, on every node and for ever.
+    /// The partition of `user`; stable across nodes and releases.
     #[must_use]
     pub fn of(user: &UserId) -> Self {
         let bucket = xxh3_64(user.as_str().as_bytes()) % u64::from(PARTITIONS);
         Self(u8::try_from(bucket).expect("a remainder of 64 fits a byte"))
     }
 
-    /// The partition of this number, if there is one.
+    /// The partition with this number; `None` if out of range.
     #[must_use]
     pub fn from_index(index: u8) -> Option<Self> {
         (index < PARTITIONS).then_some(Self(index))
@@ -272,7 +268,6 @@ impl Partition {
         (0..PARTITIONS).map(Self)
     }
 
-    /// Its number, below [`PARTITIONS`].
     #[must_use]
     pub fn index(self) -> u8 {
         self.0
@@ -316,17 +311,17 @@ mod tests {
     }
 
     #[test]
-    fn a_short_id_takes_no_memory_beside_itself() {
+    fn a_short_id_has_no_heap_memory() {
         let user = |length| UserId::new("u".repeat(length)).expect("valid");
         assert_eq!([user(1), user(15)].map(|user| user.heap_bytes()), [0, 0]);
         assert_eq!([user(16), user(256)].map(|user| user.heap_bytes()), [32, 272]);
         let long = user(16);
-        assert!(std::ptr::eq(long.as_str(), long.clone().as_str()), "clones share what is long");
+        assert!(std::ptr::eq(long.as_str(), long.clone().as_str()), "clones share a long text");
     }
 
     #[test]
     fn partitions_are_stable_for_the_life_of_a_store() {
-        // Fixed by the stored format: a change here orphans every user of every existing store.
+        // Fixed by the stored format: a change makes the users of every existing store unreachable.
         let partition = |text: &str| Partition::of(&UserId::new(text).expect("valid")).index();
         assert_eq!([partition("1"), partition("alice"), partition("610")], PARTITION_FIXTURE);
     }

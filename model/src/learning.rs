@@ -1,27 +1,27 @@
-//! How a model learns from feedback: what a label means, how fast it fades, and where a user starts.
+//! The learning rule of a model: its loss, the half-life of observations, and the prior of a user.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ModelError;
-use crate::kernel;
+use celeris_kernel as kernel;
 use crate::observation::Timestamp;
 use crate::preference::{self, Pair};
 use crate::prior::Prior;
 use crate::user_model::{Estimate, Example};
 
-/// The loss that user weights minimise, and with it what a label means.
+/// The loss that user weights minimise; it defines the meaning of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// The squared difference of score and label: ratings, amounts, any graded reward.
     #[default]
     Squared,
-    /// The log loss of `sigmoid(score)` against a label of 0 or 1, or a share in between: clicks. Scores are log-odds.
+    /// The log loss of `sigmoid(score)` against a label from 0 to 1: clicks. Scores are log-odds.
     Logistic,
-    /// Feedback that only says "this, and how often" (Hu, Koren & Volinsky 2008): what a user has taken, with labels
-    /// above 0, is a preference of 1 held with the confidence `c = 1 + sum weight * label` over all observations of the
-    /// pair, against a preference of 0 held with the confidence 1 for every item.
+    /// Implicit feedback, counts without ratings (Hu, Koren & Volinsky 2008): an item with a label above 0 is a
+    /// preference of 1 with the confidence `c = 1 + sum weight * label` over all observations of the user-item pair,
+    /// against a preference of 0 with confidence 1 for every item.
     ///
     /// The zeros of all items are in the prior, as `Lambda = sum f f^T + lambda I` and `w0 = 0`. Observations add the
     /// rest, see [`crate::preference`].
@@ -29,8 +29,8 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Refuses a label that has no meaning under this loss. A model that reads such a label nevertheless, from a stream
-    /// that it shares, takes it for the nearest one that has.
+    /// Rejects a label outside the range of this loss. A model that reads such a label from a shared stream clamps it
+    /// to the nearest valid one.
     ///
     /// # Errors
     /// [`ModelError::OutOfRange`] or [`ModelError::NonFinite`].
@@ -46,8 +46,8 @@ impl Loss {
         if meant { Ok(()) } else { Err(ModelError::OutOfRange { what: "label", range, value: f64::from(label) }) }
     }
 
-    /// Under logistic loss, the probability of the label 1 with the uncertainty of the score taken into account; `None`
-    /// under other losses.
+    /// Under logistic loss, the probability of the label 1, given the uncertainty of the score; `None` under other
+    /// losses.
     ///
     /// The mean of `sigmoid` over `N(score, std_error^2)` as approximated by MacKay, "The evidence framework applied to
     /// classification networks" (Neural Computation 4, 1992), his moderated output:
@@ -58,7 +58,7 @@ impl Loss {
         (self == Self::Logistic).then(|| round(moderated(f64::from(estimate.score), std_error * std_error)))
     }
 
-    /// The label that a score alone says to expect: the score, or under logistic loss its `sigmoid`.
+    /// The expected label given the score alone: the score, or under logistic loss its `sigmoid`.
     #[must_use]
     pub fn expected_label(self, score: f32) -> f32 {
         match self {
@@ -70,14 +70,14 @@ impl Loss {
 
 /// The time in which an observation loses half of its weight, in seconds.
 ///
-/// It is measured to the user's latest observation and never to the clock, so that a state stays a function of the log:
-/// of a user who says nothing, nothing is forgotten.
+/// Ages are measured to the user's latest observation, never to the clock, so that a state stays a function of the log:
+/// nothing decays while a user is inactive.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct HalfLife(f64);
 
 impl HalfLife {
-    /// A half-life of so many seconds.
+    /// A half-life of `seconds`.
     ///
     /// # Errors
     /// [`ModelError::OutOfRange`] unless `seconds` is finite and above 0.
@@ -92,17 +92,16 @@ impl HalfLife {
         Ok(Self(seconds))
     }
 
-    /// In seconds.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0
     }
 
-    /// The share of its weight that an observation of time `earlier` has left at time `later`, in `0..=1`; 1 where
-    /// `later` is not later.
+    /// The share of its weight that an observation of time `earlier` has left at time `later`, in `0..=1`; 1 unless
+    /// `later` is later.
     #[must_use]
     pub fn retained(self, earlier: Timestamp, later: Timestamp) -> f64 {
-        // Timestamps may be anything a client sent, so that their difference need not fit their type.
+        // Timestamps come from clients, so their difference may overflow their type.
         let elapsed_ms = (i128::from(later.0) - i128::from(earlier.0)).max(0) as f64;
         (-(elapsed_ms / 1000.0) / self.0).exp2()
     }
@@ -114,7 +113,7 @@ impl<'de> Deserialize<'de> for HalfLife {
     }
 }
 
-/// The learning rule of one version: everything that a user's state is a function of, beside their observations.
+/// The learning rule of one version: together with the user's observations it determines a user's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Learning {
     prior: Prior,
@@ -123,32 +122,31 @@ pub struct Learning {
 }
 
 impl From<Prior> for Learning {
-    /// Squared loss, and nothing is forgotten.
+    /// Squared loss without a half-life.
     fn from(prior: Prior) -> Self {
         Self::new(prior, Loss::Squared, None)
     }
 }
 
 impl Learning {
-    /// The rule that starts at `prior`, minimises `loss`, and forgets by `half_life` or not at all.
+    /// The rule with this prior, loss and half-life; without a half-life nothing decays.
     #[must_use]
     pub fn new(prior: Prior, loss: Loss, half_life: Option<HalfLife>) -> Self {
         Self { prior, loss, half_life }
     }
 
-    /// What is believed of a user before their first observation. Forgetting does not touch it.
+    /// The prior of a user before the first observation. It does not decay.
     #[must_use]
     pub fn prior(&self) -> &Prior {
         &self.prior
     }
 
-    /// What a label means.
     #[must_use]
     pub fn loss(&self) -> Loss {
         self.loss
     }
 
-    /// How fast observations fade; `None` is never.
+    /// The half-life of observations; `None` if they do not decay.
     #[must_use]
     pub fn half_life(&self) -> Option<HalfLife> {
         self.half_life
@@ -160,8 +158,8 @@ impl Learning {
         self.prior.dim()
     }
 
-    /// A hash of all that turns the same examples into the same bits: prior, loss, half-life, and the kernel's
-    /// revision and instruction set.
+    /// A hash of everything besides the examples that determines the bits of a state: prior, loss, half-life, and the
+    /// kernel's revision and instruction set.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -172,7 +170,7 @@ impl Learning {
         hasher.update(match self.loss {
             Loss::Squared => b"squared".as_slice(),
             Loss::Logistic => b"logistic",
-            // Told apart from the rule under which every observation of a pair was a preference of its own.
+            // Distinct from an earlier rule, under which every observation of a pair was a separate preference.
             Loss::Implicit => b"implicit pairs",
         });
         hasher.update(kernel::name().as_bytes());
@@ -180,8 +178,8 @@ impl Learning {
         hasher.digest()
     }
 
-    /// The factor from `A^-1` to the covariance of weights: `sigma^2`, but 1 under logistic loss, where a label has no
-    /// noise beside its own chance and `Lambda` is the precision of weights itself.
+    /// The factor from `A^-1` to the covariance of weights: `sigma^2`, but 1 under logistic loss, whose labels have no
+    /// separate noise and whose `Lambda` is the precision of the weights itself.
     #[must_use]
     pub fn noise_variance(&self) -> f64 {
         match self.loss {
@@ -190,11 +188,11 @@ impl Learning {
         }
     }
 
-    /// The estimate of an item from its `offset`, `response = w·f` and `variance = f^T A^-1 f`.
+    /// The estimate of an item with `offset`, `response = w·f` and `variance = f^T A^-1 f`.
     pub(crate) fn estimate(&self, offset: f32, response: f64, variance: f64) -> Estimate {
         let noise = self.noise_variance();
         let score = f64::from(offset) + response;
-        // Rounding may have turned a variance below zero.
+        // Rounding may have made the variance negative.
         let variance = noise * variance.max(0.0);
         let label_variance = match self.loss {
             Loss::Squared | Loss::Implicit => noise + variance,
@@ -206,7 +204,7 @@ impl Learning {
         Estimate { score: round(score), std_error: round(variance.sqrt()), label_std: round(label_variance.sqrt()) }
     }
 
-    /// The estimate with so much more variance of the score: for items whose features are not known for certain.
+    /// The estimate with additional variance of the score, for items with uncertain features.
     #[must_use]
     pub fn widened(&self, estimate: Estimate, variance: f64) -> Estimate {
         let noise = self.noise_variance();
@@ -215,8 +213,8 @@ impl Learning {
         Estimate { score: estimate.score, ..self.estimate(0.0, score, variance) }
     }
 
-    /// What `example` says of the response, under this loss.
-    pub(crate) fn lesson(&self, example: &Example) -> WeightedTarget {
+    /// The target and weight of `example` under this loss.
+    pub(crate) fn weighted_target(&self, example: &Example) -> WeightedTarget {
         let (label, offset) = (f64::from(example.label), f64::from(example.offset));
         let weight = f64::from(example.weight);
         match self.loss {
@@ -236,38 +234,38 @@ impl Learning {
     }
 }
 
-/// One example in the terms of its loss.
+/// An example as target and weight under its loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WeightedTarget {
-    /// How many times over it counts; at 0 it says nothing.
+    /// Multiplicity of the example; at 0 it is ignored.
     pub(crate) weight: f64,
-    /// What the response should be, or under [`Likelihood::Bernoulli`] the label itself.
+    /// The target of the response, or under [`Likelihood::Bernoulli`] the label itself.
     pub(crate) label: f64,
     pub(crate) likelihood: Likelihood,
 }
 
-/// How a label comes about from the response `w·f`.
+/// The distribution of a label given the response `w·f`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Likelihood {
-    /// Around the response, with the variance of the noise.
+    /// Normal around the response, with the variance of the noise.
     Gaussian,
-    /// 1 with the probability `sigmoid(offset + response)`, else 0.
+    /// 1 with the probability `sigmoid(offset + response)`, otherwise 0.
     Bernoulli { offset: f64 },
 }
 
-/// The log-likelihood of a label around one response, without its weight.
+/// The log-likelihood of a label and its derivatives at one response, without its weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Local {
-    /// Up to a constant.
+    /// Up to an additive constant.
     pub(crate) value: f64,
-    /// Its derivative.
+    /// First derivative.
     pub(crate) slope: f64,
-    /// Its second derivative's magnitude.
+    /// Magnitude of the second derivative.
     pub(crate) curvature: f64,
 }
 
 impl WeightedTarget {
-    /// An upper bound of the curvature that the example adds, anywhere.
+    /// An upper bound of the curvature that the example adds at any response.
     pub(crate) fn curvature_max(&self) -> f64 {
         match self.likelihood {
             Likelihood::Gaussian => self.weight,
@@ -275,7 +273,7 @@ impl WeightedTarget {
         }
     }
 
-    /// The log-likelihood around `response`.
+    /// The log-likelihood and its derivatives at `response`.
     pub(crate) fn local(&self, response: f64) -> Local {
         match self.likelihood {
             Likelihood::Gaussian => {
@@ -285,19 +283,19 @@ impl WeightedTarget {
             Likelihood::Bernoulli { offset } => {
                 let score = offset + response;
                 let probability = sigmoid(score);
-                // `y s - log(1 + e^s)`, in the form that cannot overflow.
+                // `y s - log(1 + e^s)`, in a form that cannot overflow.
                 let value = self.label * score - score.max(0.0) - (-score.abs()).exp().ln_1p();
                 Local { value, slope: self.label - probability, curvature: probability * sigmoid(-score) }
             }
         }
     }
 
-    /// The log-likelihood around the most probable response after this example, where the response was
-    /// distributed as `N(response, spread)` before it.
+    /// The log-likelihood at the mode of the response after this example, where the response was distributed as
+    /// `N(response, spread)` before it.
     ///
-    /// The mode solves `r = response + weight spread slope(r)`. Its right side falls with `r`, so there is one, between
-    /// the values that the right side takes for slopes of `label - 1` and `label`; Newton's method finds it, with a
-    /// bisection wherever it would leave that interval.
+    /// The mode solves `r = response + weight spread slope(r)`. Its right side decreases in `r`, so there is exactly
+    /// one solution, between the values of the right side for slopes of `label - 1` and `label`; Newton's method finds
+    /// it, with a bisection wherever a step would leave that interval.
     pub(crate) fn mode(&self, response: f64, spread: f64) -> Local {
         let reach = self.weight * spread;
         if self.likelihood == Likelihood::Gaussian {
@@ -316,7 +314,7 @@ impl WeightedTarget {
                 low = mode;
             }
             let step = -excess / (1.0 + reach * local.curvature);
-            // Newton's step where it stays inside and halves the one before, so that it cannot go back and forth.
+            // Newton's step if it stays inside and is at most half of the one before, so that it cannot oscillate.
             let newton = mode + step;
             let next = if low < newton && newton < high && 2.0 * step.abs() <= moved {
                 newton
@@ -333,7 +331,7 @@ impl WeightedTarget {
     }
 }
 
-/// Halving the widest interval of finite weights and spreads down to the tolerance takes fewer.
+/// Bisection of the widest interval of finite weights and spreads down to the tolerance takes fewer steps.
 const MODE_STEPS_MAX: usize = 128;
 
 /// Far below the rounding of an `f32` state.

@@ -1,21 +1,20 @@
-//! The shared vocabulary of Celeris: ids, observations and their log records, the Gaussian prior, and [`UserModel`],
-//! the online regression that one user's weights are.
+//! The core types of Celeris: ids, observations and their log records, the Gaussian prior, and [`UserModel`], the
+//! online regression of one user's weights.
 //!
-//! What this crate is not: it does no I/O, holds no lock, reads no clock and knows no serving. Everything here is a
-//! value or a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
+//! This crate does no I/O, holds no lock, reads no clock and does not depend on serving. Everything here is a value or
+//! a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
 //!
-//! Where to look: [`ids`] for the newtypes, [`observation`] for what clients say and what the log keeps, [`prior`] for
-//! what a new user is, [`decision`] for rankings and what joins them, [`learning`] for what labels mean and how they fade,
-//! [`preference`] for what implicit feedback says of a pair, [`prediction_loss`] for how far a prediction was from its
-//! label, [`user_model`] for learning, [`canonical`] for the rule that makes learning reproducible, [`influence`] for which
-//! observation moved a score how far, [`kernel`] for its inner loops.
+//! Modules: [`ids`] has the newtypes, [`observation`] the observations of clients and the records of the log, [`prior`]
+//! the prior of a new user, [`decision`] rankings and the attribution of rewards, [`learning`] losses and half-lives,
+//! [`preference`] implicit feedback, [`prediction_loss`] the loss of a prediction, [`user_model`] the online
+//! regression, [`canonical`] the rule that makes its bits reproducible, [`influence`] the contributions of observations
+//! to a score. The inner loops are in `celeris-kernel`.
 
 pub mod canonical;
 pub mod decision;
 pub mod error;
 pub mod ids;
 pub mod influence;
-pub mod kernel;
 pub mod learning;
 pub mod linear;
 pub mod observation;

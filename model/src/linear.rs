@@ -1,12 +1,12 @@
-//! The few dense operations that user states need, over row-major slices.
+//! Dense linear algebra for user states, over row-major slices.
 
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
 use nalgebra::{Cholesky, DMatrix, Dyn, SymmetricEigen};
 
-use crate::kernel;
+use celeris_kernel as kernel;
 
-/// The two precisions in which a user's state can be held.
+/// The precision of a user's state.
 pub trait Real:
     Copy
     + PartialOrd
@@ -17,22 +17,19 @@ pub trait Real:
     + AddAssign
     + SubAssign
 {
-    /// The additive identity.
     const ZERO: Self;
-    /// The multiplicative identity.
     const ONE: Self;
     /// The nearest value of this precision.
     fn from_f64(value: f64) -> Self;
     /// The nearest value of this precision.
     fn from_f32(value: f32) -> Self;
-    /// The same value in double precision.
     fn to_f64(self) -> f64;
 }
 
 impl Real for f32 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
-    #[expect(clippy::cast_possible_truncation, reason = "rounding to the nearest f32 is what is asked for")]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding to the nearest f32 is intended")]
     fn from_f64(value: f64) -> Self {
         value as f32
     }
@@ -58,13 +55,12 @@ impl Real for f64 {
     }
 }
 
-/// Independent partial sums of [`dot`]: enough to fill the widest vector unit of the day, few enough to stay in
-/// registers.
+/// Independent partial sums of [`dot`]: enough to fill the widest vector unit, few enough to stay in registers.
 const LANES: usize = 16;
 
 /// Inner product of a state vector with `f32` features.
 ///
-/// The order of additions is fixed by the length alone, so equal inputs give equal bits.
+/// The order of additions depends on the length alone, so equal inputs give equal bits.
 #[must_use]
 pub fn dot<T: Real>(left: &[T], right: &[f32]) -> T {
     debug_assert_eq!(left.len(), right.len());
@@ -97,25 +93,25 @@ pub fn quadratic<T: Real>(matrix: &[T], row: &[f32]) -> T {
     sum
 }
 
-/// The Cholesky factor of a row-major symmetric matrix, or `None` where it is not positive definite.
+/// The Cholesky factor of a row-major symmetric matrix, or `None` if it is not positive definite.
 #[must_use]
 pub fn cholesky(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     debug_assert_eq!(matrix.len(), dim * dim);
     Cholesky::new(DMatrix::from_row_slice(dim, dim, matrix))
 }
 
-/// Shares by which a diagonal is raised, one after the other, where rounding has cost a matrix its definiteness. The first is
-/// so far above the rounding of sums that what comes of it is good to four digits.
+/// Shares by which a diagonal is raised, tried in order, if rounding has made a matrix indefinite. The first is far
+/// enough above the rounding of sums that the result is good to four digits.
 pub const RAISES: [f64; 3] = [1e-10, 1e-7, 1e-4];
 
-/// How far the inverse of a diagonal entry may be below the entry of the inverse before nothing of it is left: of the
-/// sixteen digits of the entry, all but four were those of others.
+/// Maximum of the product of a diagonal entry and the corresponding entry of the inverse. Beyond it, all but four of
+/// the sixteen digits of the entry are determined by other coordinates.
 pub const DETERMINED_MAX: f64 = 1e12;
 
-/// [`cholesky`] of the sum of a positive definite matrix and squares, or of the inverse of such a sum. If rounding has made it
-/// indefinite, every entry of the diagonal is multiplied by 1 + share, for the smallest share in [`RAISES`] that works: a
-/// relative change, so that the result does not depend on the scale of a coordinate. `None` if no share works or an entry is
-/// not finite.
+/// [`cholesky`] of the sum of a positive definite matrix and squares, or of the inverse of such a sum. If rounding has
+/// made it indefinite, every entry of the diagonal is multiplied by 1 + share, for the smallest share in [`RAISES`]
+/// that works: a relative change, so that the result does not depend on the scale of a coordinate. `None` if no share
+/// works or an entry is not finite.
 #[must_use]
 pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     let raised = |share: f64| {
@@ -129,8 +125,8 @@ pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, D
     cholesky(matrix, dim).or_else(|| RAISES.into_iter().find_map(raised))
 }
 
-/// The inverse of a matrix of the kind of [`cholesky_of_squares`], which `matrix` makes as often as it is asked; exactly
-/// symmetric.
+/// The exactly symmetric inverse of a matrix as for [`cholesky_of_squares`]; `matrix` builds the matrix and may be
+/// called several times.
 #[must_use]
 pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<Vec<f64>> {
     let mut inverse = matrix();
@@ -146,40 +142,41 @@ pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<V
     })
 }
 
-/// Whether every coordinate has kept digits of its own through the inversion: the `inverse` of a matrix with this `diagonal`
-/// has no entry on its own diagonal that is more than `max` times the inverse of the entry before. False for NaN.
+/// Whether every coordinate has kept significant digits through the inversion: no entry on the diagonal of `inverse`
+/// times the entry of `diagonal` of the original matrix exceeds `max`. False for NaN.
 #[must_use]
 pub fn is_determined(diagonal: &[f64], inverse: &[f64], max: f64) -> bool {
     inverse.iter().step_by(diagonal.len() + 1).zip(diagonal).all(|(inverse, entry)| inverse * entry <= max)
 }
 
-/// Raises the diagonal of a matrix by a share of itself.
+/// Multiplies the diagonal of a matrix by `1 + share`.
 pub fn raise(matrix: &mut [f64], dim: usize, share: f64) {
     matrix.iter_mut().step_by(dim + 1).for_each(|entry| *entry *= 1.0 + share);
 }
 
-/// Sweeps of an eigenvalue iteration that converges in a few for each of the largest dimensions.
+/// Maximum iterations of the eigenvalue algorithm; it needs a few per dimension, far fewer than this at the largest
+/// dimensions.
 const EIGEN_STEPS_MAX: usize = 100_000;
 
-/// The eigenvalues and eigenvectors of a symmetric matrix; `None` where its entries are not finite, of which the iteration
-/// would find no end.
+/// The eigenvalues and eigenvectors of a symmetric matrix; `None` if an entry is not finite, in which case the
+/// iteration would not converge.
 #[must_use]
 pub fn symmetric_eigen(matrix: DMatrix<f64>) -> Option<SymmetricEigen<f64, Dyn>> {
     let largest = matrix.amax();
     if !matrix.iter().all(|entry| entry.is_finite()) {
         return None;
     }
-    // Squares of entries must neither overflow nor vanish.
+    // Scaled so that squares of entries neither overflow nor underflow.
     let scale = if largest > 0.0 { largest } else { 1.0 };
     let mut eigen = SymmetricEigen::try_new(matrix / scale, f64::EPSILON, EIGEN_STEPS_MAX)?;
     eigen.eigenvalues *= scale;
     Some(eigen)
 }
 
-/// The largest absolute row sum of a symmetric row-major matrix: an upper bound of its largest eigenvalue's magnitude.
+/// The largest absolute row sum of a symmetric row-major matrix: an upper bound of the magnitude of its eigenvalues.
 #[must_use]
 pub fn norm_inf(matrix: &[f64], dim: usize) -> f64 {
-    // Column sums, which are the same and vectorise without reordering them.
+    // Column sums, equal to row sums by symmetry; they vectorise without reordering additions.
     let mut sums = vec![0.0; dim];
     for row in matrix.chunks_exact(dim) {
         for (sum, entry) in sums.iter_mut().zip(row) {

@@ -1,4 +1,4 @@
-//! What clients tell the service, and the records that the log keeps of it.
+//! Observations sent by clients, and the records that the log stores.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,34 +28,32 @@ pub const LABEL_ABS_MAX: f32 = 1e6;
 /// The largest weight of one observation.
 pub const WEIGHT_MAX: f32 = 1e6;
 
-/// The earliest time of an event: the beginning of the year 0, where the times of RFC 3339 begin. Ages of events, and sums
-/// of them, stay far from the bounds of 64 bits.
+/// The earliest time of an event: the beginning of the year 0, the first time that RFC 3339 can express. It keeps ages
+/// of events and their sums far from overflowing 64 bits.
 pub const EARLIEST: Timestamp = Timestamp(-62_167_219_200_000);
 
 /// One labelled event: `user` gave `item` the `label`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// Whose weights learn from it.
     pub user: UserId,
-    /// What it is about.
     pub item: ItemId,
     /// The rating, reward or other outcome.
     pub label: f32,
-    /// How many times over it counts; 1 unless told.
+    /// Multiplicity of the observation; 1 by default.
     pub weight: f32,
-    /// When it happened; the time of its arrival where the client does not say.
+    /// Time of the event; if missing, the time of arrival.
     pub timestamp: Option<Timestamp>,
-    /// The client's name for it; the server makes one where it is missing.
+    /// The client's id for it; if missing, the server assigns one.
     pub observation_id: Option<ObservationId>,
-    /// What kind of feedback it is ("rating", "click", …), as the client calls it.
+    /// The kind of feedback ("rating", "click", …), a name chosen by the client.
     pub feedback: Option<String>,
-    /// The ranking that it is the outcome of.
+    /// The decision to which it is attributed.
     pub decision: Option<DecisionId>,
 }
 
 impl Observation {
-    /// Checks the numbers and the time, which may not be later than `latest`: under a half-life everything before an event
-    /// of the far future would count for nothing.
+    /// Checks the numbers and the time, which may not be later than `latest`: with a half-life, an event in the far
+    /// future would reduce the weight of everything before it to nothing.
     ///
     /// # Errors
     /// [`ModelError::NonFinite`], [`ModelError::OutOfRange`] or [`ModelError::Time`], naming the field.
@@ -78,7 +76,7 @@ impl Observation {
     }
 }
 
-/// Checks one label.
+/// Checks that a label is finite and within [`LABEL_ABS_MAX`].
 ///
 /// # Errors
 /// [`ModelError::NonFinite`] or [`ModelError::OutOfRange`].
@@ -92,59 +90,54 @@ pub fn check_label(label: f32) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// What a log record says about its user.
+/// The kind of a log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordKind {
-    /// The user gave the item the label.
     Observe,
-    /// An earlier observation gets another label.
+    /// Replaces the label of an earlier observation.
     Correct,
-    /// An earlier observation never happened.
+    /// Removes an earlier observation.
     Retract,
-    /// The user never existed.
+    /// Removes all data of the user.
     Erase,
 }
 
-/// What a model expected of an observation before it learnt from it (progressive validation).
+/// A model's prediction of an observation, made before learning from it (progressive validation).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// The model that predicted.
     pub model: ModelId,
-    /// Its version at that moment.
+    /// The version that predicted.
     pub version: VersionId,
-    /// The predicted score.
     pub predicted: f32,
 }
 
 /// One event of one user in a stream's log. Stream, partition and sequence are its key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What it says.
     pub kind: RecordKind,
-    /// The user.
     pub user: UserId,
-    /// This event's number among the user's events.
+    /// The user's event count at this event.
     pub user_epoch: UserEpoch,
-    /// The item; for an erasure, none.
+    /// `None` for an erasure.
     pub item: Option<ItemId>,
-    /// The label; for a retraction or an erasure, 0.
+    /// 0 for a retraction or an erasure.
     pub label: f32,
-    /// The label that the client sent first, where a correction has replaced it since.
+    /// The original label, if a correction has replaced it.
     pub first_label: Option<f32>,
-    /// The weight; 1 unless told.
+    /// Multiplicity of the observation; 1 by default.
     pub weight: f32,
-    /// The kind of feedback, as the client calls it.
+    /// The kind of feedback, a name chosen by the client.
     pub feedback: Option<String>,
-    /// When it happened.
+    /// Time of the event.
     pub timestamp: Timestamp,
-    /// The client's id. Where the client gave none, the record's place in the log names it.
+    /// The client's id. If the client gave none, the record is identified by its position in the log.
     pub observation_id: Option<ObservationId>,
-    /// The decision that it is the outcome of.
+    /// The decision to which it is attributed.
     pub decision: Option<DecisionFacts>,
-    /// What each model of the stream expected.
+    /// The prediction of each model of the stream.
     pub predictions: Vec<Prediction>,
-    /// The earlier records of the same partition that a correction, retraction or erasure is about, ascending; empty
+    /// The earlier records of the same partition to which a correction, retraction or erasure applies, ascending; empty
     /// for an observation.
     pub targets: Vec<Sequence>,
 }

@@ -1,17 +1,17 @@
-//! Where an item's features come from.
+//! The origin of an item's features.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the features come from that a version scores an item with.
+/// The origin of the features with which a version scores an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureOrigin {
-    /// The version's table.
+    /// The table of the version.
     Trained,
-    /// A caller.
+    /// Given by a caller.
     Given,
-    /// The item's attributes, by the version's map from attributes to features. Scores are less certain for it.
+    /// Computed from the item's attributes by the version's map. Scores are less certain.
     Attributes,
-    /// Nothing is known: the version's stand-in for the unknown.
+    /// The version's default features for an unknown item.
     StandIn,
 }

@@ -1,22 +1,23 @@
-//! The loss of one prediction: the only definition of it. Gate, watch, shadow, quality monitors and evaluation take it from
-//! here, so that their figures can be compared.
+//! The loss of one prediction. The gate, the guard, shadow models, quality monitors and the evaluation all use this
+//! definition, so that their figures are comparable.
 
 use crate::learning::Loss;
 use crate::preference::preference;
 
-/// The closest to 0 and 1 that a probability is taken for, so that one confident mistake has a bounded loss of 16.1.
+/// Predicted probabilities are clamped to this distance from 0 and 1, so that one confident mistake has a loss of at
+/// most 16.1.
 const PROBABILITY_MIN: f64 = 1e-7;
 
-/// The largest loss of one prediction, and the loss of a prediction that is no number. Sums, means and squares of as many
-/// losses as a node ever sees stay finite, as does one loss in `f32`.
+/// The largest loss of one prediction, and the loss of a prediction that is NaN. Sums, means and squares of realistic
+/// numbers of losses stay finite, as does one loss in `f32`.
 pub const PREDICTION_LOSS_MAX: f64 = 1e30;
 
 impl Loss {
-    /// What a label says happened, in the unit of [`Loss::expected_label`]: the label itself under squared loss; under
-    /// logistic loss the label cut to `0..=1`; under implicit loss the preference, 1 for a label above 0 and else 0 (Hu,
-    /// Koren & Volinsky 2008, eq. 1).
+    /// The outcome that a label stands for, in the unit of [`Loss::expected_label`]: the label itself under squared
+    /// loss; under logistic loss the label clamped to `0..=1`; under implicit loss the preference, 1 for a label above
+    /// 0 and otherwise 0 (Hu, Koren & Volinsky 2008, eq. 1).
     ///
-    /// A model may share its stream with one whose labels have another range, so that labels outside its own do come.
+    /// Models of one stream may have different losses, so labels outside the range do occur.
     #[must_use]
     pub fn outcome(self, label: f32) -> f64 {
         match self {
@@ -26,20 +27,21 @@ impl Loss {
         }
     }
 
-    /// The squared difference between a prediction and what happened, at most [`PREDICTION_LOSS_MAX`]. `predicted` is in
-    /// the unit of [`Loss::expected_label`].
+    /// The squared difference between prediction and outcome, at most [`PREDICTION_LOSS_MAX`]. `predicted` is in the
+    /// unit of [`Loss::expected_label`].
     #[must_use]
     pub fn squared_error(self, predicted: f32, label: f32) -> f64 {
         bounded((f64::from(predicted) - self.outcome(label)).powi(2))
     }
 
-    /// The loss of a prediction that was made before its label was learnt: from 0 to [`PREDICTION_LOSS_MAX`], never another
-    /// number. `predicted` is in the unit of [`Loss::expected_label`].
+    /// The loss of a prediction that was made before its label was learnt: from 0 to [`PREDICTION_LOSS_MAX`], never
+    /// NaN. `predicted` is in the unit of [`Loss::expected_label`].
     ///
     /// - squared: `(predicted - label)^2`;
-    /// - logistic: `-y ln p - (1 - y) ln(1 - p)`, where `p` is the predicted probability and `y` the label cut to `0..=1`;
-    /// - implicit: `(predicted - preference)^2`, without the confidence of Hu, Koren & Volinsky (2008, eq. 3), which would
-    ///   let a few heavy users speak for all.
+    /// - logistic: `-y ln p - (1 - y) ln(1 - p)`, where `p` is the predicted probability and `y` the label clamped to
+    ///   `0..=1`;
+    /// - implicit: `(predicted - preference)^2`, without the confidence of Hu, Koren & Volinsky (2008, eq. 3), with
+    ///   which a few heavy users would dominate.
     #[must_use]
     pub fn prediction_loss(self, predicted: f32, label: f32) -> f64 {
         match self {
@@ -52,7 +54,7 @@ impl Loss {
     }
 }
 
-/// `f64::min` answers the bound where the loss is no number.
+/// `f64::min` returns the bound for NaN.
 fn bounded(loss: f64) -> f64 {
     loss.min(PREDICTION_LOSS_MAX)
 }
@@ -64,13 +66,13 @@ mod tests {
     const LOSSES: [Loss; 3] = [Loss::Squared, Loss::Logistic, Loss::Implicit];
 
     #[test]
-    fn losses_are_those_that_learning_minimises() {
+    fn prediction_losses_equal_the_losses_of_learning() {
         let close = |a: f64, b: f64| (a - b).abs() < 1e-6; // Predictions are f32.
         assert!(close(Loss::Squared.prediction_loss(3.5, 5.0), 2.25));
         assert!(close(Loss::Logistic.prediction_loss(0.25, 1.0), 4.0_f64.ln()));
         assert!(close(Loss::Logistic.prediction_loss(0.25, 0.0), (4.0_f64 / 3.0).ln()));
-        assert!(Loss::Logistic.prediction_loss(0.0, 1.0) < 16.2, "a mistake that was certain has a bounded loss");
-        assert!(close(Loss::Implicit.prediction_loss(0.75, 12.0), 0.0625), "how often is no part of the preference");
+        assert!(Loss::Logistic.prediction_loss(0.0, 1.0) < 16.2, "a confident mistake has a bounded loss");
+        assert!(close(Loss::Implicit.prediction_loss(0.75, 12.0), 0.0625), "the count is not part of the preference");
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! What is known of a user before their first observation.
+//! The prior of a user before their first observation.
 
 use crate::error::ModelError;
 use crate::linear::{cholesky, norm_inf, symmetric_eigen};
 
-/// The largest condition of the precision of a version: states in `f32` are sound up to here (design of the user state).
+/// The largest condition number of a version's precision for which states in `f32` are accurate.
 pub const CONDITION_MAX: f64 = 1e4;
 
-/// Relative difference that still counts as symmetric: rounding of a matrix that was written and read in `f64`.
+/// Relative difference up to which a matrix counts as symmetric: rounding of a matrix written and read in `f64`.
 const ASYMMETRY_MAX: f64 = 1e-9;
 
 /// The Gaussian prior of user weights and the noise of labels, fitted when a version is trained.
 ///
-/// A user's weights are distributed as `N(mean, noise_variance * precision^-1)` and a label as
-/// `N(offset + w·f, noise_variance)`. The precision `Lambda` is thus in units of the noise, as in the ridge problem
-/// `min |y - X w|^2 + (w - w0)^T Lambda (w - w0)`. A new user *is* this prior; `mean` is the bootstrap of Velox §2.5.
+/// A user's weights are distributed as `N(mean, noise_variance * precision^-1)` and a label as `N(offset + w·f,
+/// noise_variance)`. The precision `Lambda` is thus in units of the noise, as in the ridge problem `min |y - X w|^2 +
+/// (w - w0)^T Lambda (w - w0)`. The state of a new user equals this prior; `mean` is the bootstrap of Velox §2.5.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prior {
     mean: Vec<f64>,
@@ -62,7 +62,7 @@ impl Prior {
         Ok(Self { mean, precision, noise_variance, inverse: inverse.as_slice().to_vec() })
     }
 
-    /// The prior of a model that has never been trained: zero mean and `precision` on the diagonal.
+    /// The prior of an untrained model: zero mean and `precision` on the diagonal.
     ///
     /// # Errors
     /// As [`Prior::new`].

@@ -1,33 +1,34 @@
 //! One Sherman-Morrison step over a state of either precision.
 //!
-//! Matrices are held whole, although they are symmetric. A packed triangle halves the bytes, but its rows fill no whole
-//! registers and each entry serves two sums: measured with plain loops at dimension 50, a step took 1.4 times as long in
-//! cache and as long out of it; only from a few hundred dimensions on was it quicker (0.73 in cache at 512).
+//! Matrices are stored in full, although they are symmetric. A packed triangle halves the bytes, but its rows do not
+//! fill whole registers and each entry is part of two sums: measured with plain loops at dimension 50, a step took 1.4
+//! times as long in cache and as long out of cache; it was faster only from a few hundred dimensions on (0.73 in cache
+//! at 512).
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-use crate::kernel;
+use celeris_kernel as kernel;
 use crate::learning::WeightedTarget;
 use crate::linear::{Real, dot};
 
 /// Weights and inverse Gram matrix in one precision: `A^-1 = earlier - reduction reduction^T`.
 ///
-/// What a step takes from the matrix is left to the next one, which has to read all of it anyway and then writes it too: a
-/// step reads and writes the matrix once, where doing both in turn would read it twice.
+/// The rank-one reduction of a step is applied by the next step, which has to read the whole matrix anyway: a step then
+/// reads and writes the matrix once instead of reading it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
     /// Length `dim`.
     pub(crate) weights: Vec<T>,
     /// `A^-1` before the last step: row-major `dim x dim`, symmetric positive definite.
     pub(crate) earlier: Vec<T>,
-    /// What the last step takes from it: length `dim`.
+    /// The rank-one reduction of the last step, not yet applied: length `dim`.
     pub(crate) reduction: Vec<T>,
 }
 
 /// The loops of a step in one precision.
 pub(crate) trait Steps: Real + 'static {
-    /// `matrix -= reduction reduction^T`, and `out = matrix * features` of what it is then; returns `features·out` and
+    /// `matrix -= reduction reduction^T`, then `out = matrix * features`; returns `features·out` and
     /// `weights·features`.
     fn reduce_and_multiply(
         matrix: &mut [Self],
@@ -36,10 +37,10 @@ pub(crate) trait Steps: Real + 'static {
         features: &[f32],
         out: &mut [Self],
     ) -> [Self; 2];
-    /// The thread's buffer.
+    /// The thread's scratch buffer.
     fn scratch() -> &'static LocalKey<Cell<Vec<Self>>>;
 
-    /// Runs `work` on a buffer of `dim` entries of any value.
+    /// Runs `work` on a buffer of `dim` entries with arbitrary contents.
     fn with_scratch<R>(dim: usize, work: impl FnOnce(&mut [Self]) -> R) -> R {
         let mut scratch = Self::scratch().take();
         if scratch.len() < dim {
@@ -120,18 +121,18 @@ impl<T: Steps> State<T> {
     /// response after it, `w += slope v` and `A^-1 -= curvature / (1 + curvature x·v) v v^T` (Sherman and Morrison 1950;
     /// Velox eq. 2.2).
     ///
-    /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the familiar gain. Under logistic
-    /// loss the step ends at the very mode of the Gaussian before it times the example's likelihood.
-    pub(crate) fn absorb(&mut self, features: &[f32], lesson: &WeightedTarget) {
+    /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the usual gain. Under logistic loss
+    /// the step ends at the exact mode of the Gaussian before it times the example's likelihood.
+    pub(crate) fn absorb(&mut self, features: &[f32], target: &WeightedTarget) {
         let Self { weights, earlier, reduction } = self;
         T::with_scratch(weights.len(), |v| {
             let [spread, response] = T::reduce_and_multiply(earlier, reduction, weights, features, v);
-            // Rounding may not turn the spread, which is a variance, below zero.
+            // Rounding must not make the spread, a variance, negative.
             let spread = spread.to_f64().max(0.0);
-            let local = lesson.mode(response.to_f64(), spread);
-            let curvature = lesson.weight * local.curvature;
+            let local = target.mode(response.to_f64(), spread);
+            let curvature = target.weight * local.curvature;
             let root = (curvature / (1.0 + curvature * spread)).sqrt();
-            advance(weights, reduction, v, T::from_f64(lesson.weight * local.slope), T::from_f64(root));
+            advance(weights, reduction, v, T::from_f64(target.weight * local.slope), T::from_f64(root));
         });
     }
 }
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_advances_weights_and_leaves_its_reduction() {
+    fn a_step_updates_weights_and_keeps_its_reduction() {
         let mut rng = ChaCha8Rng::seed_from_u64(6);
         for dim in (1..=68).chain([100, 127, 128, 129, 200, 255, 512]) {
             let direction: Vec<f32> = (0..dim).map(|_| rng.random_range(-1.0..1.0)).collect();

@@ -1,4 +1,4 @@
-//! Draws from a user's posterior.
+//! Sampling from a user's posterior.
 
 use crate::error::ModelError;
 use crate::linear::cholesky_of_squares;
@@ -23,7 +23,7 @@ impl Sampler {
         Ok(Self { weights: mean.clone(), mean, factor })
     }
 
-    /// The next weights, length `dim`, in O(dim^2) and without allocation; `standard_normal` is asked for `dim` numbers.
+    /// Draws weights, length `dim`, in O(dim^2) and without allocation; calls `standard_normal` `dim` times.
     pub fn draw(&mut self, mut standard_normal: impl FnMut() -> f64) -> &[f64] {
         let dim = self.mean.len();
         self.weights.copy_from_slice(&self.mean);

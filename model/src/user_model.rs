@@ -1,10 +1,10 @@
-//! One user's weights: a Gaussian posterior that every observation advances.
+//! One user's weights: a Gaussian posterior updated by every observation.
 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
-use crate::kernel;
+use celeris_kernel as kernel;
 use crate::learning::{Learning, Loss, WeightedTarget};
 use crate::linear::{Real, dot, quadratic};
 use crate::observation::Timestamp;
@@ -13,31 +13,30 @@ use crate::sampler::Sampler;
 
 /// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.
 ///
-/// The promise is a relative 2-norm error of the weights below 1e-4 up to this condition. Measured, states that go
-/// through full blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/ridge_oracle.rs`).
+/// The guarantee is a relative 2-norm error of the weights below 1e-4 up to this condition. Measured, states after full
+/// blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/ridge_oracle.rs`).
 pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
 
-/// Passes over its examples that a logistic solve usually takes.
+/// Typical number of passes of a logistic solve over its examples.
 const NEWTON_PASSES: u64 = 8;
 
-/// Entries of a state that are worth fetching ahead: as many as half of the nearest cache holds.
+/// Maximum number of state entries to prefetch: as many as fit half of the L1 cache.
 const PREFETCHED_MAX: usize = 4096;
 
-/// One labelled example as the learner sees it.
+/// One labelled example for the learner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Example<'a> {
     /// Length `dim`, the last entry 1.
     pub features: &'a [f32],
-    /// The label as observed.
     pub label: f32,
-    /// The item's offset, which the user's weights do not have to explain.
+    /// The item's offset, not explained by the user's weights.
     pub offset: f32,
-    /// How many times over it counts; above zero.
+    /// Multiplicity of the example; above zero.
     pub weight: f32,
-    /// When it happened, for models that forget.
+    /// Time of the event, for models with a half-life.
     pub timestamp: Timestamp,
     /// When the user had last taken the item by an earlier observation of the history, for implicit loss: see
-    /// [`crate::preference::Takings`]. `None` where this is the first, and under other losses, which do not ask.
+    /// [`crate::preference::Takings`]. `None` for the first one, and under other losses.
     pub taken_before: Option<Timestamp>,
 }
 
@@ -58,42 +57,41 @@ impl History for [Example<'_>] {
 pub struct Estimate {
     /// `offset + w·f`: the expected label; under logistic loss its log-odds, see [`crate::Loss::probability`].
     pub score: f32,
-    /// `sqrt(sigma^2 f^T A^-1 f)`: how unsure the score is, in its own unit. Under logistic loss `sigma^2` is 1.
+    /// `sqrt(sigma^2 f^T A^-1 f)`: the standard error of the score. Under logistic loss `sigma^2` is 1.
     pub std_error: f32,
-    /// `sqrt(sigma^2 + std_error^2)`: how far a label may fall from the score; under logistic loss
-    /// `sqrt(p (1 - p))` around the probability `p`.
+    /// `sqrt(sigma^2 + std_error^2)`: the standard deviation of a label around the score; under logistic loss `sqrt(p
+    /// (1 - p))` for the probability `p`.
     pub label_std: f32,
 }
 
-/// The state in whichever precision its conditioning asks for.
+/// The state in the precision that its conditioning requires.
 #[derive(Debug, Clone, PartialEq)]
 enum Posterior {
     Single(State<f32>),
     Double(State<f64>),
 }
 
-/// The state of one user under one version: the Gaussian posterior
-/// `A = Lambda + sum weight x x^T`, `w = w0 + A^-1 sum weight x (y - offset - x·w0)` of an online ridge regression, or
-/// what stands in for it under another [`crate::Loss`]: weights and labels as the loss defines them, and for clicks
-/// Laplace's approximation.
+/// The state of one user under one version: the Gaussian posterior `A = Lambda + sum weight x x^T`, `w = w0 + A^-1 sum
+/// weight x (y - offset - x·w0)` of an online ridge regression, or its counterpart under another [`crate::Loss`]:
+/// weights and labels as the loss defines them, and for clicks Laplace's approximation.
 ///
-/// It is a pure function of the learning rule and the examples, in their order: however a state came about, equal inputs
-/// give equal bits on one instruction set (see [`crate::canonical`]).
+/// It is a pure function of the learning rule and the examples, in their order: equal inputs give equal bits on one
+/// instruction set, whether a state is live, rebuilt or resumed (see [`crate::canonical`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserModel {
     posterior: Posterior,
     observations: u64,
-    /// Upper bound of the largest eigenvalue of `A`, raised by every example.
+    /// Upper bound of the largest eigenvalue of `A`, increased by every example.
     gram_norm: f64,
-    /// Upper bound of the largest eigenvalue of `A^-1` at the last solve; examples only lower it.
+    /// Upper bound of the largest eigenvalue of `A^-1` at the last solve; examples only decrease it.
     inverse_norm: f64,
-    /// The sums at the last checkpoint, kept where re-reading the history for the next one would not stay cheap: from
-    /// [`CHECKPOINT_EVERY`] observations on, and always where observations fade.
+    /// The sums at the last checkpoint, kept so that the next one need not read the whole history again: from
+    /// [`CHECKPOINT_EVERY`] observations on, and always with a half-life.
     sums: Option<Box<GramSums>>,
 }
 
 impl UserModel {
-    /// The state of a user who has said nothing.
+    /// The state of a user without observations.
     ///
     /// # Errors
     /// `NotPositiveDefinite` cannot happen for a [`crate::Prior`] that was checked on construction.
@@ -101,7 +99,7 @@ impl UserModel {
         Self::solved(learning, GramSums::empty(learning.dim()))
     }
 
-    /// The state after the first `observations` examples of `history`, from nothing.
+    /// The state after the first `observations` examples of `history`.
     ///
     /// # Errors
     /// As [`UserModel::absorb`].
@@ -113,11 +111,11 @@ impl UserModel {
         Self::resume(learning, GramSums::empty(learning.dim()), history, observations)
     }
 
-    /// [`UserModel::rebuild`] from the sums that a state of the same rule and history had ([`UserModel::sums`]), to the
-    /// same bits. It reads `history` from where they end.
+    /// [`UserModel::rebuild`] starting from the sums of a state with the same rule and history ([`UserModel::sums`]),
+    /// to the same bits. Reads `history` from their end on.
     ///
     /// # Errors
-    /// As [`UserModel::absorb`], with `DimMismatch` also for sums of another length.
+    /// As [`UserModel::absorb`], and `DimMismatch` also for sums of another length.
     pub fn resume<H: History + ?Sized>(
         learning: &Learning,
         mut sums: GramSums,
@@ -162,7 +160,7 @@ impl UserModel {
     /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the Sherman-Morrison
     /// identity in O(dim^2), or at a checkpoint by the batched solve in O(dim^3).
     ///
-    /// It reads `history` from [`UserModel::reads_from`] on. The learning rule must be the one of the examples before.
+    /// Reads `history` from [`UserModel::reads_from`] on. The learning rule must be the one of the previous examples.
     ///
     /// # Errors
     /// `DimMismatch` or `NonFinite`; the state is unchanged on error.
@@ -174,17 +172,17 @@ impl UserModel {
             *self = Self::solved(learning, self.sums_through(learning, history, next)?)?;
             return Ok(());
         }
-        let lesson = learning.lesson(&example);
-        let gram_norm = self.gram_norm_with(&lesson, square_max);
+        let target = learning.weighted_target(&example);
+        let gram_norm = self.gram_norm_with(&target, square_max);
         if self.outgrows_single_precision(gram_norm) {
             // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
             let solution = self.sums_through(learning, history, self.observations)?.solve(learning.prior())?;
             self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
         }
-        if lesson.weight > 0.0 {
+        if target.weight > 0.0 {
             match &mut self.posterior {
-                Posterior::Single(state) => state.absorb(example.features, &lesson),
-                Posterior::Double(state) => state.absorb(example.features, &lesson),
+                Posterior::Single(state) => state.absorb(example.features, &target),
+                Posterior::Double(state) => state.absorb(example.features, &target),
             }
         }
         self.gram_norm = gram_norm;
@@ -192,17 +190,18 @@ impl UserModel {
         Ok(())
     }
 
-    /// Whether absorbing `example` next solves the state afresh, in O(dim^3).
+    /// Whether absorbing `example` next solves the state from scratch, in O(dim^3).
     #[must_use]
     pub fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
-        let gram_norm = || self.gram_norm_with(&learning.lesson(example), squared_length_max(example.features));
+        let gram_norm =
+            || self.gram_norm_with(&learning.weighted_target(example), squared_length_max(example.features));
         learning.half_life().is_some()
             || is_checkpoint(self.observations + 1)
             || self.outgrows_single_precision(gram_norm())
     }
 
-    /// About how many multiplications [`UserModel::absorb`] takes when it absorbs `example` next: `dim^2` for a step, or
-    /// where [`UserModel::solve_is_due`] the solve's `dim^3` and as much as the examples take that enter the sums.
+    /// Approximate number of multiplications when [`UserModel::absorb`] absorbs `example` next: `dim^2` for a step, or,
+    /// if [`UserModel::solve_is_due`], `dim^3` for the solve plus the cost of adding examples to the sums.
     #[must_use]
     pub fn absorb_multiplications(&self, learning: &Learning, example: &Example) -> u64 {
         let square = (self.dim() * self.dim()) as u64;
@@ -217,37 +216,37 @@ impl UserModel {
         square.saturating_mul(self.dim() as u64 + passes * examples)
     }
 
-    /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: of that example
-    /// itself, or of the first one that the sums do not hold where [`UserModel::solve_is_due`].
+    /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: that of the
+    /// example itself, or, if [`UserModel::solve_is_due`], that of the first example not in the sums.
     #[must_use]
     pub fn reads_from(&self, learning: &Learning, example: &Example) -> u64 {
         if self.solve_is_due(learning, example) { self.history_from() } else { self.observations }
     }
 
-    /// The first index of the history that the next solve reads: 0, or how many examples the sums of the last checkpoint
-    /// hold.
+    /// The first index of the history that the next solve reads: the number of examples in the sums of the last
+    /// checkpoint, or 0.
     #[must_use]
     pub fn history_from(&self) -> u64 {
         self.sums.as_ref().map_or(0, |sums| sums.observations())
     }
 
-    /// The sums at the last checkpoint, where the state keeps them: from [`CHECKPOINT_EVERY`] observations on, and always
-    /// where observations fade.
+    /// The sums at the last checkpoint, if the state keeps them: from [`CHECKPOINT_EVERY`] observations on, and always
+    /// with a half-life.
     #[must_use]
     pub fn sums(&self) -> Option<&GramSums> {
         self.sums.as_deref()
     }
 
-    /// Asks for the state to be brought near, for [`UserModel::absorb`] soon. Changes nothing else.
+    /// Prefetches the state into the cache for an imminent [`UserModel::absorb`]. Has no other effect.
     pub fn prefetch(&self) {
         if let Posterior::Single(state) = &self.posterior {
             kernel::prefetch(&state.earlier[..state.earlier.len().min(PREFETCHED_MAX)]);
         }
     }
 
-    /// `gram_norm` after a lesson whose features have at most this squared length.
-    fn gram_norm_with(&self, lesson: &WeightedTarget, square_max: f64) -> f64 {
-        self.gram_norm + lesson.curvature_max() * square_max
+    /// `gram_norm` after an example whose features have at most this squared length.
+    fn gram_norm_with(&self, target: &WeightedTarget, square_max: f64) -> f64 {
+        self.gram_norm + target.curvature_max() * square_max
     }
 
     fn outgrows_single_precision(&self, gram_norm: f64) -> bool {
@@ -265,7 +264,7 @@ impl UserModel {
         Ok(sums)
     }
 
-    /// How many examples it has absorbed.
+    /// Number of absorbed examples.
     #[must_use]
     pub fn observations(&self) -> u64 {
         self.observations
@@ -280,14 +279,13 @@ impl UserModel {
         }
     }
 
-    /// Whether the state is held in `f64`.
     #[must_use]
     pub fn is_double(&self) -> bool {
         matches!(self.posterior, Posterior::Double(_))
     }
 
-    /// A hash of all that the state answers with: the count of observations, and every bit of weights and `A^-1`. Two
-    /// states of equal hash are equal, as far as 64 bits can tell.
+    /// A hash of the count of observations and every bit of weights and `A^-1`. States with equal hashes are equal, up
+    /// to 64-bit collisions.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -316,7 +314,7 @@ impl UserModel {
         }
     }
 
-    /// Bytes this state holds on the heap and in itself.
+    /// Size on the heap and inline, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let dim = self.dim();
@@ -336,8 +334,8 @@ impl UserModel {
         }
     }
 
-    /// Scores `offset + w·f` without their uncertainty of rows that may lie anywhere, each an item's offset and features;
-    /// appended to `out`. A row's score has the bits that [`UserModel::estimate`] gives it.
+    /// Scores `offset + w·f` without uncertainty for rows at arbitrary addresses, each an item's offset and features;
+    /// appended to `out`. A row's score has the same bits as from [`UserModel::estimate`].
     ///
     /// The caller guarantees that all features have `dim` entries.
     pub fn score_rows<'a>(&self, rows: impl IntoIterator<Item = (f32, &'a [f32])>, out: &mut Vec<f32>) {
@@ -356,13 +354,13 @@ impl UserModel {
         }
     }
 
-    /// [`UserModel::score_rows`] of `offsets.len()` items whose features lie row-major in `features`.
+    /// [`UserModel::score_rows`] for `offsets.len()` items whose features are row-major in `features`.
     pub fn score_all(&self, offsets: &[f32], features: &[f32], out: &mut Vec<f32>) {
         self.score_rows(self.table(offsets, features), out);
     }
 
-    /// Scores with uncertainty of rows that may lie anywhere, each an item's offset and features; appended to `out`.
-    /// Several rows share each reading of the matrix, and each gets the bits that [`UserModel::estimate`] gives it.
+    /// Estimates for rows at arbitrary addresses, each an item's offset and features; appended to `out`. Several rows
+    /// share each read of the matrix, and each gets the same bits as from [`UserModel::estimate`].
     ///
     /// The caller guarantees that all features have `dim` entries.
     pub fn estimate_rows<'a>(
@@ -389,7 +387,7 @@ impl UserModel {
         }
     }
 
-    /// [`UserModel::estimate_rows`] of `offsets.len()` items whose features lie row-major in `features`.
+    /// [`UserModel::estimate_rows`] for `offsets.len()` items whose features are row-major in `features`.
     pub fn estimate_all(&self, learning: &Learning, offsets: &[f32], features: &[f32], out: &mut Vec<Estimate>) {
         self.estimate_rows(learning, self.table(offsets, features), out);
     }
@@ -399,12 +397,12 @@ impl UserModel {
     /// The caller guarantees that `features` has `dim` entries.
     #[must_use]
     pub fn estimate(&self, learning: &Learning, offset: f32, features: &[f32]) -> Estimate {
-        let (response, variance) = self.belief(features);
+        let (response, variance) = self.response_and_variance(features);
         learning.estimate(offset, response, variance)
     }
 
-    /// What the state believes of a response: `w·f` and `f^T A^-1 f`.
-    pub(crate) fn belief(&self, features: &[f32]) -> (f64, f64) {
+    /// Mean and variance of a response: `w·f` and `f^T A^-1 f`.
+    pub(crate) fn response_and_variance(&self, features: &[f32]) -> (f64, f64) {
         match &self.posterior {
             Posterior::Single(state) => (
                 f64::from(kernel::dot(&state.weights, features)),
@@ -422,16 +420,17 @@ impl UserModel {
         offsets.iter().copied().zip(features.chunks_exact(self.dim()))
     }
 
-    /// What draws weights from the posterior; factors the covariance once, in O(dim^3).
+    /// A sampler of weights from the posterior; factors the covariance once, in O(dim^3).
     ///
     /// # Errors
-    /// `NotPositiveDefinite` where rounding has cost the matrix its definiteness.
+    /// `NotPositiveDefinite` if rounding has made the matrix indefinite.
     pub fn sampler(&self, learning: &Learning) -> Result<Sampler, ModelError> {
         Sampler::new(self.weights(), &self.gram_inverse(), learning.noise_variance())
     }
 }
 
-/// Hands `rows` on in blocks of [`kernel::ROWS`] with how many of a block are real: the last row fills up the last block.
+/// Passes `rows` to `take` in blocks of [`kernel::ROWS`] with the number of real rows; the last row pads the last
+/// block.
 fn by_block<'a>(
     mut rows: impl Iterator<Item = (f32, &'a [f32])>,
     mut take: impl FnMut(&[f32; kernel::ROWS], &[&'a [f32]; kernel::ROWS], usize),
@@ -460,7 +459,7 @@ fn round(value: f64) -> f32 {
     <f32 as Real>::from_f64(value)
 }
 
-/// An upper bound of `x·x`, above it by no more than rounding.
+/// An upper bound of `x·x`, exceeding it by at most rounding.
 fn squared_length_max(features: &[f32]) -> f64 {
     let square = kernel::dot(features, features);
     if square.is_finite() {
@@ -470,7 +469,7 @@ fn squared_length_max(features: &[f32]) -> f64 {
     }
 }
 
-/// Whether the example can be learnt from; the answer is [`squared_length_max`] of its features.
+/// Checks that the example can be absorbed; returns [`squared_length_max`] of its features.
 fn check(learning: &Learning, example: &Example) -> Result<f64, ModelError> {
     if example.features.len() != learning.dim() {
         return Err(ModelError::DimMismatch {
@@ -479,7 +478,7 @@ fn check(learning: &Learning, example: &Example) -> Result<f64, ModelError> {
             received: example.features.len(),
         });
     }
-    // Finite features have a finite square in double precision, and only they.
+    // The square in double precision is finite if and only if the features are.
     let square_max = squared_length_max(example.features);
     if !square_max.is_finite() {
         return Err(ModelError::NonFinite { what: "features" });

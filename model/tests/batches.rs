@@ -1,4 +1,4 @@
-//! Many rows scored together are each scored as if alone.
+//! Rows scored in batches get the same bits as rows scored alone.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -12,11 +12,11 @@ fn rows_have_the_same_bits_in_batches_of_any_size_and_alone() {
     for dim in [1, 3, 8, 15, 16, 17, 33, 50, 128] {
         for scale in [1.0_f32, 3_000.0] {
             let mut vector = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.random_range(-1.0..1.0)).collect() };
-            let (taught, table, offsets) = (vector(5 * dim), vector(41 * dim), vector(41));
-            // One loud feature makes the matrix badly conditioned, which takes double precision.
+            let (trained, table, offsets) = (vector(5 * dim), vector(41 * dim), vector(41));
+            // One feature of large magnitude makes the matrix badly conditioned, which requires double precision.
             let loud = |(index, x)| if index % dim == 0 { x * scale } else { x };
-            let taught: Vec<f32> = taught.into_iter().enumerate().map(loud).collect();
-            let history: Vec<Example> = taught
+            let trained: Vec<f32> = trained.into_iter().enumerate().map(loud).collect();
+            let history: Vec<Example> = trained
                 .chunks_exact(dim)
                 .map(|features| Example {
                     features,
@@ -29,7 +29,7 @@ fn rows_have_the_same_bits_in_batches_of_any_size_and_alone() {
                 .collect();
             let learning = Learning::from(Prior::isotropic(dim, 2.0, 0.5).unwrap());
             let model = UserModel::rebuild(&learning, history.as_slice(), 5).unwrap();
-            assert_eq!(model.is_double(), scale > 1.0 && dim > 1, "both precisions are tried");
+            assert_eq!(model.is_double(), scale > 1.0 && dim > 1, "both precisions are tested");
             for count in [0, 1, 2, 7, 8, 9, 41] {
                 let (offsets, rows) = (&offsets[..count], &table[..count * dim]);
                 let (mut estimates, mut scores, mut gathered) = (Vec::new(), Vec::new(), Vec::new());

@@ -40,7 +40,7 @@ fn a_million_updates_stay_at_the_dense_solution() {
         a.ger(1.0, &x, &x, 1.0);
         right.axpy(f64::from(example.label) - f64::from(example.offset), &x, 1.0);
         model.absorb(&learning, examples.as_slice()).unwrap();
-        // As far from the solve before it as a state ever gets.
+        // As far from the previous solve as a state ever gets.
         let count = index as u64 + 1;
         if count % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 || count == UPDATES as u64 {
             let inverse = a.clone().try_inverse().unwrap();
@@ -51,10 +51,10 @@ fn a_million_updates_stay_at_the_dense_solution() {
         }
     }
     assert_eq!(model.observations(), UPDATES as u64);
-    assert!(!model.is_double(), "it is the f32 steps that are tried");
+    assert!(!model.is_double(), "the test covers f32 steps");
     eprintln!("largest relative error: weights {of_weights:.1e}, inverse Gram matrix {of_matrix:.1e}");
-    // A solve rounds once; 4,095 steps of rounding by 6e-8 follow at most. The weights are promised to 1e-4. The matrix
-    // late in a long history changes by less in a step than its last digit shows, so it may lag behind by a part of what
-    // a block changes it, which is 4096 / n of it; `std_error` has half of that error.
+    // A solve rounds once; at most 4,095 steps with a rounding of 6e-8 follow. The guarantee for the weights is 1e-4.
+    // Late in a long history, a step changes the matrix by less than its last digit, so the matrix may lag behind by
+    // part of the change over a block, a share of 4096 / n; `std_error` has half of that relative error.
     assert!(of_weights <= 1e-4 && of_matrix <= 1e-3, "{of_weights:e}, {of_matrix:e}");
 }

@@ -1,5 +1,5 @@
-//! Weights, labels and features anywhere within their bounds: a state is always there, finite, and the same however it came
-//! about.
+//! Weights, labels and features anywhere within their bounds: a state always exists, is finite, and is the same live
+//! and rebuilt.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -15,14 +15,14 @@ const DIM: usize = 6;
 const FEATURE_MAX: f32 = 1e4;
 
 #[derive(Debug, Clone)]
-struct Said {
+struct Event {
     features: Vec<f32>,
     label: f32,
     weight: f32,
     hour: i64,
 }
 
-/// Any magnitude from the smallest to `largest`, the ends among them.
+/// Any magnitude from the smallest to `largest`, including both ends.
 fn magnitude(largest: f32) -> impl Strategy<Value = f32> {
     prop_oneof![
         2 => Just(largest),
@@ -36,17 +36,17 @@ fn signed(largest: f32) -> impl Strategy<Value = f32> {
     (magnitude(largest), -1_i8..=1).prop_map(|(magnitude, sign)| magnitude * f32::from(sign))
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn event() -> impl Strategy<Value = Event> {
     let features = prop_oneof![
         prop::collection::vec(signed(FEATURE_MAX), DIM),
-        // All large, and nearly one direction.
+        // All large, and nearly in one direction.
         (signed(1.0), prop::collection::vec(1e4_f32 - 10.0..1e4, DIM))
             .prop_map(|(scale, row)| row.into_iter().map(|x| x * scale).collect()),
     ];
     (features, signed(LABEL_ABS_MAX), magnitude(WEIGHT_MAX), 0_i64..50).prop_map(
         |(mut features, label, weight, hour)| {
             features[DIM - 1] = 1.0;
-            Said { features, label, weight, hour }
+            Event { features, label, weight, hour }
         },
     )
 }
@@ -55,11 +55,11 @@ fn loss() -> impl Strategy<Value = Loss> {
     prop_oneof![Just(Loss::Squared), Just(Loss::Logistic), Just(Loss::Implicit)]
 }
 
-fn examples(said: &[Said], repeats: usize) -> Vec<Example<'_>> {
+fn examples(events: &[Event], repeats: usize) -> Vec<Example<'_>> {
     let mut takings = Takings::default();
-    let all = said.iter().enumerate().cycle().take(said.len() * repeats);
-    let example = |(item, said): (usize, &'_ Said)| (item, said.label, said.weight, said.hour);
-    let rows = all.map(|(item, said)| (example((item, said)), said.features.as_slice()));
+    let all = events.iter().enumerate().cycle().take(events.len() * repeats);
+    let example = |(item, event): (usize, &'_ Event)| (item, event.label, event.weight, event.hour);
+    let rows = all.map(|(item, event)| (example((item, event)), event.features.as_slice()));
     rows.map(|((item, label, weight, hour), features)| {
         let timestamp = Timestamp(hour * 3_600_000);
         let taken_before = takings.next(item, label, timestamp);
@@ -94,7 +94,7 @@ proptest! {
 
     #[test]
     fn states_of_extreme_observations_are_finite_and_rebuilt_to_their_bits(
-        said in prop::collection::vec(said(), 1..12),
+        events in prop::collection::vec(event(), 1..12),
         repeats in 1_usize..5,
         loss in loss(),
         fades: bool,
@@ -102,12 +102,12 @@ proptest! {
     ) {
         let half_life = fades.then(|| HalfLife::from_seconds(7200.0).unwrap());
         let learning = Learning::new(Prior::isotropic(DIM, precision, 0.5).unwrap(), loss, half_life);
-        check(&learning, &examples(&said, repeats))?;
+        check(&learning, &examples(&events, repeats))?;
     }
 
-    /// However firmly the user has said it, the score goes where the label is, and stays there.
+    /// With large weights, the score converges to the label and stays there.
     #[test]
-    fn the_largest_weights_are_believed(
+    fn scores_reach_labels_with_the_largest_weights(
         scale in 1.0_f32..FEATURE_MAX,
         others in prop::collection::vec(-1.0_f32..1.0, DIM - 1),
         weight in 1e3_f32..WEIGHT_MAX,
@@ -119,19 +119,18 @@ proptest! {
         features.push(1.0);
         let loss = if implicit { Loss::Implicit } else { Loss::Squared };
         let learning = Learning::new(Prior::isotropic(DIM, 1.0, 0.5).unwrap(), loss, None);
-        let said = vec![Said { features: features.clone(), label, weight, hour: 0 }];
-        let model = check(&learning, &examples(&said, count))?;
+        let events = vec![Event { features: features.clone(), label, weight, hour: 0 }];
+        let model = check(&learning, &examples(&events, count))?;
         let wanted = if implicit { 1.0 } else { label };
         let score = model.response(&features);
-        // One part in a thousand of the prior's zero is left where the weight is a thousand, twice that for rounding.
+        // The prior's zero has a share of one in a thousand at a weight of a thousand, twice that for rounding.
         prop_assert!((score - wanted).abs() <= 3e-3 * wanted, "{score} is not {wanted}");
     }
 }
 
-/// Beside what it was told of one direction with the largest weight there is, the user can still say something about
-/// another.
+/// After an observation of one direction with the largest weight, the state can still learn another direction.
 #[test]
-fn one_firm_word_does_not_make_deaf_for_others() {
+fn a_heavy_observation_does_not_prevent_learning_another_direction() {
     let learning = Learning::from(Prior::isotropic(2, 1.0, 0.5).unwrap());
     let rows: [[f32; 2]; 2] = [[1e4, 1.0], [0.0, 1.0]];
     let example = |row: usize, label, weight| Example {
@@ -157,16 +156,16 @@ fn one_firm_word_does_not_make_deaf_for_others() {
     }
 }
 
-/// Between two checkpoints, rank-one steps look for spreads that are far below the rounding of what they read; they do not go
-/// astray for it.
+/// Between two checkpoints, the spreads of rank-one steps may be far below the rounding of their inputs; the steps must
+/// not diverge.
 #[test]
-fn a_long_run_of_firm_words_that_disagree_stays_between_them() {
+fn scores_of_contradicting_heavy_observations_stay_between_the_labels() {
     let learning = Learning::new(Prior::isotropic(DIM, 1e-3, 0.5).unwrap(), Loss::Squared, None);
-    let rows: Vec<Said> = (0..5_i16)
+    let rows: Vec<Event> = (0..5_i16)
         .map(|row| {
             let features =
                 (0..DIM as i16).map(|j| if j + 1 == DIM as i16 { 1.0 } else { 9e3 + f32::from(row % 3 * j) });
-            Said {
+            Event {
                 features: features.collect(),
                 label: f32::from(row % 2) * LABEL_ABS_MAX,
                 weight: WEIGHT_MAX,

@@ -1,4 +1,4 @@
-//! What each observation has done to a score, against the score itself and against its definition.
+//! The contribution of each observation to a score, compared with the score itself and with its definition.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -9,12 +9,13 @@ use rand_chacha::ChaCha8Rng;
 
 const DIM: usize = 6;
 
-/// Terms are computed in `f64` from a state that is rounded to `f32`, by up to 3e-6 of the whole (`ridge_oracle.rs`).
+/// Terms are computed in `f64` from a state that is rounded to `f32`, with an error of up to 3e-6 of the whole
+/// (`ridge_oracle.rs`).
 const ROUNDING: f64 = 1e-5;
 
-struct Taught(Vec<([f32; DIM], f32, i64)>);
+struct TestHistory(Vec<([f32; DIM], f32, i64)>);
 
-impl History for Taught {
+impl History for TestHistory {
     fn example(&self, index: u64) -> Example<'_> {
         let (features, label, timestamp) = &self.0[usize::try_from(index).unwrap()];
         Example {
@@ -34,9 +35,11 @@ fn features(rng: &mut ChaCha8Rng) -> [f32; DIM] {
     row
 }
 
-/// Labels that mean something under every loss, at times that are not in order.
-fn taught(rng: &mut ChaCha8Rng, count: usize) -> Taught {
-    Taught((0..count).map(|_| (features(rng), f32::from(rng.random_bool(0.6)), rng.random_range(0..90_000))).collect())
+/// Labels that are valid under every loss, at times that are not in order.
+fn test_history(rng: &mut ChaCha8Rng, count: usize) -> TestHistory {
+    TestHistory(
+        (0..count).map(|_| (features(rng), f32::from(rng.random_bool(0.6)), rng.random_range(0..90_000))).collect(),
+    )
 }
 
 fn learning(loss: Loss, half_life: Option<f64>) -> Learning {
@@ -47,7 +50,7 @@ fn learning(loss: Loss, half_life: Option<f64>) -> Learning {
     Learning::new(prior, loss, half_life.map(|seconds| HalfLife::from_seconds(seconds).unwrap()))
 }
 
-fn influence(learning: &Learning, history: &Taught, item: &[f32]) -> (UserModel, Influence) {
+fn influence(learning: &Learning, history: &TestHistory, item: &[f32]) -> (UserModel, Influence) {
     let state = UserModel::rebuild(learning, history, history.0.len() as u64).unwrap();
     let influence = state.influence(learning, history, 0.25, item).unwrap();
     (state, influence)
@@ -58,12 +61,12 @@ fn the_terms_sum_to_the_score_under_every_loss_with_and_without_forgetting() {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for loss in [Loss::Squared, Loss::Implicit, Loss::Logistic] {
         for half_life in [None, Some(30.0)] {
-            // Below, at and beyond checkpoints, and beyond the last one where all history is read.
+            // Below, at and beyond checkpoints, and beyond the last one that reads the whole history.
             for count in [0, 1, 2, 3, 64, 100, 900, 5_000] {
                 if half_life.is_some() && count > 100 {
                     continue;
                 }
-                let (learning, history) = (learning(loss, half_life), taught(&mut rng, count));
+                let (learning, history) = (learning(loss, half_life), test_history(&mut rng, count));
                 let item = features(&mut rng);
                 let (state, influence) = influence(&learning, &history, &item);
                 let score = f64::from(state.estimate(&learning, 0.25, &item).score);
@@ -78,9 +81,9 @@ fn the_terms_sum_to_the_score_under_every_loss_with_and_without_forgetting() {
 }
 
 #[test]
-fn a_term_is_the_posterior_s_weight_of_the_observation() {
+fn a_term_is_the_weight_of_the_observation_in_the_posterior() {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let (learning, history, item) = (learning(Loss::Squared, None), taught(&mut rng, 40), features(&mut rng));
+    let (learning, history, item) = (learning(Loss::Squared, None), test_history(&mut rng, 40), features(&mut rng));
     let (_, influence) = influence(&learning, &history, &item);
     let column = |row: &[f32]| DVector::from_iterator(DIM, row.iter().map(|x| f64::from(*x)));
     let mut a = DMatrix::from_row_slice(DIM, DIM, learning.prior().precision());
@@ -91,8 +94,8 @@ fn a_term_is_the_posterior_s_weight_of_the_observation() {
     let towards = a.try_inverse().unwrap() * column(&item);
     assert!((influence.prior - (0.25 + w0.dot(&column(&item)))).abs() < 1e-12);
     for ((x, label, _), term) in history.0.iter().zip(&influence.contributions) {
-        let asked = f64::from(*label) - f64::from(0.3_f32) - w0.dot(&column(x));
-        let expected = towards.dot(&column(x)) * 1.5 * asked;
+        let difference = f64::from(*label) - f64::from(0.3_f32) - w0.dot(&column(x));
+        let expected = towards.dot(&column(x)) * 1.5 * difference;
         assert!((term - expected).abs() < ROUNDING, "{term} instead of {expected}");
     }
 }
@@ -102,27 +105,27 @@ fn another_label_moves_the_score_by_the_change_of_its_own_term() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for half_life in [None, Some(30.0)] {
         let (learning, item) = (learning(Loss::Squared, half_life), features(&mut rng));
-        let mut history = taught(&mut rng, 30);
+        let mut history = test_history(&mut rng, 30);
         let (before, terms) = influence(&learning, &history, &item);
         history.0[7].1 += 2.0;
         let (after, changed) = influence(&learning, &history, &item);
         let score = |state: &UserModel| f64::from(state.estimate(&learning, 0.25, &item).score);
         let moved = changed.contributions[7] - terms.contributions[7];
         assert!((score(&after) - score(&before) - moved).abs() < ROUNDING, "half-life {half_life:?}");
-        assert!(moved.abs() > 10.0 * ROUNDING, "the change can be seen: {moved}");
+        assert!(moved.abs() > 10.0 * ROUNDING, "the change exceeds rounding: {moved}");
         for (index, (before, after)) in terms.contributions.iter().zip(&changed.contributions).enumerate() {
-            assert!(index == 7 || (before - after).abs() < ROUNDING, "the term of {index} stays");
+            assert!(index == 7 || (before - after).abs() < ROUNDING, "the term of {index} is unchanged");
         }
     }
 }
 
 #[test]
-fn what_has_faded_moves_nothing() {
+fn decayed_observations_contribute_nothing() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     for loss in [Loss::Squared, Loss::Logistic] {
         let (learning, item) = (learning(loss, Some(1.0)), features(&mut rng));
         // A hundred half-lives before the others.
-        let mut history = taught(&mut rng, 20);
+        let mut history = test_history(&mut rng, 20);
         history.0.iter_mut().for_each(|(_, _, time)| *time = 100_000);
         history.0[0].2 = 0;
         let (_, terms) = influence(&learning, &history, &item);

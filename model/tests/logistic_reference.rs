@@ -1,4 +1,4 @@
-//! The online posterior of clicks against scikit-learn's batch logistic regression, and against the truth.
+//! The online posterior of clicks compared with scikit-learn's batch logistic regression, and with the true weights.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
-/// What `reference/logistic.py` writes.
+/// The output of `reference/logistic.py`.
 #[derive(Deserialize)]
 struct Fixture {
     dim: usize,
@@ -23,9 +23,9 @@ struct User {
     clicks: Vec<u8>,
     asked: Vec<usize>,
     outcomes: Vec<u8>,
-    /// scikit-learn's.
+    /// From scikit-learn.
     weights: Vec<f64>,
-    /// Of scikit-learn's predictions for `asked`.
+    /// Log loss of scikit-learn's predictions for `asked`.
     log_loss: f64,
 }
 
@@ -58,8 +58,8 @@ fn clicks_are_predicted_as_well_as_by_batch_logistic_regression() {
             .told
             .iter()
             .zip(&user.clicks)
-            .map(|(told, click)| Example {
-                features: item(*told),
+            .map(|(index, click)| Example {
+                features: item(*index),
                 label: f32::from(*click),
                 offset: 0.0,
                 weight: 1.0,
@@ -68,12 +68,12 @@ fn clicks_are_predicted_as_well_as_by_batch_logistic_regression() {
             })
             .collect();
         let model = live(&learning, &history);
-        let estimates: Vec<_> = user.asked.iter().map(|asked| model.estimate(&learning, 0.0, item(*asked))).collect();
+        let estimates: Vec<_> = user.asked.iter().map(|index| model.estimate(&learning, 0.0, item(*index))).collect();
         plain += log_loss(&user.outcomes, estimates.iter().map(|e| Loss::Logistic.expected_label(e.score)));
         moderated += log_loss(&user.outcomes, estimates.iter().map(|e| Loss::Logistic.probability(e).unwrap()));
         reference += user.log_loss;
         if history.len().is_power_of_two() {
-            // At a checkpoint the two solve the same problem; what is left is rounding to f32, and of the fixture.
+            // At a checkpoint both solve the same problem; only rounding to f32 and of the fixture remains.
             let distance = (DVector::from_vec(model.weights()) - DVector::from_column_slice(&user.weights)).norm();
             assert!(distance <= 1e-5, "{distance:e}");
             solved += 1;
@@ -88,12 +88,12 @@ fn clicks_are_predicted_as_well_as_by_batch_logistic_regression() {
         reference / users
     );
     assert!((plain / reference - 1.0).abs() <= 0.01, "{plain} against {reference}");
-    // Uncertainty can make predictions better than any single weights, so only one side is bounded.
+    // The uncertainty can make predictions better than any single weights, so only one side is bounded.
     assert!(moderated / reference <= 1.01, "{moderated} against {reference}");
 }
 
 #[test]
-fn intervals_of_click_weights_hold_the_truth_as_often_as_they_say() {
+fn intervals_of_click_weights_have_their_nominal_coverage() {
     const DIM: usize = 5;
     const USERS: usize = 1_000;
     let precision = vec![
@@ -106,7 +106,7 @@ fn intervals_of_click_weights_hold_the_truth_as_often_as_they_say() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut held = [0.0; DIM];
     for _ in 0..USERS {
-        // The sum of twelve uniforms is normal enough for intervals of 90 %.
+        // The sum of twelve uniforms is close enough to normal for intervals of 90 %.
         let normal = DVector::from_fn(DIM, |_, _| (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0);
         let truth = DVector::from_column_slice(&mean) + &lower * normal;
         let count = rng.random_range(5..500);

@@ -1,4 +1,4 @@
-//! Losses, weights and forgetting against their definitions, solved densely in `f64`.
+//! Losses, weights and half-lives compared with their definitions, solved densely in `f64`.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -11,19 +11,19 @@ const DIM: usize = 6;
 
 /// A user's examples, in the order in which they arrived.
 #[derive(Clone)]
-struct Taught {
+struct TestHistory {
     features: Vec<[f32; DIM]>,
     labels: Vec<f32>,
     offsets: Vec<f32>,
     weights: Vec<f32>,
     times: Vec<i64>,
-    /// What a learner has promised not to read again.
-    unread_before: u64,
+    /// The learner has declared that it does not read examples before this index.
+    readable_from: u64,
 }
 
-impl History for Taught {
+impl History for TestHistory {
     fn example(&self, index: u64) -> Example<'_> {
-        assert!(index >= self.unread_before, "example {index} is read, {} was promised", self.unread_before);
+        assert!(index >= self.readable_from, "example {index} is read, {} was declared the first", self.readable_from);
         let index = usize::try_from(index).unwrap();
         Example {
             features: &self.features[index],
@@ -36,12 +36,18 @@ impl History for Taught {
     }
 }
 
-/// `count` examples about an hour apart, some of them late; labels are clicks, counts or ratings as the loss has it.
-fn taught(seed: u64, loss: Loss, count: usize) -> Taught {
+/// `count` examples about an hour apart, some of them late; labels are clicks, counts or ratings depending on the loss.
+fn test_history(seed: u64, loss: Loss, count: usize) -> TestHistory {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let truth: [f64; DIM] = std::array::from_fn(|_| rng.random_range(-1.5..1.5));
-    let mut all =
-        Taught { features: vec![], labels: vec![], offsets: vec![], weights: vec![], times: vec![], unread_before: 0 };
+    let mut all = TestHistory {
+        features: vec![],
+        labels: vec![],
+        offsets: vec![],
+        weights: vec![],
+        times: vec![],
+        readable_from: 0,
+    };
     for index in 0..count {
         let mut row: [f32; DIM] = std::array::from_fn(|_| rng.random_range(-1.7..1.7));
         row[DIM - 1] = 1.0;
@@ -73,7 +79,7 @@ fn hours(hours: f64) -> Option<HalfLife> {
     Some(HalfLife::from_seconds(hours * 3600.0).unwrap())
 }
 
-fn live(learning: &Learning, history: &Taught, count: usize) -> UserModel {
+fn live(learning: &Learning, history: &TestHistory, count: usize) -> UserModel {
     let mut model = UserModel::from_prior(learning).unwrap();
     for _ in 0..count {
         model.absorb(learning, history).unwrap();
@@ -104,14 +110,14 @@ fn distance(model: &UserModel, exact: &(DVector<f64>, DMatrix<f64>)) -> f64 {
     weights.max(inverse)
 }
 
-/// States that are solved and rounded to `f32` once are as near as that rounding, 6e-8 a value, and a little more.
+/// States that are solved and rounded to `f32` once have an error of about that rounding, 6e-8 per value.
 const ROUNDED: f64 = 1e-6;
 
 #[test]
-fn observations_fade_by_their_age_at_the_latest_one() {
+fn observations_decay_by_their_age_at_the_latest_one() {
     let half_life_hours = 5.0;
     let learning = Learning::new(prior(), Loss::Squared, hours(half_life_hours));
-    let history = taught(1, Loss::Squared, 300);
+    let history = test_history(1, Loss::Squared, 300);
     for count in [1, 2, 3, 7, 64, 150, 300] {
         let latest = history.times[..count].iter().max().unwrap();
         let examples: Vec<_> = (0..count as u64)
@@ -128,9 +134,9 @@ fn observations_fade_by_their_age_at_the_latest_one() {
 }
 
 #[test]
-fn times_far_apart_forget_everything_before_and_nothing_else() {
+fn distant_times_decay_everything_before_and_nothing_else() {
     let learning = Learning::new(prior(), Loss::Squared, hours(1e-3));
-    let mut history = taught(2, Loss::Squared, 4);
+    let mut history = test_history(2, Loss::Squared, 4);
     history.times = vec![0, i64::MIN, i64::MAX, i64::MIN];
     let last = history.example(2);
     let only = [(vector(&last), f64::from(last.weight), f64::from(last.label) - f64::from(last.offset))];
@@ -144,13 +150,13 @@ fn times_far_apart_forget_everything_before_and_nothing_else() {
 /// Hu, Koren & Volinsky (2008), equation 4, over a whole catalog: `(Y^T C Y + lambda I)^-1 Y^T C p`.
 #[test]
 fn implicit_feedback_is_weighted_matrix_factorization() {
-    let history = taught(3, Loss::Implicit, 40);
+    let history = test_history(3, Loss::Implicit, 40);
     let regularization = 0.5;
     let items = DMatrix::from_fn(40, DIM, |item, j| f64::from(history.features[item][j]));
     let gram = items.transpose() * &items + DMatrix::identity(DIM, DIM) * regularization;
     let learning =
         Learning::new(Prior::new(vec![0.0; DIM], gram.as_slice().to_vec(), 1.0).unwrap(), Loss::Implicit, None);
-    // The first 32 are observed, which is a checkpoint; the other items nobody asked for.
+    // The first 32 are observed, which is a checkpoint; the others are not.
     let confidence = DVector::from_fn(40, |item, _| {
         if item < 32 { 1.0 + f64::from(history.weights[item]) * f64::from(history.labels[item]) } else { 1.0 }
     });
@@ -165,9 +171,9 @@ fn implicit_feedback_is_weighted_matrix_factorization() {
 }
 
 #[test]
-fn implicit_labels_that_say_nothing_change_nothing_but_the_count() {
+fn implicit_labels_not_above_zero_change_only_the_count() {
     let learning = Learning::new(prior(), Loss::Implicit, None);
-    let mut history = taught(4, Loss::Implicit, 11);
+    let mut history = test_history(4, Loss::Implicit, 11);
     history.labels[8..].copy_from_slice(&[0.0, -3.0, -1e-40]);
     let before = live(&learning, &history, 8);
     let after = live(&learning, &history, 11);
@@ -180,7 +186,12 @@ fn sigmoid(score: f64) -> f64 {
 }
 
 /// The gradient of the log posterior at `weights`, and the inverse of its negative Hessian there.
-fn logistic(prior: &Prior, history: &Taught, count: usize, weights: &DVector<f64>) -> (DVector<f64>, DMatrix<f64>) {
+fn logistic(
+    prior: &Prior,
+    history: &TestHistory,
+    count: usize,
+    weights: &DVector<f64>,
+) -> (DVector<f64>, DMatrix<f64>) {
     let mut hessian = DMatrix::from_row_slice(DIM, DIM, prior.precision());
     let mut gradient = &hessian * (DVector::from_column_slice(prior.mean()) - weights);
     for index in 0..count as u64 {
@@ -196,12 +207,12 @@ fn logistic(prior: &Prior, history: &Taught, count: usize, weights: &DVector<f64
 #[test]
 fn clicks_are_solved_to_the_mode_of_their_posterior() {
     let learning = Learning::new(prior(), Loss::Logistic, None);
-    let history = taught(5, Loss::Logistic, 1024);
+    let history = test_history(5, Loss::Logistic, 1024);
     for count in [1, 2, 16, 256, 1024] {
         let model = live(&learning, &history, count);
         let weights = DVector::from_vec(model.weights());
         let (gradient, covariance) = logistic(learning.prior(), &history, count, &weights);
-        // What a Newton step would still change: nothing but the rounding to f32.
+        // The remaining Newton step: only the rounding to f32.
         let left = (&covariance * gradient).norm() / weights.norm();
         let inverse = DMatrix::from_row_slice(DIM, DIM, &model.gram_inverse());
         let spread = (inverse - &covariance).norm() / covariance.norm();
@@ -210,7 +221,7 @@ fn clicks_are_solved_to_the_mode_of_their_posterior() {
 }
 
 /// The distance of the state from the mode of the whole history, in posterior standard deviations.
-fn deviations_from_the_mode(learning: &Learning, history: &Taught, count: usize) -> f64 {
+fn deviations_from_the_mode(learning: &Learning, history: &TestHistory, count: usize) -> f64 {
     let online = DVector::from_vec(live(learning, history, count).weights());
     let mut mode = online.clone();
     for _ in 0..50 {
@@ -224,17 +235,17 @@ fn deviations_from_the_mode(learning: &Learning, history: &Taught, count: usize)
 #[test]
 fn clicks_stay_near_the_mode_between_solves() {
     let learning = Learning::new(prior(), Loss::Logistic, None);
-    // Just before a solve, and in the second and third block of a long history. A shift of 0.3 standard deviations turns
-    // a coverage of 90 % into 88 %; one of 0.05 changes nothing that can be seen.
+    // Just before a solve, and in the second and third block of a long history. A shift of 0.3 standard deviations
+    // reduces a coverage of 90 % to 88 %; the effect of 0.05 is not visible.
     for (count, bound) in [(31, 0.3), (255, 0.3), (2047, 0.3), (4097, 0.05), (8191, 0.05), (8192, 0.05), (9000, 0.05)] {
-        let deviations = deviations_from_the_mode(&learning, &taught(6, Loss::Logistic, count), count);
+        let deviations = deviations_from_the_mode(&learning, &test_history(6, Loss::Logistic, count), count);
         assert!(deviations <= bound, "{deviations} standard deviations after {count}");
     }
 }
 
 #[test]
 fn a_surprise_does_not_overshoot() {
-    // A vague prior and a confident wrong prediction: a plain Newton step would throw the response beyond -50.
+    // A vague prior and a confident wrong prediction: a plain Newton step would move the response beyond -50.
     let prior = Prior::new(vec![0.0, 9.0], vec![0.01, 0.0, 0.0, 0.01], 1.0).unwrap();
     let learning = Learning::new(prior, Loss::Logistic, None);
     let click = |label| Example {
@@ -252,7 +263,7 @@ fn a_surprise_does_not_overshoot() {
 }
 
 #[test]
-fn labels_outside_of_a_loss_are_refused_or_read_as_the_nearest() {
+fn labels_outside_the_range_of_a_loss_are_rejected_or_clamped() {
     for (loss, good, bad) in [
         (Loss::Squared, vec![-1e6, 0.0, 1e6], vec![f32::NAN]),
         (Loss::Logistic, vec![0.0, 0.5, 1.0], vec![-0.1, 1.1, f32::NAN]),
@@ -265,26 +276,26 @@ fn labels_outside_of_a_loss_are_refused_or_read_as_the_nearest() {
         );
     }
     let learning = Learning::new(prior(), Loss::Logistic, None);
-    let mut stars = taught(7, Loss::Logistic, 5);
+    let mut stars = test_history(7, Loss::Logistic, 5);
     let clicks = stars.clone();
     stars.labels.iter_mut().for_each(|label| *label = *label * 9.0 - 4.0);
     assert_eq!(live(&learning, &stars, 5), live(&learning, &clicks, 5));
 }
 
 #[test]
-fn every_rule_is_rebuilt_bit_for_bit_from_what_it_says_it_reads() {
+fn every_rule_is_rebuilt_bit_for_bit_from_the_examples_it_reads() {
     for loss in [Loss::Squared, Loss::Logistic, Loss::Implicit] {
         for half_life in [None, hours(30.0)] {
             let learning = Learning::new(prior(), loss, half_life);
             let count = if half_life.is_some() { 600 } else { 8_500 };
-            let mut history = taught(8, loss, count);
+            let mut history = test_history(8, loss, count);
             let mut model = UserModel::from_prior(&learning).unwrap();
             for index in 0..count as u64 {
-                history.unread_before = 0;
-                history.unread_before = model.reads_from(&learning, &history.example(index));
-                assert!(half_life.is_none() || history.unread_before == index);
+                history.readable_from = 0;
+                history.readable_from = model.reads_from(&learning, &history.example(index));
+                assert!(half_life.is_none() || history.readable_from == index);
                 model.absorb(&learning, &history).unwrap();
-                history.unread_before = 0;
+                history.readable_from = 0;
                 if [1, 2, 3, 100, 599, 4095, 4096, 4097, 8192, 8499].contains(&index) {
                     let rebuilt = UserModel::rebuild(&learning, &history, index + 1).unwrap();
                     assert_eq!(model, rebuilt, "{loss:?} {half_life:?} after {index}");
@@ -299,7 +310,7 @@ fn every_rule_is_rebuilt_bit_for_bit_from_what_it_says_it_reads() {
 #[test]
 fn probabilities_are_moderated_by_their_uncertainty() {
     let learning = Learning::new(prior(), Loss::Logistic, None);
-    let history = taught(9, Loss::Logistic, 40);
+    let history = test_history(9, Loss::Logistic, 40);
     let model = live(&learning, &history, 40);
     let estimate = model.estimate(&learning, 0.3, &history.features[0]);
     let probability = f64::from(Loss::Logistic.probability(&estimate).unwrap());
@@ -312,26 +323,26 @@ fn probabilities_are_moderated_by_their_uncertainty() {
         mean += density * sigmoid(score + std_error * z);
         mass += density;
     }
-    // MacKay's approximation is good to about a hundredth.
+    // MacKay's approximation is accurate to about a hundredth.
     assert!((probability - mean / mass).abs() <= 0.01, "{probability} against {}", mean / mass);
     assert!((f64::from(estimate.label_std) - (probability * (1.0 - probability)).sqrt()).abs() <= 1e-6);
     assert_eq!(Loss::Squared.probability(&estimate), None);
 }
 
 #[test]
-fn states_say_how_many_bytes_they_hold() {
-    // A matrix, weights, and what the last step takes from the matrix.
+fn bytes_counts_the_memory_of_a_state() {
+    // Matrix, weights, and the reduction of the last step.
     let entries = DIM * DIM + 2 * DIM;
-    let plain = live(&Learning::from(prior()), &taught(10, Loss::Squared, 4096), 4095).bytes();
+    let plain = live(&Learning::from(prior()), &test_history(10, Loss::Squared, 4096), 4095).bytes();
     assert_eq!(plain, size_of::<UserModel>() + entries * 4);
-    // The triangle of the sums, their moment, and what holds the two.
+    // The triangle of the sums, their moment, and the struct that holds both.
     let sums = 8 * (DIM * (DIM + 1) / 2 + DIM);
     for (learning, count) in [
         (Learning::from(prior()), 4096),
         (Learning::new(prior(), Loss::Squared, hours(1.0)), 1),
         (Learning::new(prior(), Loss::Logistic, hours(1.0)), 0),
     ] {
-        let bytes = live(&learning, &taught(10, learning.loss(), count), count).bytes();
+        let bytes = live(&learning, &test_history(10, learning.loss(), count), count).bytes();
         assert!((plain + sums..plain + sums + 128).contains(&bytes), "{bytes}, {plain} without sums of {sums}");
     }
 }

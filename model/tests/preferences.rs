@@ -1,5 +1,5 @@
-//! Implicit feedback against its definition, Hu, Koren and Volinsky (2008): a dense solve in `f64` over all pairs, however
-//! often each was observed, corrected or taken back.
+//! Implicit feedback compared with its definition, Hu, Koren and Volinsky (2008): a dense solve in `f64` over all
+//! pairs, however often each was observed, corrected or retracted.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -17,14 +17,14 @@ const HALF_LIFE_HOURS: f64 = 6.0;
 
 /// One observation as the log has it.
 #[derive(Debug, Clone, Copy)]
-struct Said {
+struct Event {
     item: usize,
     label: f32,
     weight: f32,
     hour: i64,
 }
 
-/// What becomes of an earlier one.
+/// An amendment of an earlier observation.
 #[derive(Debug, Clone, Copy)]
 enum Amended {
     Corrected(usize, f32),
@@ -52,28 +52,28 @@ fn learning(catalog: &[f32], half_life: Option<HalfLife>) -> Learning {
     Learning::new(Prior::new(vec![0.0; DIM], precision.as_slice().to_vec(), 1.0).unwrap(), Loss::Implicit, half_life)
 }
 
-fn examples<'a>(catalog: &'a [f32], said: &[Said]) -> Vec<Example<'a>> {
+fn examples<'a>(catalog: &'a [f32], events: &[Event]) -> Vec<Example<'a>> {
     let mut takings = Takings::default();
-    let example = |said: &Said| {
-        let timestamp = Timestamp(said.hour * 3_600_000);
-        let taken_before = takings.next(said.item, said.label, timestamp);
-        let features = features(catalog, said.item);
-        Example { features, label: said.label, offset: 0.0, weight: said.weight, timestamp, taken_before }
+    let example = |event: &Event| {
+        let timestamp = Timestamp(event.hour * 3_600_000);
+        let taken_before = takings.next(event.item, event.label, timestamp);
+        let features = features(catalog, event.item);
+        Example { features, label: event.label, offset: 0.0, weight: event.weight, timestamp, taken_before }
     };
-    said.iter().map(example).collect()
+    events.iter().map(example).collect()
 }
 
-/// `(Y^T C Y + lambda I)^-1 Y^T C p` over the whole catalog, confidences and preferences pair by pair. Where
-/// observations fade, a pair is a preference of 1 held with what is left of its confidence, and for the rest the 0 that it
-/// was before: `c (1 - s)^2 + z s^2`.
-fn batch(catalog: &[f32], said: &[Said], half_life_hours: Option<f64>) -> (DVector<f64>, DMatrix<f64>) {
-    let latest = said.iter().map(|said| said.hour).max().unwrap_or(0);
+/// `(Y^T C Y + lambda I)^-1 Y^T C p` over the whole catalog, confidences and preferences pair by pair. With a
+/// half-life, a pair is a preference of 1 with its decayed confidence, and for the remaining share the 0 of the prior:
+/// `c (1 - s)^2 + z s^2`.
+fn batch(catalog: &[f32], events: &[Event], half_life_hours: Option<f64>) -> (DVector<f64>, DMatrix<f64>) {
+    let latest = events.iter().map(|event| event.hour).max().unwrap_or(0);
     let left = |hour: i64| half_life_hours.map_or(1.0, |life| 0.5_f64.powf((latest - hour) as f64 / life));
     let (mut confidence, mut zero) = (DVector::zeros(ITEMS), DVector::from_element(ITEMS, 1.0));
     for item in 0..ITEMS {
-        let taken = said.iter().filter(|said| said.item == item && said.label > 0.0);
-        let preferred = taken.clone().map(|said| left(said.hour)).fold(0.0, f64::max);
-        let excess: f64 = taken.map(|said| left(said.hour) * f64::from(said.weight) * f64::from(said.label)).sum();
+        let taken = events.iter().filter(|event| event.item == item && event.label > 0.0);
+        let preferred = taken.clone().map(|event| left(event.hour)).fold(0.0, f64::max);
+        let excess: f64 = taken.map(|event| left(event.hour) * f64::from(event.weight) * f64::from(event.label)).sum();
         confidence[item] = preferred + excess;
         zero[item] = 1.0 - preferred;
     }
@@ -91,8 +91,8 @@ fn distance(model: &UserModel, exact: &(DVector<f64>, DMatrix<f64>)) -> f64 {
     weights.max(inverse)
 }
 
-/// The promise of states, [`celeris_model::user_model::SINGLE_PRECISION_CONDITION_MAX`].
-const PROMISED: f64 = 1e-4;
+/// The guarantee for states, [`celeris_model::user_model::SINGLE_PRECISION_CONDITION_MAX`].
+const GUARANTEED: f64 = 1e-4;
 
 fn live(learning: &Learning, examples: &[Example]) -> UserModel {
     let mut model = UserModel::from_prior(learning).unwrap();
@@ -106,10 +106,10 @@ fn half_life() -> HalfLife {
     HalfLife::from_seconds(HALF_LIFE_HOURS * 3600.0).unwrap()
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn event() -> impl Strategy<Value = Event> {
     let label = prop_oneof![3 => 0.1_f32..4.0, 1 => Just(0.0_f32), 1 => Just(1.0_f32)];
     let weight = prop_oneof![2 => Just(1.0_f32), 1 => 0.05_f32..3.0];
-    (0..ITEMS, label, weight, 0_i64..60).prop_map(|(item, label, weight, hour)| Said { item, label, weight, hour })
+    (0..ITEMS, label, weight, 0_i64..60).prop_map(|(item, label, weight, hour)| Event { item, label, weight, hour })
 }
 
 fn amended() -> impl Strategy<Value = Amended> {
@@ -120,18 +120,18 @@ fn amended() -> impl Strategy<Value = Amended> {
     ]
 }
 
-fn amend(mut said: Vec<Said>, amendments: &[Amended]) -> Vec<Said> {
+fn amend(mut events: Vec<Event>, amendments: &[Amended]) -> Vec<Event> {
     for amended in amendments {
-        let count = said.len();
+        let count = events.len();
         match amended {
             _ if count == 0 => {}
-            Amended::Corrected(place, label) => said[place % count].label = *label,
+            Amended::Corrected(place, label) => events[place % count].label = *label,
             Amended::Retracted(place) => {
-                said.remove(place % count);
+                events.remove(place % count);
             }
         }
     }
-    said
+    events
 }
 
 proptest! {
@@ -144,32 +144,32 @@ proptest! {
 
     #[test]
     fn a_pair_is_one_preference_however_often_it_was_observed(
-        said in prop::collection::vec(said(), 1..140),
+        events in prop::collection::vec(event(), 1..140),
         amendments in prop::collection::vec(amended(), 0..6),
         fades: bool,
     ) {
         let catalog = catalog();
-        let said = amend(said, &amendments);
+        let events = amend(events, &amendments);
         let learning = learning(&catalog, fades.then(half_life));
-        let examples = examples(&catalog, &said);
+        let examples = examples(&catalog, &events);
         let model = live(&learning, &examples);
-        let exact = batch(&catalog, &said, fades.then_some(HALF_LIFE_HOURS));
+        let exact = batch(&catalog, &events, fades.then_some(HALF_LIFE_HOURS));
         let error = distance(&model, &exact);
-        prop_assert!(error <= PROMISED, "{error:e} after {}", said.len());
+        prop_assert!(error <= GUARANTEED, "{error:e} after {}", events.len());
         let rebuilt = UserModel::rebuild(&learning, examples.as_slice(), examples.len() as u64).unwrap();
         prop_assert_eq!(&model, &rebuilt);
-        // What explains the score sums to it.
+        // The contributions sum to the score.
         for item in 0..ITEMS {
             let features = features(&catalog, item);
-            let told = model.influence(&learning, examples.as_slice(), 0.0, features).unwrap();
-            let sum = told.prior + told.contributions.iter().sum::<f64>();
+            let explained = model.influence(&learning, examples.as_slice(), 0.0, features).unwrap();
+            let sum = explained.prior + explained.contributions.iter().sum::<f64>();
             let score = f64::from(model.response(features));
-            prop_assert!((sum - score).abs() <= PROMISED * (1.0 + score.abs()), "{sum} is not {score}");
+            prop_assert!((sum - score).abs() <= GUARANTEED * (1.0 + score.abs()), "{sum} is not {score}");
         }
     }
 }
 
-/// A hundred plays of one item are a firm preference of 1, and not a preference of 2.
+/// A hundred plays of one item are a confident preference of 1, not a preference of 2.
 #[test]
 fn plays_approach_a_score_of_one_and_do_not_pass_it() {
     let catalog = catalog();
@@ -177,8 +177,8 @@ fn plays_approach_a_score_of_one_and_do_not_pass_it() {
     for (weight, least) in [(1.0, 0.9), (0.1, 0.5), (100.0, 0.99)] {
         let mut before = 0.0;
         for plays in [1, 2, 5, 10, 100, 1000] {
-            let said = vec![Said { item: 2, label: 1.0, weight, hour: 0 }; plays];
-            let score = live(&learning, &examples(&catalog, &said)).response(features(&catalog, 2));
+            let events = vec![Event { item: 2, label: 1.0, weight, hour: 0 }; plays];
+            let score = live(&learning, &examples(&catalog, &events)).response(features(&catalog, 2));
             assert!(score > before && score < 1.0, "{score} after {plays} plays of weight {weight}, {before} before");
             before = score;
         }
@@ -186,17 +186,18 @@ fn plays_approach_a_score_of_one_and_do_not_pass_it() {
     }
 }
 
-/// Under a half-life the preference is as fresh as the latest play, late ones do not make it older, and what is not played
-/// again fades to nothing.
+/// With a half-life the preference is as fresh as the latest play, late observations do not make it older, and without
+/// further plays it decays to nothing.
 #[test]
 fn a_preference_is_as_fresh_as_the_latest_play() {
     let catalog = catalog();
     let learning = learning(&catalog, Some(half_life()));
     let score = |plays: &[(usize, i64)]| {
-        let said: Vec<Said> = plays.iter().map(|&(item, hour)| Said { item, label: 1e-3, weight: 1.0, hour }).collect();
-        live(&learning, &examples(&catalog, &said)).response(features(&catalog, 2))
+        let events: Vec<Event> =
+            plays.iter().map(|&(item, hour)| Event { item, label: 1e-3, weight: 1.0, hour }).collect();
+        live(&learning, &examples(&catalog, &events)).response(features(&catalog, 2))
     };
-    // With next to no excess, a score is that of the preference alone.
+    // With almost no excess, a score is that of the preference alone.
     let once = score(&[(2, 100)]);
     assert!((score(&[(2, 0), (2, 50), (2, 100)]) - once).abs() < 2e-3 * once.abs());
     assert!((score(&[(2, 100), (2, 0), (2, 50)]) - once).abs() < 2e-3 * once.abs());
@@ -212,20 +213,21 @@ fn the_smallest_and_the_largest_excess_are_solved_as_any_other() {
     let learning = learning(&catalog, None);
     let least = f32::from_bits(1);
     for (label, weight) in [(least, least), (1e-20, 1e-20), (1e-3, f32::MIN_POSITIVE), (1e3, 1e3)] {
-        let said: Vec<Said> = [0, 0, 1, 0].iter().map(|item| Said { item: *item, label, weight, hour: 0 }).collect();
-        let error = distance(&live(&learning, &examples(&catalog, &said)), &batch(&catalog, &said, None));
-        assert!(error <= PROMISED, "{error:e} of label {label:e} and weight {weight:e}");
+        let events: Vec<Event> =
+            [0, 0, 1, 0].iter().map(|item| Event { item: *item, label, weight, hour: 0 }).collect();
+        let error = distance(&live(&learning, &examples(&catalog, &events)), &batch(&catalog, &events, None));
+        assert!(error <= GUARANTEED, "{error:e} of label {label:e} and weight {weight:e}");
     }
 }
 
-/// Repeats on both sides of the checkpoint from which on sums are kept and the past is not read again.
+/// Repeats on both sides of the checkpoint from which on sums are kept and earlier examples are not read again.
 #[test]
 fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
     let catalog = catalog();
     let mut rng = ChaCha8Rng::seed_from_u64(11);
-    let said: Vec<Said> = (0..8_300)
-        .map(|index| Said {
-            // Some items are met early and again only late.
+    let events: Vec<Event> = (0..8_300)
+        .map(|index| Event {
+            // Some items occur early and then only late.
             item: if index % 4_000 < 5 { index % ITEMS } else { rng.random_range(3..ITEMS) },
             label: f32::from(rng.random_range(0_u8..3)),
             weight: rng.random_range(0.5..1.5),
@@ -233,10 +235,10 @@ fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
         })
         .collect();
     for half_life in [None, Some(half_life())] {
-        let count = if half_life.is_some() { 4_300 } else { said.len() };
-        let said = &said[..count];
+        let count = if half_life.is_some() { 4_300 } else { events.len() };
+        let events = &events[..count];
         let learning = learning(&catalog, half_life);
-        let examples = examples(&catalog, said);
+        let examples = examples(&catalog, events);
         let mut model = UserModel::from_prior(&learning).unwrap();
         let mut kept = Vec::new();
         for index in 0..count {
@@ -252,7 +254,7 @@ fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
             let resumed = UserModel::resume(&learning, sums, examples.as_slice(), count as u64).unwrap();
             assert_eq!(model.hash(), resumed.hash());
         }
-        let error = distance(&model, &batch(&catalog, said, half_life.map(|_| HALF_LIFE_HOURS)));
-        assert!(error <= PROMISED, "{error:e}");
+        let error = distance(&model, &batch(&catalog, events, half_life.map(|_| HALF_LIFE_HOURS)));
+        assert!(error <= GUARANTEED, "{error:e}");
     }
 }

@@ -1,4 +1,4 @@
-//! The online state against the dense ridge solution in `f64`, and live against rebuilt states bit for bit.
+//! The online state compared with the dense ridge solution in `f64`, and live states with rebuilt ones bit for bit.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// Owned examples of one user.
 #[derive(Clone)]
-struct Taught {
+struct TestHistory {
     dim: usize,
     features: Vec<f32>,
     labels: Vec<f32>,
@@ -18,7 +18,7 @@ struct Taught {
     weights: Vec<f32>,
 }
 
-impl History for Taught {
+impl History for TestHistory {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).unwrap();
         Example {
@@ -36,13 +36,14 @@ fn uniform(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
     rng.random_range(low..high)
 }
 
-/// `count` examples whose features in dimension `j` have the magnitude `scales[j]`, and `loud` times that later on.
-fn taught(rng: &mut ChaCha8Rng, scales: &[f64], loud: f64, count: usize) -> Taught {
+/// `count` examples whose features in dimension `j` have the magnitude `scales[j]`, and `loud` times that in the later
+/// part.
+fn test_history(rng: &mut ChaCha8Rng, scales: &[f64], loud: f64, count: usize) -> TestHistory {
     let dim = scales.len();
     let truth: Vec<f64> = scales.iter().map(|scale| uniform(rng, -1.0, 1.0) / scale).collect();
-    let mut all = Taught { dim, features: vec![], labels: vec![], offsets: vec![], weights: vec![] };
+    let mut all = TestHistory { dim, features: vec![], labels: vec![], offsets: vec![], weights: vec![] };
     for n in 0..count {
-        // A third of the way in, the features become louder: what an honest bound of the condition must notice.
+        // A third of the way in, the features become larger: the bound of the condition must reflect that.
         let loudness = if n * 3 > count { loud } else { 1.0 };
         let mut row: Vec<f32> =
             scales.iter().map(|scale| (uniform(rng, -1.7, 1.7) * scale * loudness) as f32).collect();
@@ -69,8 +70,8 @@ fn learning(rng: &mut ChaCha8Rng, dim: usize, condition: f64) -> Learning {
     Prior::new(mean, precision.as_slice().to_vec(), 0.8).unwrap().into()
 }
 
-/// The ridge problem solved densely, by its definition: the weights and the 2-norm condition of `A`.
-fn dense(learning: &Learning, history: &Taught, count: usize) -> (DVector<f64>, f64) {
+/// The ridge problem solved densely: the weights and the 2-norm condition of `A`.
+fn dense(learning: &Learning, history: &TestHistory, count: usize) -> (DVector<f64>, f64) {
     let prior = learning.prior();
     let dim = prior.dim();
     let w0 = DVector::from_column_slice(prior.mean());
@@ -87,7 +88,7 @@ fn dense(learning: &Learning, history: &Taught, count: usize) -> (DVector<f64>, 
     (a.lu().solve(&right).unwrap(), eigenvalues.max() / eigenvalues.min())
 }
 
-fn live(learning: &Learning, history: &Taught, count: usize) -> UserModel {
+fn live(learning: &Learning, history: &TestHistory, count: usize) -> UserModel {
     let mut model = UserModel::from_prior(learning).unwrap();
     for _ in 0..count {
         model.absorb(learning, history).unwrap();
@@ -107,13 +108,13 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// 1e-4 is the promise of the service; most states are far closer.
+    /// 1e-4 is the guarantee of the service; most states are far closer.
     #[test]
     fn weights_equal_the_dense_ridge_solution(seed in any::<u64>(), dim in 1_usize..40, count in prop_oneof![1_usize..10_000, Just(10_000), Just(8_191), Just(4_095)], exponent in 0.0_f64..4.0, spread in 0.0_f64..2.5, loud in prop_oneof![Just(1.0), Just(30.0)]) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let learning = learning(&mut rng, dim, 10_f64.powf(exponent));
         let scales: Vec<f64> = (0..dim).map(|j| 10_f64.powf(-spread * j as f64 / dim as f64)).collect();
-        let history = taught(&mut rng, &scales, loud, count);
+        let history = test_history(&mut rng, &scales, loud, count);
         let model = live(&learning, &history, count);
         let (exact, condition) = dense(&learning, &history, count);
         prop_assume!(condition <= 1e5);
@@ -121,17 +122,18 @@ proptest! {
         prop_assert!(error <= 1e-4, "relative error {error:e} at d={dim} n={count} condition {condition:e} double {}", model.is_double());
     }
 
-    /// Features of very different magnitudes make `A` badly conditioned; such users are held in `f64` and stay exact.
+    /// Features of very different magnitudes make `A` badly conditioned; such users are held in `f64` and stay
+    /// accurate.
     #[test]
     fn badly_scaled_users_are_held_in_double_precision(seed in any::<u64>(), dim in 2_usize..16, count in 1_usize..3_000) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let learning = learning(&mut rng, dim, 10.0);
         let scales: Vec<f64> = (0..dim).map(|j| 10_f64.powf(3.0 - 4.0 * j as f64 / dim as f64)).collect();
-        let history = taught(&mut rng, &scales, 1.0, count);
+        let history = test_history(&mut rng, &scales, 1.0, count);
         let model = live(&learning, &history, count);
         let (exact, condition) = dense(&learning, &history, count);
         prop_assert!(model.is_double() || condition <= 1e5, "held in f32 at condition {condition:e}");
-        // Double precision loses condition times 1e-16 a step; 1e-6 leaves room for thousands of steps at 1e8.
+        // Double precision loses condition times 1e-16 per step; 1e-6 leaves room for thousands of steps at 1e8.
         let error = relative_error(&model, &exact);
         prop_assert!(error <= 1e-6 || condition <= 1e5 && error <= 1e-4, "relative error {error:e}, condition {condition:e}");
     }
@@ -142,7 +144,7 @@ proptest! {
         let learning = learning(&mut rng, dim, 100.0);
         // Alternating magnitudes cross the precision bound between checkpoints.
         let scales: Vec<f64> = (0..dim).map(|j| if wild && j % 2 == 0 { 40.0 } else { 1.0 }).collect();
-        let history = taught(&mut rng, &scales, 1.0, count);
+        let history = test_history(&mut rng, &scales, 1.0, count);
         let live = live(&learning, &history, count);
         let rebuilt = UserModel::rebuild(&learning, &history, count as u64).unwrap();
         prop_assert_eq!(&live, &rebuilt);
@@ -156,7 +158,7 @@ fn the_inverse_stays_exactly_symmetric() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let dim = 17;
     let learning = learning(&mut rng, dim, 50.0);
-    let history = taught(&mut rng, &vec![1.0; dim], 1.0, 3_000);
+    let history = test_history(&mut rng, &vec![1.0; dim], 1.0, 3_000);
     let inverse = live(&learning, &history, 3_000).gram_inverse();
     for i in 0..dim {
         for j in 0..i {
@@ -168,7 +170,8 @@ fn the_inverse_stays_exactly_symmetric() {
 #[test]
 fn bad_examples_leave_the_state_unchanged() {
     let learning = Learning::from(Prior::isotropic(2, 1.0, 1.0).unwrap());
-    let good = Taught { dim: 2, features: vec![0.5, 1.0], labels: vec![1.0], offsets: vec![0.0], weights: vec![1.0] };
+    let good =
+        TestHistory { dim: 2, features: vec![0.5, 1.0], labels: vec![1.0], offsets: vec![0.0], weights: vec![1.0] };
     let before = live(&learning, &good, 1);
     for (features, label) in [(vec![f32::NAN, 1.0], 1.0), (vec![0.5, 1.0], f32::INFINITY), (vec![0.5], 1.0)] {
         let mut history = good.clone();
@@ -204,13 +207,13 @@ fn bad_examples_leave_the_state_unchanged() {
     }
 }
 
-/// A standard normal quantile table is not needed: the empirical second moment of many draws must match the posterior.
+/// The empirical second moment of many draws must match the posterior.
 #[test]
 fn draws_have_the_posterior_as_their_distribution() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let dim = 3;
     let learning = learning(&mut rng, dim, 10.0);
-    let history = taught(&mut rng, &vec![1.0; dim], 1.0, 20);
+    let history = test_history(&mut rng, &vec![1.0; dim], 1.0, 20);
     let model = live(&learning, &history, 20);
     let mut sampler = model.sampler(&learning).unwrap();
     let draws = 40_000;

@@ -1,8 +1,8 @@
-//! Changes to the past: an observation gets another label or never happened, a user never existed.
+//! Amendments: correction and retraction of an observation, and erasure of a user.
 //!
-//! Each is an event of its user like any other: it takes an epoch, is appended to the log, and answered once durable.
-//! The log carries it out on the records concerned in the same write, and the user's states are built afresh from what
-//! remains, so they are what they would be had the past been so.
+//! Each is an event of its user: it takes an epoch, is appended to the log, and is acknowledged once durable. The log
+//! changes the affected records in the same write, and the user's states are rebuilt from the remaining records, as if
+//! the history had always been so.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,58 +17,55 @@ use crate::error::PredictorError;
 use crate::node::{Predictor, RequestContext, compute};
 use crate::users::{Amendment, UserKey};
 
-/// A correction or retraction that is durable.
+/// A durable correction or retraction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Amended {
-    /// Whose observation it was.
     pub user: UserId,
-    /// The count of the user's events with this one.
+    /// The user's epoch after this event.
     pub user_epoch: UserEpoch,
-    /// The event's place in the user's partition; of a correction that changed nothing, the observation's own.
+    /// The event's position in the user's partition; for a correction that changed nothing, the observation's own.
     pub sequence: Sequence,
-    /// Whether the observation had that label already, so that nothing was written.
+    /// Whether the observation already had that label, so that nothing was written.
     pub duplicate: bool,
 }
 
-/// An erasure that is durable.
+/// A durable erasure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Erased {
-    /// The stream that the user was erased from.
+    /// The stream from which the user was erased.
     pub stream: StreamName,
-    /// The count of the user's events with this one. It is kept, so that no epoch is used twice.
+    /// The user's epoch after this event. It is kept, so that no epoch is used twice.
     pub user_epoch: UserEpoch,
-    /// How many decisions were erased.
+    /// Number of erased decisions.
     pub decisions: u64,
-    /// What the log keeps of it.
+    /// The log's entry of the erasure.
     pub erasure: Erasure,
 }
 
-/// An amendment in the log's queue.
 struct Pending {
     subject: RequestContext,
     user_epoch: UserEpoch,
     placed: Placed,
 }
 
-/// What an amendment changes.
 struct Change<'a> {
     amendment: Amendment,
-    /// The reward that a retraction takes from a slot, and its epoch.
+    /// The facts and epoch of the slot reward that is retracted, if any.
     reward: Option<(&'a DecisionFacts, UserEpoch)>,
 }
 
-/// What one try at an amendment comes to.
+/// Result of one attempt at an amendment.
 enum Attempt {
     Done(Pending),
-    /// Something of the user is not durable yet, and an amendment only builds on what is.
+    /// An earlier write of the user is not durable yet; amendments require that all are.
     Wait(Ticket),
 }
 
 impl Predictor {
-    /// Gives an observation another label: the user's states become what they would be had it come so at first.
+    /// Corrects an observation's label: the user's states become as if it had always had this label.
     ///
     /// # Errors
-    /// `UnknownModel`, `UnknownObservation`, `Model` for a bad label; `Storage`, with `ObservationForgotten` where it
+    /// `UnknownModel`, `UnknownObservation`, `Model` for an invalid label; `Storage`, with `ObservationForgotten` if it
     /// was retracted.
     pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
         check_label(label)?;
@@ -77,10 +74,10 @@ impl Predictor {
         self.amend_observation(model, id, Some(label)).await
     }
 
-    /// Forgets an observation: the user's states become what they would be had it never come.
+    /// Retracts an observation: the user's states become as if it had never been made.
     ///
     /// # Errors
-    /// `UnknownModel`, `UnknownObservation`; `Storage`, with `ObservationForgotten` where it was retracted before.
+    /// `UnknownModel`, `UnknownObservation`; `Storage`, with `ObservationForgotten` if it was already retracted.
     pub async fn forget(&self, model: &ModelName, id: &ObservationId) -> Result<Amended, PredictorError> {
         self.amend_observation(&self.of_stream(model), id, None).await
     }
@@ -134,7 +131,7 @@ impl Predictor {
             Some(label) => (RecordKind::Correct, Amendment::Relabel(original.user_epoch, label)),
             None => (RecordKind::Retract, Amendment::Forget(original.user_epoch)),
         };
-        // An observation may name a decision without being the reward of one of its slots: of another user's, for one.
+        // An observation may name a decision without being the reward of one of its slots, for example another user's.
         let rewards = |facts: &&DecisionFacts| label.is_none() && facts.slot.is_some();
         let reward = original.decision.as_ref().filter(rewards).map(|facts| (facts, original.user_epoch));
         let change = Change { amendment, reward };
@@ -147,7 +144,7 @@ impl Predictor {
         self.append_amendment(self.subject(model, &original.user)?, &change, record)
     }
 
-    /// Appends under the user's lock, once everything of the user is durable.
+    /// Appends under the user's lock, once all writes of the user are durable.
     fn append_amendment(
         &self,
         subject: RequestContext,
@@ -178,7 +175,7 @@ impl Predictor {
         };
         state.amend(change.amendment, placed.ticket().clone());
         if let Some((decision, slots)) = taken_back {
-            // Until the retraction is durable the log still tells of the reward.
+            // Until the retraction is durable the log still contains the reward.
             self.attribution.keep(&decision, slots);
         }
         drop(user);
@@ -197,16 +194,16 @@ impl Predictor {
         }
     }
 
-    /// Erases a user of the model's stream: history, states, cached predictions and decisions. Every model of the
-    /// stream forgets the user, one that is out of service too.
+    /// Erases a user of the model's stream: history, states, cached predictions and decisions, for every model of the
+    /// stream, including models out of service.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`; decisions may be erased then and the user not, and it can be tried again.
+    /// `UnknownModel` or `Storage`; decisions may then be erased while the user is not, and the call can be retried.
     pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
         let model = &self.of_stream(model);
         let stream = self.model(model)?.stream.clone();
-        // Decisions have a database of their own. They go before the log says that the user is erased, and none is written
-        // until it does, so that a crash in between leaves none of an erased user.
+        // Decisions have their own database. They are deleted before the erasure is logged, and none is written until
+        // it is, so that a crash in between leaves no decision of an erased user.
         let erasing = compute(false, || self.storage.erase_decisions(&self.all_on(&stream), user))?;
         let pending = loop {
             let subject = self.subject(model, user)?;
@@ -234,7 +231,7 @@ impl Predictor {
     }
 }
 
-/// An event that says nothing of its own.
+/// A record of this kind with all other fields empty.
 fn event(kind: RecordKind, user: UserId, user_epoch: UserEpoch) -> Record {
     Record {
         kind,

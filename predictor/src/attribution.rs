@@ -1,9 +1,9 @@
-//! Rewards and the decisions that they are the outcome of.
+//! Attribution of rewards to decisions.
 //!
-//! An observation that names a decision is looked at in the light of it: whose it was, whether it showed the item, and
-//! whether that slot has its reward already. What comes of that is in the observation's record, so that learners need
-//! the log alone. Which slots have a reward is itself a view of the log: it is remembered for the latest decisions,
-//! and read from the user's history for others.
+//! An observation that names a decision is checked against it: whether the user matches, whether the decision showed
+//! the item, and whether that slot already has a reward. The result is stored in the observation's record, so that
+//! learners need only the log. The set of rewarded slots is itself a view of the log: kept in memory for the latest
+//! decisions, and read from the user's history for others.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,17 +20,17 @@ use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
 use crate::users::UserKey;
 
-/// Decisions whose rewarded slots are remembered: more than the log's queue holds records, so that a reward which the
-/// log cannot tell of yet is among them.
+/// Number of decisions whose rewarded slots are kept in memory: more than the log's queue holds records, so that it
+/// includes every reward that is not in the log yet.
 const REMEMBERED_MAX: usize = 1 << 17;
 
-/// The shortest wait for a default reward.
+/// Minimum wait before a default reward, in milliseconds.
 pub const DEFAULT_REWARD_WAIT_MIN_MS: i64 = 1_000;
 
-/// What default rewards are called in the log, as clients call their kinds of feedback.
+/// The `feedback` of default rewards in the log.
 pub const DEFAULT_FEEDBACK: &str = "default";
 
-/// The slots of recent decisions that have a reward.
+/// The rewarded slots of recent decisions.
 pub(crate) struct Attribution {
     rewarded: Mutex<LruCache<DecisionId, Vec<u32>>>,
 }
@@ -44,55 +44,53 @@ impl Attribution {
         self.rewarded.lock().get(id).cloned()
     }
 
-    /// Remembers the slots of a decision that have a reward.
+    /// Stores the rewarded slots of a decision.
     ///
-    /// The caller guarantees that it holds the lock of the decision's user, and has held it since it asked for the slots.
+    /// The caller guarantees that it has held the lock of the decision's user since it read the slots.
     pub(crate) fn keep(&self, id: &DecisionId, slots: Vec<u32>) {
         self.rewarded.lock().insert(id.clone(), slots);
     }
 
-    /// A slot has its reward: it is in the log's queue.
+    /// Adds a slot whose reward is in the log's queue.
     ///
-    /// The caller guarantees that it holds the user's lock, and has held it since it asked for the slots.
+    /// The caller guarantees that it has held the user's lock since it read the slots.
     pub(crate) fn reward(&self, facts: &DecisionFacts) {
         let Some(slot) = facts.slot else { return };
         let mut rewarded = self.rewarded.lock();
-        // If rewards of more decisions than the log's queue holds records have pushed it out since the caller asked, the next
-        // to ask reads the log.
+        // If the entry was evicted since the caller read it, by rewards of more decisions than the log's queue holds
+        // records, the next reader uses the log.
         if let Some(slots) = rewarded.get_mut(&facts.id) {
             slots.push(slot);
         }
     }
 }
 
-/// The decision that an observation names.
 pub(crate) enum Target {
-    /// It cannot be joined.
+    /// The decision is unavailable, and the reason.
     Absent(DecisionId, Joined),
     Found(Arc<Decision>),
 }
 
-/// Whose word a reward is.
+/// Source of a reward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RewardSource {
-    /// A client's.
     Client,
-    /// Nobody's: none has come in time. It gives way to any other.
+    /// Inserted because no reward arrived in time; replaced by any later one.
     Default,
 }
 
-/// How many events of its user a decision is followed by at most until rewards join it no more. What has joined is looked
-/// for among these, so that finding it is bounded work however much a user does.
+/// Maximum number of user events after a decision within which rewards can join it. It bounds the cost of searching for
+/// its rewards.
 pub const FOLLOWED_MAX: u64 = 1 << 14;
 
-/// The id of the observation that stands in for a reward which has not come.
+/// The observation id of a slot's default reward.
 #[must_use]
 pub fn default_reward_id(decision: &DecisionId, slot: u32) -> ObservationId {
     ObservationId::of_default_reward(decision, slot).expect("ids of decisions that are logged are UUIDs")
 }
 
-/// Whether a record is the default reward of a slot of this decision: what is found by an id is acted upon only where it is
-/// what the id says, and its user's.
+/// Whether a record is the default reward of this slot. Checked because an observation found by its id is changed only
+/// if its content and user match the id.
 fn is_default_reward(record: &Record, decision: &Decision, slot: u32) -> bool {
     let joins_it = |facts: &DecisionFacts| facts.id == decision.id && facts.slot == Some(slot);
     record.kind == RecordKind::Observe
@@ -102,7 +100,7 @@ fn is_default_reward(record: &Record, decision: &Decision, slot: u32) -> bool {
 }
 
 impl Predictor {
-    /// Finds the decision that an observation names. Reads the disk where it is not in memory.
+    /// Finds the decision that an observation names. Reads from disk if it is not in memory.
     pub(crate) fn target(&self, decided_by: &ModelName, id: &DecisionId) -> Result<Target, PredictorError> {
         if self.is_expired(id) {
             return Ok(Target::Absent(id.clone(), Joined::Expired));
@@ -115,15 +113,14 @@ impl Predictor {
         Ok(found.map_or_else(|| Target::Absent(id.clone(), Joined::Unknown), Target::Found))
     }
 
-    /// Whether a decision of this id is older than decisions are kept, so that it makes no difference whether it has
-    /// been deleted already.
+    /// Whether the decision is older than the retention time, whether it has been deleted yet or not.
     fn is_expired(&self, id: &DecisionId) -> bool {
         let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
         let now = Timestamp::from(SystemTime::now());
         id.made_at().is_some_and(|made| made.0.saturating_add(kept) < now.0)
     }
 
-    /// What the record of an observation says of the decision that it names.
+    /// The decision facts for the record of an observation.
     ///
     /// The caller guarantees that it holds the user's lock, and that `epoch` is the user's.
     pub(crate) fn join(
@@ -138,7 +135,7 @@ impl Predictor {
             Target::Found(decision) => decision,
         };
         let without_slot = |joined| Ok(DecisionFacts::without_slot(decision.id.clone(), joined));
-        // It may have been found before the user was erased.
+        // The decision may have been found before the user was erased.
         if self.storage.is_erased(decision) {
             return without_slot(Joined::Unknown);
         }
@@ -164,10 +161,10 @@ impl Predictor {
         }
     }
 
-    /// The slots of a decision that have a reward once the one with these facts, of that epoch, is retracted. All rewards
-    /// of a decision are among the [`FOLLOWED_MAX`] events behind it, and so no further from one another.
+    /// The rewarded slots of a decision after retracting the reward with these facts and this epoch. All rewards of a
+    /// decision are within the [`FOLLOWED_MAX`] events after it, and so within that distance of each other.
     ///
-    /// The caller guarantees that it holds the user's lock, and that everything of the user is durable.
+    /// The caller guarantees that it holds the user's lock, and that all writes of the user are durable.
     pub(crate) fn without_reward(
         &self,
         key: &UserKey,
@@ -192,8 +189,8 @@ impl Predictor {
         Ok((facts.id.clone(), slots))
     }
 
-    /// The observations of a decision's user that name it, as the log has them now, among the [`FOLLOWED_MAX`] events that
-    /// followed the decision: all that can have joined it. Reads the disk; blocks the thread.
+    /// The current log records of the observations that name a decision, by its user, within the [`FOLLOWED_MAX`]
+    /// events after it: all that can have joined it. Reads from disk; blocks the thread.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -201,11 +198,11 @@ impl Predictor {
         outcomes(&self.storage, &self.model(&self.of_stream(decision.scored_by()))?.stream, decision)
     }
 
-    /// Retracts the default reward of the slot that an observation is the true reward of, if it has one. To be called
-    /// before [`Predictor::begin_observe`] for an observation that names a decision of this model.
+    /// Retracts the default reward of the slot that an observation rewards, if there is one. Call before
+    /// [`Predictor::begin_observe`] for an observation that names a decision of this model.
     ///
     /// # Errors
-    /// `UnknownModel`, `Model` for a bad number, or `Storage`, with `ReservedId` for an id that only a node gives.
+    /// `UnknownModel`, `Model` for an invalid number, or `Storage`, with `ReservedId` for an id reserved for the node.
     pub async fn retract_default_reward(
         &self,
         model: &ModelName,
@@ -223,7 +220,7 @@ impl Predictor {
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);
         let served = self.model(&self.of_stream(model))?;
-        // What will be refused, or was taken before, must not take the default reward away.
+        // An observation that will be rejected, or is a duplicate, must not retract the default reward.
         served.active.load().learning.loss().check_label(observation.label)?;
         if let Some(id) = &observation.observation_id
             && compute(false, || self.storage.observation(&served.stream, id))? != Lookup::Unknown
@@ -240,7 +237,7 @@ impl Predictor {
                 served.exploration.replaced(now);
                 Ok(())
             }
-            // Another reward of the slot was quicker.
+            // A concurrent reward has already retracted it.
             Err(PredictorError::Storage(StorageError::ObservationForgotten { .. })) => Ok(()),
             Err(error) => Err(error),
         }
@@ -255,14 +252,14 @@ fn rewarded_slots(
     epoch: UserEpoch,
 ) -> Result<Vec<u32>, PredictorError> {
     if epoch <= decision.user_epoch {
-        // The user has not said anything since.
+        // The user has no events since the decision.
         return Ok(Vec::new());
     }
     let joined = outcomes(storage, stream, decision)?;
     Ok(joined.into_iter().filter_map(|(_, record)| record.decision?.slot).collect())
 }
 
-/// The observations of a decision's user that name it, in their order, among the first [`FOLLOWED_MAX`] events behind it.
+/// The observations that name a decision, by its user, in order, among the first [`FOLLOWED_MAX`] events after it.
 fn outcomes(
     storage: &Storage,
     stream: &StreamName,
@@ -280,7 +277,7 @@ fn outcomes(
     Ok(found)
 }
 
-/// Refuses the ids that the node itself gives.
+/// Rejects ids that are reserved for the node.
 pub(crate) fn check_id(observation: &Observation) -> Result<(), PredictorError> {
     match &observation.observation_id {
         Some(id) if id.is_reserved() => Err(StorageError::ReservedId { id: id.as_str().to_owned() }.into()),

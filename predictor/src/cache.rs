@@ -11,24 +11,24 @@ use hashlink::linked_hash_map::RawEntryMut;
 use metrics::{Counter, Gauge, counter, gauge};
 use parking_lot::Mutex;
 
-/// Enough that 64 clients rarely meet in one shard; a power of two.
+/// Enough that 64 clients rarely contend for a shard; a power of two.
 const SHARDS: usize = 64;
 
-/// How many entries that may not go are passed over before an eviction gives up for this time.
+/// Maximum number of non-evictable entries skipped before an eviction gives up.
 const PASSES_MAX: usize = 32;
 
-/// What a cache holds.
+/// A cached value.
 pub(crate) trait Held: Clone {
-    /// The bytes it accounts for, itself included.
+    /// Its size in bytes, including itself.
     fn bytes(&self) -> usize;
 
-    /// Whether it may be dropped now. Asked under the shard's lock, so nobody can obtain the value meanwhile.
+    /// Whether it may be dropped now. Called under the shard's lock, so no other thread can obtain the value meanwhile.
     fn evictable(&self) -> bool {
         true
     }
 }
 
-/// What one entry costs beside its key and value: links, hash table slot and allocator overhead, estimated.
+/// Estimated overhead of an entry: links, hash table slot and allocator.
 const ENTRY_OVERHEAD_BYTES: usize = 96;
 
 struct Entry<V> {
@@ -42,7 +42,7 @@ struct Shard<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Shard<K, V> {
-    /// The value under `key`, whose hash chose the shard, and which becomes the most recently used.
+    /// The value under `key` with this hash; marks it as most recently used.
     fn find(&mut self, hash: u64, key: &K) -> Option<V> {
         match self.entries.raw_entry_mut().from_key_hashed_nocheck(hash, key) {
             RawEntryMut::Occupied(mut entry) => {
@@ -54,7 +54,7 @@ impl<K: Hash + Eq, V: Clone> Shard<K, V> {
     }
 }
 
-/// The cache. Entries are cheap to clone (`Arc`s or small values).
+/// A sharded LRU cache. Values must be cheap to clone (`Arc`s or small values).
 pub(crate) struct BoundedCache<K, V> {
     shards: Arc<[Mutex<Shard<K, V>>]>,
     shard_bytes_max: usize,
@@ -64,26 +64,26 @@ pub(crate) struct BoundedCache<K, V> {
     evictions: Counter,
     bytes: Gauge,
     saved: Counter,
-    /// Nanoseconds that a hit saves, as far as is known.
-    worth: AtomicU64,
+    /// Estimated nanoseconds that a hit saves; 0 if unknown.
+    mean_saved_ns: AtomicU64,
 }
 
 /// A preparation may displace one part in so many of a full cache.
 const SPARE_SHARE: usize = 4;
 
-/// The hottest entries of a cache.
+/// The most recently used entries of a cache.
 pub(crate) struct Hottest<K, V> {
-    /// Those that fit, the most recently used first: by their rank within their shard.
+    /// Those that fit, most recently used first, by rank within their shard.
     pub(crate) entries: Vec<(K, V)>,
-    /// How many there are in all.
+    /// Total number of matching entries.
     pub(crate) of: usize,
 }
 
-/// How much of the running mean each new measurement makes up: one part in so many.
+/// Weight of a new measurement in the running mean: one part in so many.
 const MEAN_OVER: u64 = 16;
 
 impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
-    /// A cache that holds at most `bytes_max` bytes and reports its counters under `name`.
+    /// Creates a cache that holds at most `bytes_max` bytes and reports its metrics under `name`.
     pub(crate) fn new(name: &'static str, bytes_max: usize) -> Self {
         gauge!("celeris_cache_budget_bytes", "cache" => name).set(bytes_max as f64);
         Self {
@@ -96,7 +96,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         }
     }
 
-    /// A cache that nobody is told of.
+    /// Creates a cache without metrics.
     pub(crate) fn unreported(bytes_max: usize) -> Self {
         let hasher = RandomState::default();
         let shard = || Mutex::new(Shard { entries: LinkedHashMap::with_hasher(hasher.clone()), bytes: 0 });
@@ -108,31 +108,30 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
             evictions: Counter::noop(),
             bytes: Gauge::noop(),
             saved: Counter::noop(),
-            worth: AtomicU64::new(0),
+            mean_saved_ns: AtomicU64::new(0),
             hasher,
         }
     }
 
-    /// A miss has taken so long to make good: what the next hits save, as a running mean.
+    /// Records the time that a miss took, as a running mean of what a hit saves.
     pub(crate) fn record_load(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let mean = self.worth.load(Ordering::Relaxed);
+        let mean = self.mean_saved_ns.load(Ordering::Relaxed);
         let mean = if mean == 0 { took } else { mean - mean / MEAN_OVER + took / MEAN_OVER };
-        self.worth.store(mean, Ordering::Relaxed);
+        self.mean_saved_ns.store(mean, Ordering::Relaxed);
     }
 
-    /// Hits have saved so much together, beside what each is known to save.
+    /// Adds saved time beyond the estimate for each hit.
     pub(crate) fn saved(&self, time: Duration) {
         self.saved.increment(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn hit(&self, count: u64) {
         self.hits.increment(count);
-        self.saved.increment(count * self.worth.load(Ordering::Relaxed));
+        self.saved.increment(count * self.mean_saved_ns.load(Ordering::Relaxed));
     }
 
-    /// The same cache for whoever prepares it: what is looked up here counts as neither hit nor miss, since no request
-    /// asked for it.
+    /// The same cache for preparations: look-ups are not counted as hits or misses.
     pub(crate) fn untracked(&self) -> Self {
         Self {
             shards: Arc::clone(&self.shards),
@@ -143,12 +142,12 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
             evictions: self.evictions.clone(),
             bytes: self.bytes.clone(),
             saved: Counter::noop(),
-            worth: AtomicU64::new(0),
+            mean_saved_ns: AtomicU64::new(0),
         }
     }
 
-    /// The hottest entries that `wanted` gives a size in bytes, most recently used first, until in each shard these
-    /// sizes fill what [`BoundedCache::spare`] leaves to preparations. Keeps each shard locked while it is read.
+    /// The matching entries, most recently used first, until in each shard the sizes returned by `wanted` exceed
+    /// [`BoundedCache::spare`]. Locks each shard while it is read.
     pub(crate) fn hottest(&self, wanted: impl Fn(&K, &V) -> Option<usize>) -> Hottest<K, V> {
         let mut ranked = Vec::new();
         let mut of = 0;
@@ -170,13 +169,13 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         Hottest { entries: ranked.into_iter().map(|(_, key, value)| (key, value)).collect(), of }
     }
 
-    /// What may be prepared in a shard that holds so many bytes: what is free, but at least a quarter of its budget, for
-    /// which the least recently used make room.
+    /// Bytes that may be prepared in a shard that holds `held` bytes: its free bytes, or a quarter of its budget if
+    /// that is more, for which the least recently used entries are evicted.
     fn spare(&self, held: usize) -> usize {
         self.shard_bytes_max.saturating_sub(held).max(self.shard_bytes_max / SPARE_SHARE)
     }
 
-    /// Hands every shard's entries that are `wanted` to `visit`, outside the shard's lock.
+    /// Passes the entries that are `wanted` to `visit`, outside the shard's lock.
     pub(crate) fn visit(&self, wanted: impl Fn(&K) -> bool, mut visit: impl FnMut(&K, &V)) {
         for shard in &*self.shards {
             let entries: Vec<(K, V)> = {
@@ -195,11 +194,11 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     }
 
     fn shard_of(&self, hash: u64) -> &Mutex<Shard<K, V>> {
-        // The upper bits, since the map inside uses the lower ones.
+        // The upper bits, since the hash map inside uses the lower ones.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
-    /// The value under `key`, which becomes the most recently used.
+    /// The value under `key`; marks it as most recently used.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let hash = self.hasher.hash_one(key);
         let found = self.shard_of(hash).lock().find(hash, key);
@@ -211,8 +210,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         found
     }
 
-    /// The values under all keys, in their order; `None` where one is missing, for whoever asks then to get what there
-    /// is, which counts.
+    /// The values under all keys, in their order; `None` if one is missing. Misses are not counted, since the caller
+    /// then calls `get` for each key.
     pub(crate) fn get_all(&self, keys: impl ExactSizeIterator<Item = K>) -> Option<Vec<V>> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
@@ -223,7 +222,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         Some(found)
     }
 
-    /// The value under `key`, or the one that `make` makes, put there.
+    /// The value under `key`, or the one made by `make`, which is inserted.
     pub(crate) fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard_of(hash).lock();
@@ -237,7 +236,6 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         value
     }
 
-    /// Puts `value` under `key` in place of what was there.
     pub(crate) fn insert(&self, key: K, value: V) {
         let mut shard = self.shard(&key).lock();
         self.put(&mut shard, key, value);
@@ -253,7 +251,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         self.evict(shard);
     }
 
-    /// Accounts afresh for the value under `key`, which has grown or shrunk.
+    /// Updates the accounted size of the value under `key`, after it has grown or shrunk.
     pub(crate) fn update_weight(&self, key: &K) {
         let mut shard = self.shard(key).lock();
         let shard = &mut *shard;
@@ -266,7 +264,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         }
     }
 
-    /// Drops every entry whose key `unwanted` names, unless it may not be dropped now. Reads the whole cache.
+    /// Drops every evictable entry whose key is `unwanted`. Scans the whole cache.
     pub(crate) fn purge(&self, unwanted: impl Fn(&K) -> bool) {
         for shard in &*self.shards {
             let mut shard = shard.lock();
@@ -301,7 +299,6 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         }
     }
 
-    /// Bytes accounted for, over all shards.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
@@ -337,9 +334,9 @@ mod tests {
             ..ProptestConfig::default()
         })]
 
-        /// Whatever is asked of it, the cache answers only with what was put last, and stays within its budget.
+        /// The cache returns only the value inserted last, and stays within its budget.
         #[test]
-        fn answers_are_never_stale_and_the_budget_holds(
+        fn values_are_never_stale_and_the_budget_holds(
             steps in prop::collection::vec((0_u16..400, 0_usize..900, any::<bool>()), 1..2_000)
         ) {
             let cache: BoundedCache<u16, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
@@ -357,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_not_evicted() {
+    fn entries_in_use_are_not_evicted() {
         let cache: BoundedCache<u32, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
         let in_use = Arc::new(vec![0; 100]);
         cache.insert(0, in_use.clone());

@@ -1,8 +1,8 @@
-//! The scene of a decision, rebuilt: what the policy saw, so that it can be asked again why it showed what it did.
+//! Replay of a decision: rebuilds the candidates and scores that its policy had, and draws the ranking again.
 //!
-//! A user's state is a function of the version and of the user's records, and the decision says after how many of them
-//! it was made; so the scores come out as they were, to the bit, and from the recorded seed the same ranking. What has
-//! been changed since cannot be rebuilt, and the replay says so.
+//! A user's state is a function of the version and of the user's records, and the decision records the epoch at which
+//! it was made; so the scores are reproduced bit for bit, and with the recorded seed the same ranking. Decisions whose
+//! inputs have changed since cannot be replayed, and the reason is returned.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare};
 use celeris_model::{Decision, Estimate, ItemId, Record, RecordKind, SceneDigest, Sequence, UserEpoch, UserModel};
@@ -17,26 +17,25 @@ use crate::scoring;
 use crate::topk::scene_digest;
 use crate::version::ServingVersion;
 
-/// Why the scene of a decision cannot be rebuilt.
+/// Why a decision cannot be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyNot {
-    /// The record has a digest or the number of the candidates, not the candidates.
+    /// The record has only a digest or the number of the candidates.
     CandidatesNotKept,
     /// Observations that the user's state had learnt from were corrected or retracted later.
     HistoryAmended,
-    /// The version that scored is not there any more.
+    /// The version that scored was deleted.
     VersionPruned,
-    /// The recorded policy is one that this program does not know.
+    /// This build does not know the recorded policy.
     UnknownPolicy,
-    /// All arms of a selection answered together, by weights that are not part of the record.
+    /// All arms of a selection answered together, with weights that the record does not contain.
     SeveralAnswered,
-    /// Boosts or diversity of the request had a part in the order, and which items they were about is not part of the
-    /// record.
+    /// Boosts or diversity influenced the order, and the record does not contain the boosted items.
     Arranged,
 }
 
 impl WhyNot {
-    /// In words.
+    /// The reason as text.
     #[must_use]
     pub fn in_words(self) -> &'static str {
         match self {
@@ -50,57 +49,52 @@ impl WhyNot {
     }
 }
 
-/// What there is of the scene of a decision.
+/// The result of a replay.
 #[derive(Debug, Clone)]
 pub enum ReplayOutcome {
-    /// All of it.
     Rebuilt(Box<DecisionReplay>),
-    /// Nothing that could be relied on.
+    /// The decision cannot be replayed reliably.
     Impossible(WhyNot),
 }
 
-/// What a policy saw: `n` candidates, scored for one user by the posterior of that moment.
+/// Inputs of a decision: `n` candidates, scored for one user by the posterior at that time.
 #[derive(Debug, Clone)]
 pub struct DecisionReplay {
-    /// The candidates, in the order in which the policy saw them.
+    /// The candidates, in the order that the policy received.
     pub items: Vec<ItemId>,
     /// Length `n`.
     pub scores: Vec<f32>,
-    /// Length `n`: the standard errors of the scores.
+    /// Length `n`.
     pub std_errors: Vec<f32>,
     /// Length `n`: the part of each score that does not depend on the user.
     pub offsets: Vec<f32>,
     /// Row-major `n x dim`.
     pub features: Vec<f32>,
-    /// Of all of that which may differ from what the policy saw.
+    /// Digest of these inputs, to compare with the recorded one.
     pub digest: SceneDigest,
-    /// The user's weights and their uncertainty.
+    /// The posterior of the user's weights.
     pub posterior: UserModel,
-    /// The policy that was asked, and with it the share that the validation pool draws, where it takes part.
+    /// The recorded policy.
     pub policy: PolicySpec,
     /// See [`Decision::pool_share`].
     pub pool_share: Option<PoolShare>,
 }
 
-/// One slot of a replayed ranking.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayedSlot {
-    /// What is shown there.
     pub item: ItemId,
-    /// Its score.
     pub score: f32,
-    /// The uncertainty of that.
     pub std_error: f32,
-    /// Its place among all candidates by score, from 0: where greedy would have put it.
+    /// Its rank among all candidates by score, from 0.
     pub rank_by_score: u32,
-    /// Whether greedy would have shown it in none of the slots.
+    /// Whether greedy would have shown it in no slot.
     pub explored: bool,
-    /// The probability of this item in this slot, given the slots above; `None` where there is no closed form.
+    /// The probability of this item in this slot, given the slots above; `None` if there is no closed form.
     pub propensity: Option<f32>,
 }
 
 impl DecisionReplay {
-    /// The scene as policies and estimators take it. `version` is the one that it was rebuilt under.
+    /// The inputs in the form that policies and estimators take. `version` is the one that they were rebuilt under.
     #[must_use]
     pub fn candidates<'a>(&'a self, version: &'a ServingVersion) -> Candidates<'a> {
         Candidates {
@@ -113,16 +107,16 @@ impl DecisionReplay {
         }
     }
 
-    /// Whether the policy saw just this: all candidates, shown or not, score to the bit what they did, by the same features.
+    /// Whether the inputs match the record: all candidates have the same scores, to the bit, and the same features.
     #[must_use]
     pub fn is_of(&self, decision: &Decision) -> bool {
         self.digest == decision.scene
     }
 
-    /// Draws the ranking again, with the policy and the seed of its record.
+    /// Draws the ranking again, with the recorded policy and seed.
     ///
     /// # Errors
-    /// `Bandit`, where the policy refuses.
+    /// `Bandit`, if the policy fails.
     pub fn draw(&self, version: &ServingVersion, decision: &Decision) -> Result<Vec<ReplayedSlot>, PredictorError> {
         let seed = Seed { value: decision.seed, given: decision.seed_given };
         let draw = Draw { policy: &self.policy, pool_share: self.pool_share, k: decision.shown.len(), seed };
@@ -146,7 +140,7 @@ impl DecisionReplay {
     }
 }
 
-/// Whether a replayed ranking is the recorded one: items and scores to the bit.
+/// Whether a replayed ranking equals the recorded one: items and scores to the bit.
 #[must_use]
 pub fn is_same(replayed: &[ReplayedSlot], decision: &Decision) -> bool {
     replayed.len() == decision.shown.len()
@@ -158,8 +152,8 @@ pub fn is_same(replayed: &[ReplayedSlot], decision: &Decision) -> bool {
 }
 
 impl Predictor {
-    /// Rebuilds the scene of a decision under the version that scored, which need not serve any more. Reads the user's
-    /// history from the disk; blocks the thread.
+    /// Rebuilds the inputs of a decision under the version that scored, which need not serve. Reads the user's history
+    /// from disk; blocks the thread.
     ///
     /// The caller guarantees that `version` is [`Decision::version`] of the model [`Decision::scored_by`].
     ///
@@ -209,7 +203,7 @@ impl Predictor {
     }
 }
 
-/// The observations that a decision's scores reflect; `None` where one of them is not what it was then.
+/// The observations that a decision's scores reflect; `None` if one of them was amended since.
 fn as_it_was<'h>(history: &'h [(Sequence, Record)], decision: &Decision) -> Option<Vec<(&'h ItemId, &'h Record)>> {
     let (before, since): (Vec<_>, Vec<_>) =
         history.iter().partition(|(_, record)| record.user_epoch <= decision.user_epoch);
@@ -217,9 +211,9 @@ fn as_it_was<'h>(history: &'h [(Sequence, Record)], decision: &Decision) -> Opti
     if after == UserEpoch(0) {
         return Some(Vec::new());
     }
-    // A retraction leaves nothing in the history of what it is about, and only its own record tells where that was. A
-    // user's records are in the order of their epochs, so what lies before the first of the later ones came earlier;
-    // unless the last of the earlier ones is there to tell.
+    // A retraction removes its observation from the history, and only its own record keeps the position. A user's
+    // records are in the order of their epochs, so positions before the first later record are earlier; if the last
+    // earlier record is still there, its position is the bound.
     let end = match (before.last(), since.first()) {
         (Some((last, record)), _) if record.user_epoch == after => last.next(),
         (_, Some((first, _))) => *first,

@@ -1,4 +1,4 @@
-//! How a ranking is drawn from its candidates: the same way when it is asked for and when it is replayed.
+//! Draws a ranking from its candidates, for a request and for its replay alike.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare, Pooled, Ranking, Slot};
 use rand::{RngExt as _, SeedableRng};
@@ -6,22 +6,22 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::PredictorError;
 
-/// Seeds that the server draws stay below this, so that they survive a client that reads JSON numbers as doubles.
+/// Seeds drawn by the server have at most this many bits, so that clients can read them as JSON doubles.
 const SEED_BITS: u32 = 53;
 
-/// The seed of a ranking, and whose choice it was.
+/// The seed of a ranking, and whether the caller supplied it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed {
     pub(crate) value: u64,
-    /// Whether the caller chose it, so that nothing that it draws is random.
+    /// Whether the caller supplied it, so that nothing drawn from it counts as random.
     pub(crate) given: bool,
 }
 
 impl Seed {
-    /// The caller's, or one that is drawn here.
+    /// The caller's seed, or a random one.
     pub(crate) fn of(given: Option<u64>) -> Self {
-        let drawn = || rand::random::<u64>() >> (u64::BITS - SEED_BITS);
-        Self { value: given.unwrap_or_else(drawn), given: given.is_some() }
+        let random = || rand::random::<u64>() >> (u64::BITS - SEED_BITS);
+        Self { value: given.unwrap_or_else(random), given: given.is_some() }
     }
 }
 
@@ -29,7 +29,7 @@ impl Seed {
 #[derive(Clone, Copy)]
 pub(crate) struct Draw<'a> {
     pub(crate) policy: &'a PolicySpec,
-    /// The share of rankings that the validation pool draws; `None` where the policy was named and ranks as it is.
+    /// The share of rankings drawn by the validation pool; `None` if the request named the policy.
     pub(crate) pool_share: Option<PoolShare>,
     /// Slots to fill.
     pub(crate) k: usize,
@@ -37,8 +37,8 @@ pub(crate) struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// Whether the pool draws, where that has to be known before there are candidates. The seed tosses the coin, as it
-    /// does when the ranking is drawn.
+    /// Whether the pool draws the ranking, if that must be known before there are candidates. Uses the same first draw
+    /// of the seed as [`Draw::draw`].
     pub(crate) fn is_of_pool(&self) -> bool {
         let coin: f64 = ChaCha8Rng::seed_from_u64(self.seed.value).random();
         self.pool_share.is_some_and(|share| coin < share.into())
@@ -54,13 +54,13 @@ impl Draw<'_> {
     }
 }
 
-/// Whether each slot shows what greedy would have shown in none: at least as many candidates as there are slots score
+/// For each slot, whether greedy would show its item in no slot: at least as many candidates as there are slots score
 /// higher.
 pub(crate) fn explored(scores: &[f32], slots: &[Slot]) -> Vec<bool> {
     let k = slots.len();
     let shown = slots.iter().map(|slot| scores[slot.candidate]);
     let Some(lowest) = shown.clone().min_by(f32::total_cmp) else { return Vec::new() };
-    // Most rankings explore nothing, and one pass tells.
+    // Most rankings explore nothing, which one pass detects.
     if scores.iter().filter(|score| **score > lowest).count() < k {
         return vec![false; k];
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_explores_where_greedy_has_no_place_for_its_item() {
+    fn a_slot_explores_if_greedy_would_not_show_its_item() {
         let slots = |candidates: &[usize]| -> Vec<Slot> {
             candidates.iter().map(|candidate| Slot { candidate: *candidate, propensity: None }).collect()
         };
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(explored(&scores, &slots(&[4, 0])), [false, false], "order does not count, and ties are as good");
         assert_eq!(explored(&scores, &slots(&[3, 0])), [true, false]);
         assert_eq!(explored(&scores, &slots(&[1, 3])), [true, true]);
-        assert_eq!(explored(&scores, &slots(&[1, 0, 2, 3, 4])), [false; 5], "who shows everything leaves nothing out");
+        assert_eq!(explored(&scores, &slots(&[1, 0, 2, 3, 4])), [false; 5], "showing all candidates explores nothing");
         assert_eq!(explored(&scores, &[]), Vec::<bool>::new());
     }
 }

@@ -1,4 +1,4 @@
-//! What a model's rankings have explored and what came of it, counted since the node started.
+//! Exploration counts and rewards of a model's rankings since the node started.
 
 use std::collections::VecDeque;
 
@@ -9,49 +9,47 @@ use crate::attribution::RewardSource;
 use crate::error::PredictorError;
 use crate::node::Predictor;
 
-/// The length of the first spans, in milliseconds.
+/// Initial length of a span, in milliseconds.
 const SPAN_MS: i64 = 10_000;
 
-/// Spans that are kept; when there are more, every two become one and later ones are twice as long.
+/// Maximum number of spans; beyond it adjacent spans are merged and the length doubles.
 const SPANS_MAX: usize = 256;
 
-/// What happened in a span of time, or altogether.
+/// Counts in a span of time, or in total.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ExplorationCounts {
-    /// Rankings.
     pub decisions: u64,
-    /// Those of them whose record was accepted for writing.
+    /// Rankings whose record was accepted for writing.
     pub logged: u64,
-    /// Those of them that were drawn uniformly for the validation pool.
+    /// Rankings drawn uniformly for the validation pool.
     pub pool: u64,
-    /// Slots shown.
     pub slots: u64,
-    /// Those of them that show what greedy would have shown in none.
+    /// Slots that show an item that greedy would have shown in no slot.
     pub explored: u64,
-    /// Observations that referred to a decision, by what became of that, in the order of [`Joined::ALL`].
+    /// Observations that referred to a decision, by outcome, in the order of [`Joined::ALL`].
     pub joined: [u64; Joined::ALL.len()],
-    /// Rewards given because none had come in time. They are among the joined.
+    /// Default rewards, given because no reward arrived in time. They are also counted in `joined`.
     pub defaults: u64,
-    /// Those of them that a later reward has taken the place of.
+    /// Default rewards that a later reward replaced.
     pub replaced: u64,
-    /// The sum of the rewards of slots, as they came: defaults that were replaced later are in it.
+    /// Sum of slot rewards as they arrived, including defaults that were replaced later.
     pub reward_sum: f64,
 }
 
 impl ExplorationCounts {
-    /// Rewards of slots, defaults included.
+    /// Rewards of slots, including defaults.
     #[must_use]
     pub fn rewards(&self) -> u64 {
         self.joined(Joined::Slot)
     }
 
-    /// Observations whose reference to a decision came to this.
+    /// Observations that referred to a decision with this outcome.
     #[must_use]
     pub fn joined(&self, joined: Joined) -> u64 {
         self.joined[joined as usize]
     }
 
-    /// The mean reward of a slot that has one.
+    /// The mean reward of the slots that have one.
     #[must_use]
     pub fn mean_reward(&self) -> Option<f64> {
         (self.rewards() > 0).then(|| self.reward_sum / self.rewards() as f64)
@@ -70,27 +68,23 @@ impl ExplorationCounts {
     }
 }
 
-/// A stretch of time and what happened in it.
+/// A span of time and its counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExplorationSpan {
-    /// When it began.
     pub from: Timestamp,
-    /// What happened.
     pub counts: ExplorationCounts,
 }
 
-/// What a model's rankings have explored.
+/// Exploration of a model's rankings.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ExplorationView {
-    /// Since the node started.
     pub totals: ExplorationCounts,
-    /// The length of the spans, in milliseconds.
     pub span_ms: i64,
-    /// Spans in which anything happened, oldest first.
+    /// Spans with any count, oldest first.
     pub spans: Vec<ExplorationSpan>,
 }
 
-/// One model's counts. They go with the process.
+/// One model's counts, in memory only.
 pub(crate) struct Exploration(Mutex<Tally>);
 
 struct Tally {
@@ -104,19 +98,18 @@ impl Exploration {
         Self(Mutex::new(Tally { totals: ExplorationCounts::default(), span_ms: SPAN_MS, spans: VecDeque::new() }))
     }
 
-    /// Counts what happened at a time.
     pub(crate) fn count(&self, at: Timestamp, counts: &ExplorationCounts) {
         let mut tally = self.0.lock();
         tally.totals.add(counts);
         tally.span(at).add(counts);
     }
 
-    /// A default reward has given way to another.
+    /// Counts a default reward that was replaced.
     pub(crate) fn replaced(&self, at: Timestamp) {
         self.count(at, &ExplorationCounts { replaced: 1, ..ExplorationCounts::default() });
     }
 
-    /// An observation has referred to a decision.
+    /// Counts an observation that referred to a decision.
     pub(crate) fn joined(&self, at: Timestamp, joined: Joined, source: RewardSource, label: f32) {
         let mut counts = ExplorationCounts::default();
         counts.joined[joined as usize] = 1;
@@ -134,7 +127,7 @@ impl Exploration {
 }
 
 impl Tally {
-    /// The span of a time; the latest one where the clock was set back.
+    /// The counts of the span of a time; the latest span if the clock was set back.
     fn span(&mut self, at: Timestamp) -> &mut ExplorationCounts {
         let from = Timestamp(at.0 - at.0.rem_euclid(self.span_ms));
         if self.spans.back().is_none_or(|last| last.from < from) {
@@ -148,7 +141,7 @@ impl Tally {
     }
 
     fn halve(&mut self) {
-        // Nothing may have happened for long, so that twice the length need not be enough.
+        // After a long gap, doubling the length once may not be enough.
         while self.spans.len() > SPANS_MAX / 2 {
             self.span_ms *= 2;
             let mut merged: VecDeque<ExplorationSpan> = VecDeque::with_capacity(SPANS_MAX);
@@ -165,7 +158,7 @@ impl Tally {
 }
 
 impl Predictor {
-    /// What a model's rankings have explored since the node started.
+    /// The exploration counts of a model since the node started.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -179,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_stay_few_and_lose_nothing() {
+    fn merging_spans_loses_no_counts() {
         let exploration = Exploration::new();
         let one = ExplorationCounts { decisions: 1, slots: 3, reward_sum: 0.5, ..ExplorationCounts::default() };
         let (rounds, every) = (10_000_i64, 3_000);
@@ -188,7 +181,7 @@ mod tests {
         }
         let view = exploration.view();
         assert!(view.spans.len() <= SPANS_MAX, "{}", view.spans.len());
-        assert!(view.spans.len() > SPANS_MAX / 4, "{}: no more is thrown together than must be", view.spans.len());
+        assert!(view.spans.len() > SPANS_MAX / 4, "{}: no more spans are merged than necessary", view.spans.len());
         assert!(view.spans.iter().all(|span| span.from.0 % view.span_ms == 0));
         assert!(view.spans.windows(2).all(|pair| pair[0].from < pair[1].from));
         let sum: u64 = view.spans.iter().map(|span| span.counts.slots).sum();

@@ -1,11 +1,11 @@
-//! Where an item's features come from, and when they freeze.
+//! Where an item's features come from, and when they are frozen.
 //!
-//! A trained item has its row in the version's table. Any other item has, in this order: the features frozen for it
-//! under this version, the features that a caller gave it, those that the version's map makes of its attributes, the
-//! version's stand-in for the unknown. They freeze before a user's state learns from them, so that the state stays a
-//! function of the log: an observation freezes those of its item under the versions that serve, in the same atomic write,
-//! and a state that is built or catches up under any version freezes those of its history, whose write the reply waits for.
-//! Until then a new vector, or other attributes, take effect at once.
+//! A trained item has its row in the version's table. Any other item has the first that exists of: the features frozen
+//! for it under this version; the features supplied by a caller; the output of the version's attribute map; the
+//! version's cold-item features. Features are frozen before a user's state learns from them, so that the state stays a
+//! function of the log: an observation freezes its item's features under the serving versions in the same atomic write,
+//! and a state that is built or catches up under any version freezes those of its history, and the reply waits for that
+//! write. Until features are frozen, new features or attributes take effect at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,30 +22,29 @@ use crate::cache::{BoundedCache, Held};
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
-/// Locks and revision counters that items share by hash. More of them make false sharing rarer, and cost 8 bytes each.
+/// Locks and revision counters that items share by hash. More stripes make false sharing rarer, at 8 bytes each.
 const STRIPES: usize = 1024;
 
 /// The features of one item under one version.
 pub(crate) enum Resolved<'v> {
     /// A row of the version's table.
     Trained(ItemFeatures<'v>),
-    /// An item that came after training, or that nobody has told us of.
+    /// An item outside the table: added after training, or unknown.
     Later(Arc<LaterItem>),
 }
 
-/// What a version knows of an item outside its table.
+/// The features of an item outside a version's table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LaterItem {
     pub(crate) offset: f32,
     pub(crate) features: Box<[f32]>,
-    /// Whether anybody has told us of the item, by features or attributes.
+    /// Whether the item has features or attributes.
     pub(crate) known: bool,
-    /// Where its features come from, also once they are frozen.
+    /// Where its features come from; unchanged by freezing.
     pub(crate) origin: FeatureOrigin,
-    /// The item's revision, read before the features were.
+    /// The item's revision, read before its features.
     revision: u64,
-    /// Where the write is that froze them, which is durable at that position; `None` where no user's state has learnt
-    /// from these features.
+    /// Log position of the write that froze the features; `None` if no user's state has learnt from them.
     frozen: Option<CommitPosition>,
 }
 
@@ -71,7 +70,7 @@ impl Resolved<'_> {
         }
     }
 
-    /// Where the write is that froze these features: the table's own are durable from the start.
+    /// Log position of the write that froze these features. The table's own features are durable from the start.
     pub(crate) fn frozen(&self) -> Option<CommitPosition> {
         match self {
             Self::Trained(_) => Some(CommitPosition::START),
@@ -79,7 +78,7 @@ impl Resolved<'_> {
         }
     }
 
-    /// The item's revision as of which the features were read; `None` of a row of the table, which never changes.
+    /// The item's revision at which the features were read; `None` for a row of the table, which never changes.
     pub(crate) fn revision(&self) -> Option<u64> {
         match self {
             Self::Trained(_) => None,
@@ -115,35 +114,36 @@ struct FeatureKey {
     revision: u64,
 }
 
-/// When features given for an item take effect.
+/// When features supplied for an item take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effective {
-    /// With the next answer.
+    /// In the next answer.
     Now,
-    /// With the next version, since the active one has learnt from others.
+    /// With the next version, since states under the active one have learnt from other features.
     NextVersion,
 }
 
 type FreezeKey = (ModelId, VersionId, ItemId);
 
-/// Features whose freezing is in the log's queue, and some that the store can tell of by now.
+/// Features whose freezing is in the log's queue, and some whose freezing is durable by now.
 type Freezing = HashMap<FreezeKey, Arc<LaterItem>>;
 
 /// Resolves features, through a bounded cache for items outside the table.
 pub(crate) struct FeatureSource {
     storage: Storage,
     cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
-    /// Raised by every change to an item of the stripe; part of the cache key, so a change invalidates by construction.
+    /// Incremented by every change to an item of the stripe; part of the cache key, so that a change invalidates the
+    /// entry.
     revisions: Arc<[AtomicU64]>,
-    /// Held while features are frozen, until that is queued, and while what is stored of an item changes, until that is
-    /// synced: the two exclude one another. Taken before `freezing`.
+    /// Held while features are frozen, until the write is queued, and while the stored item changes, until that is
+    /// synced, so that the two exclude each other. Taken before `freezing`.
     changing: Arc<[Mutex<()>]>,
-    /// Held for moments, so that readers never wait for a sync.
+    /// Held briefly, so that readers never wait for a sync.
     freezing: Arc<[Mutex<Freezing>]>,
 }
 
-/// The features of one item being frozen, for every model that learns from one observation: nothing else freezes or changes
-/// features of the item until this is dropped.
+/// Freezes the features of one item for every model that learns from one observation. While it exists, no other thread
+/// freezes or changes features of the item.
 pub(crate) struct Freeze<'s> {
     _changing: MutexGuard<'s, ()>,
     guard: MutexGuard<'s, Freezing>,
@@ -162,12 +162,12 @@ fn record((model, version, item): &FreezeKey, features: &LaterItem) -> FrozenFea
 }
 
 impl Freeze<'_> {
-    /// What the observation must carry to the log.
+    /// The frozen features to be written with the observation.
     pub(crate) fn records(&self) -> Vec<FrozenFeatures> {
         self.items.iter().map(|(key, features)| record(key, features)).collect()
     }
 
-    /// The observation is in the queue at `position`.
+    /// Call once the observation is in the queue at `position`.
     pub(crate) fn enqueued(mut self, position: CommitPosition) {
         for (key, features) in self.items.drain(..) {
             self.guard.insert(key, Arc::new(features.frozen_at(position)));
@@ -186,7 +186,7 @@ impl FeatureSource {
         }
     }
 
-    /// The same source for whoever prepares it; see [`BoundedCache::untracked`].
+    /// The same source without cache statistics, for preparations; see [`BoundedCache::untracked`].
     pub(crate) fn untracked(&self) -> Self {
         Self {
             storage: self.storage.clone(),
@@ -197,8 +197,8 @@ impl FeatureSource {
         }
     }
 
-    /// The items outside `version`'s table that are asked for, the hottest first, as many as may be prepared; and how
-    /// many there are in all.
+    /// The items outside `version`'s table in the cache, most recently used first, as many as may be prepared; and
+    /// their total number.
     pub(crate) fn hottest(&self, version: &ServingVersion) -> (Vec<ItemId>, usize) {
         let of_version = |key: &FeatureKey, item: &Arc<LaterItem>| {
             let wanted = key.version == version.id && key.model == version.model_id;
@@ -208,7 +208,7 @@ impl FeatureSource {
         (hottest.entries.into_iter().map(|(key, _)| key.item).collect(), hottest.of)
     }
 
-    /// The features of an item outside `version`'s table as they are now, past the cache.
+    /// The current features of an item outside `version`'s table, bypassing the cache.
     pub(crate) fn read(
         &self,
         version: &ServingVersion,
@@ -219,12 +219,11 @@ impl FeatureSource {
         self.look_up(&freezing, version, stream, item)
     }
 
-    /// Counts the changes of an item, and of the few that share its stripe.
+    /// Counts the changes of an item, and of the others in its stripe.
     pub(crate) fn revision(&self, item: &ItemId) -> u64 {
         self.revisions[stripe(item)].load(Ordering::Acquire)
     }
 
-    /// The features of `item` under `version`.
     pub(crate) fn resolve<'v>(
         &self,
         version: &'v ServingVersion,
@@ -251,8 +250,8 @@ impl FeatureSource {
         FeatureKey { model: version.model_id, version: version.id, item: item.clone(), revision: self.revision(item) }
     }
 
-    /// The features of `item` for a user's state that is about to learn from them under `version`: from now on they are
-    /// frozen. An answer from the state must wait until [`Resolved::frozen`] is durable.
+    /// The features of `item` for a user's state that is about to learn from them under `version`; freezes them. An
+    /// answer from the state must wait until [`Resolved::frozen`] is durable.
     ///
     /// The caller guarantees that it holds no [`Freeze`].
     pub(crate) fn resolve_frozen<'v>(
@@ -278,7 +277,7 @@ impl FeatureSource {
         Ok(Resolved::Later(found))
     }
 
-    /// What is being frozen of the item's stripe, without what the store can tell of by now.
+    /// The queued freezes of the item's stripe; those that are durable by now are removed.
     fn freezing(&self, item: &ItemId) -> MutexGuard<'_, Freezing> {
         let mut freezing = self.freezing[stripe(item)].lock();
         freezing.retain(|_, features| features.frozen.is_some_and(|position| !self.storage.is_durable(position)));
@@ -298,7 +297,7 @@ impl FeatureSource {
         let known = given.is_some() || described.is_some();
         let later = |offset, features, origin| LaterItem { offset, features, known, origin, revision, frozen: None };
         if let Some(queued) = freezing.get(&(version.model_id, version.id, item.clone())) {
-            // Features are frozen for good, but whether the item is known may have changed since.
+            // Frozen features never change, but whether the item is known may have changed since.
             return Ok(Arc::new(LaterItem { known, revision, ..LaterItem::clone(queued) }));
         }
         if let Some(frozen) = self.storage.frozen(version.model_id, version.id, item)? {
@@ -317,8 +316,8 @@ impl FeatureSource {
         Ok(Arc::new(later(stand_in.offset, stand_in.features.into(), FeatureOrigin::StandIn)))
     }
 
-    /// The features of `item`, which has the rows `slots`, for an observation that every one of `versions` is about to
-    /// learn from: where they are not frozen yet, they are now, and the observation carries them.
+    /// The features of `item`, which has the rows `slots`, for an observation that all of `versions` are about to learn
+    /// from. Features that are not frozen yet are returned as a [`Freeze`], to be written with the observation.
     pub(crate) fn freeze<'s, 'v>(
         &'s self,
         versions: &'v [Arc<ServingVersion>],
@@ -352,7 +351,7 @@ impl FeatureSource {
         Ok((resolved, freeze))
     }
 
-    /// Changes what is stored of `items`. Nothing else freezes or changes features of one of them until `write` has
+    /// Changes the stored data of `items`. No other thread freezes or changes features of these items until `write` has
     /// returned.
     pub(crate) fn change<'i, T, E>(
         &self,
@@ -360,7 +359,7 @@ impl FeatureSource {
         write: impl FnOnce(&Changing<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut stripes: Vec<usize> = items.into_iter().map(stripe).collect();
-        // In one order, so that two changes never wait for one another.
+        // In ascending order, so that two changes cannot deadlock.
         stripes.sort_unstable();
         stripes.dedup();
         let _held: Vec<MutexGuard<'_, ()>> = stripes.iter().map(|stripe| self.changing[*stripe].lock()).collect();
@@ -372,13 +371,13 @@ impl FeatureSource {
     }
 }
 
-/// Items that are being changed.
+/// Items whose stripes are locked for a change.
 pub(crate) struct Changing<'s> {
     source: &'s FeatureSource,
 }
 
 impl Changing<'_> {
-    /// When features that are given to one of the items now take effect under `version`.
+    /// When features supplied for one of the items now take effect under `version`.
     pub(crate) fn effective(&self, version: &ServingVersion, item: &ItemId) -> Result<Effective, PredictorError> {
         let key = (version.model_id, version.id, item.clone());
         let frozen = version.theta.get(item).is_some()

@@ -1,4 +1,4 @@
-//! Items that callers describe: attributes for the stream, features for one model; and items that callers delete.
+//! Item descriptions and deletions by callers: attributes for the stream, features for one model.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,83 +15,76 @@ use crate::features::{Changing, Effective};
 use crate::node::{Predictor, compute};
 use crate::version::ServingVersion;
 
-/// Items that [`Predictor::put_attributes`] describes with one sync.
+/// Items that [`Predictor::put_attributes`] writes with one sync.
 const DESCRIBED_AT_ONCE: usize = 4096;
 
-/// What a caller says of an item. What is absent stays as it is.
+/// A change of an item. Absent fields are unchanged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ItemChange {
     /// Features of the model's dimension, the last entry 1.
     pub features: Option<Vec<f32>>,
-    /// Attributes, replacing those before.
+    /// Attributes, replacing all earlier ones.
     pub attributes: Option<Map<String, Value>>,
 }
 
-/// One of many changes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ItemEdit {
-    /// Something is said of the item; one that was deleted is back.
+    /// Describes the item; restores it if it was deleted.
     Put(ItemChange),
-    /// The item is gone, until somebody describes it again.
+    /// Deletes the item until it is described again.
     Delete,
 }
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edited {
-    /// The item is described, and its features take effect then.
+    /// The item is described; its features take effect then.
     Put(Effective),
-    /// The item is deleted.
     Deleted,
 }
 
-/// An item of a listing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListedItem {
-    /// The item.
     pub item: ItemId,
-    /// Its attributes.
     pub attributes: Map<String, Value>,
     /// Whether the active version was trained on it.
     pub trained: bool,
 }
 
-/// Which items to find in the catalog.
+/// A search in the catalog.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ItemSearch {
-    /// Text in the id or in a text attribute; letters of either case are the same.
+    /// Text in the id or in a text attribute, ignoring case.
     pub text: Option<String>,
-    /// What must hold.
     pub filter: Option<Filter>,
 }
 
-/// A page of what a search found.
+/// A page of search results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundItems {
     /// The page, in the order of the ids.
     pub items: Vec<ListedItem>,
-    /// How many there are on all pages.
+    /// Total number on all pages.
     pub total: usize,
 }
 
-/// What is known of an item.
+/// An item's features and attributes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemView {
     /// Whether the active version was trained on it.
     pub trained: bool,
-    /// Where the features come from.
     pub source: FeatureOrigin,
-    /// The features that the active version scores it with, length `dim`.
+    /// The features under the active version, length `dim`.
     pub features: Vec<f32>,
     /// The expected label for a user with zero weights.
     pub offset: f32,
-    /// The features that a caller gave, if any.
+    /// Features supplied by a caller, if any.
     pub given_features: Option<Vec<f32>>,
-    /// Its attributes, if anybody gave any.
+    /// Attributes supplied by a caller, if any.
     pub attributes: Option<Map<String, Value>>,
 }
 
-/// Edits on their way to the store, and what there will be of the items once they are done.
+/// Edits to be written, and the state of their items after them.
 struct Plan<'e> {
     predictor: &'e Predictor,
     model: &'e ModelName,
@@ -99,9 +92,9 @@ struct Plan<'e> {
     /// The models on the stream.
     models: &'e [ModelId],
     nothing: &'e Map<String, Value>,
-    /// Whether an item that was edited already is described, and so alive.
+    /// For each item edited so far, whether it is now described.
     touched: HashMap<&'e ItemId, bool>,
-    /// Names of attributes that come new with these edits.
+    /// Attribute names that these edits add.
     fields: BTreeSet<String>,
     writes: Vec<ItemWrite<'e>>,
     news: Vec<ItemNews<'e>>,
@@ -140,7 +133,7 @@ impl<'e> Plan<'e> {
         }
         self.writes.extend(given);
         let was_described = self.touched.insert(item, true).unwrap_or_else(|| self.catalog.is_described(item));
-        // An item that is only given features exists all the same.
+        // An item with features only must exist, too.
         let attributes = change.attributes.as_ref().or_else(|| (!was_described).then_some(self.nothing));
         match attributes {
             Some(attributes) => {
@@ -163,19 +156,19 @@ impl<'e> Plan<'e> {
 }
 
 impl Predictor {
-    /// Carries out changes of items in their order, with one sync, and answers each: one that is refused changes nothing
-    /// and does not keep the others. Every answer that begins afterwards finds the items as they are then. The caller
-    /// bounds how many there are.
+    /// Applies changes of items in their order, with one sync, and returns a result for each: a failed change has no
+    /// effect and does not affect the others. Requests that start afterwards see the changed items. The caller limits
+    /// their number.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`, of all changes. Of one: `Features` for a vector that does not fit, `Attributes`,
-    /// `UnknownItem` where there is nothing to delete, or `IsSelection` for features.
+    /// `UnknownModel` or `Storage`, for all changes. For one: `Features` for an invalid vector, `Attributes`,
+    /// `UnknownItem` for deleting an unknown item, or `IsSelection` for features.
     pub fn edit_items(
         &self,
         model: &ModelName,
         edits: &[(ItemId, ItemEdit)],
     ) -> Result<Vec<Result<Edited, PredictorError>>, PredictorError> {
-        // Attributes are the stream's, features the model's own.
+        // Attributes belong to the stream, features to the model.
         let served = self.model(&self.of_stream(model))?;
         let (models, nothing) = (self.all_on(&served.stream), Map::new());
         compute(false, || {
@@ -207,7 +200,7 @@ impl Predictor {
         edited.pop().expect("every edit is answered")
     }
 
-    /// Describes an item, and says when given features take effect.
+    /// Describes an item, and returns when the supplied features take effect.
     ///
     /// # Errors
     /// As [`Predictor::edit_items`].
@@ -218,10 +211,9 @@ impl Predictor {
         }
     }
 
-    /// Describes many items of a stream, attributes only.
     ///
     /// # Errors
-    /// As [`Predictor::edit_items`]; the items before the one that is refused are described.
+    /// As [`Predictor::edit_items`]; items before the failed one are described.
     pub fn put_attributes<'a>(
         &self,
         model: &ModelName,
@@ -239,7 +231,7 @@ impl Predictor {
         }
     }
 
-    /// A page of the items that callers described, in the order of their ids, after `after`.
+    /// A page of the items described by callers, in the order of their ids, after `after`.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -255,8 +247,8 @@ impl Predictor {
         Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
     }
 
-    /// A page of the items of the catalog, described or trained on, that `search` finds; in the order of their ids,
-    /// after `after`. Items that are held back at present are among them.
+    /// A page of the catalog's items, described or trained on, that match `search`, in the order of their ids, after
+    /// `after`. Includes items that are currently unavailable.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -281,7 +273,7 @@ impl Predictor {
         })
     }
 
-    /// What is known of an item; `None` where nothing is, or it was deleted.
+    /// An item's view; `None` if it is unknown or deleted.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -304,8 +296,8 @@ impl Predictor {
         })
     }
 
-    /// Deletes an item: it is not recommended again, by any model of the stream and any version, until somebody
-    /// describes it anew. What versions learnt and users were taught of it stays.
+    /// Deletes an item: no model or version of the stream recommends it until it is described again. Trained versions
+    /// and user states keep what they learnt from it.
     ///
     /// # Errors
     /// `UnknownModel`, `UnknownItem` or `Storage`.

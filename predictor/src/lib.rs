@@ -1,16 +1,16 @@
-//! One node's local state, and what is asked of it: `predict`, `topk`, `recommend`, `observe`, and what it
-//! knows of a user.
+//! The local state of one node and the operations on it: `predict`, `topk`, `recommend`, `observe`, and a user's
+//! history.
 //!
-//! A [`Predictor`] holds the models that serve, each with one active version, and three bounded caches: user states,
+//! A [`Predictor`] holds the serving models, each with one active version, and three bounded caches: user states,
 //! features of items outside the trained tables, and predictions. Everything in memory is a view of the log: it can be
-//! dropped at any moment and is rebuilt when touched.
+//! dropped at any moment and is rebuilt on the next access.
 //!
-//! What this crate is not: it knows no HTTP, trains nothing, and decides nothing about versions. It tells whoever
-//! listens how far predictions were from labels ([`LossEvent`]) and never calls upwards.
+//! Not in this crate: HTTP, training, and the choice of versions. Prediction errors are published as [`LossEvent`]s on
+//! a channel; the crate never calls upwards.
 //!
-//! The way of an observation: under the user's lock it is predicted, appended to the log's queue and learnt from; the
-//! reply waits, outside the lock, until it is durable. A reply to a read waits the same way where it reflects an
-//! observation that is not durable yet, so nobody ever sees what a crash could take back.
+//! An observation is predicted, appended to the log's queue and learnt from under the user's lock; the reply waits,
+//! outside the lock, until the record is durable. A read waits the same way if it reflects an observation that is not
+//! durable yet, so no client sees data that a crash could lose.
 
 pub mod amend;
 pub mod attribution;

@@ -1,4 +1,4 @@
-//! The predictor itself: its models, its caches, and what every request begins with.
+//! The predictor: its models, its caches, and the first steps of every request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,28 +27,27 @@ use crate::topk::DecisionLogging;
 use crate::users::{Sources, UserEntry, UserKey, UserSnapshot};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
-/// The bounds of a predictor.
+/// Limits and settings of a predictor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictorOptions {
-    /// Bytes of user states and histories.
+    /// Budget in bytes for user states and histories.
     pub user_bytes_max: usize,
-    /// Bytes of features of items outside the trained tables.
+    /// Budget in bytes for features of items outside the trained tables.
     pub feature_bytes_max: usize,
-    /// Bytes of cached predictions.
+    /// Budget in bytes for cached predictions.
     pub prediction_bytes_max: usize,
-    /// Bytes of what selections have learnt of single users.
+    /// Budget in bytes for per-user selection states.
     pub selection_bytes_max: usize,
-    /// Bytes of what users have seen.
+    /// Budget in bytes for seen items.
     pub seen_bytes_max: usize,
     /// When predictions are cached.
     pub prediction_caching: PredictionCaching,
-    /// Loss events that may wait for whoever listens; more are dropped and counted.
+    /// Capacity of the loss event channel; events beyond it are dropped and counted.
     pub loss_events_max: usize,
-    /// Which decisions are recorded, and how much of them.
+    /// Which decisions are recorded, and with which candidates.
     pub decisions: DecisionLogging,
-    /// How long a request with `min_epoch` waits for the user's events.
     pub epoch_wait_max: Duration,
-    /// How far ahead of this node's clock the time of an observation may be.
+    /// How far an observation's timestamp may be ahead of this node's clock.
     pub clock_skew_max: Duration,
 }
 
@@ -71,21 +70,20 @@ impl Default for PredictorOptions {
 
 /// One node's local state. Shared by all requests; every method takes `&self`.
 ///
-/// Its methods run on a multi-threaded tokio runtime: reads from disk and long computation leave the async threads by
+/// Requires a multi-threaded tokio runtime: disk reads and long computation leave the async threads by
 /// `block_in_place`.
 pub struct Predictor {
     pub(crate) storage: Storage,
-    /// In the order of their names.
     models: ArcSwap<BTreeMap<ModelName, Arc<ServedModel>>>,
-    /// What answers by these models, in the order of their names.
+    /// Selections among these models, by name.
     pub(crate) selections: ArcSwap<BTreeMap<ModelName, Arc<Selection>>>,
     pub(crate) user_views: UserViews,
     /// Models and selections that exist but cannot serve, with the reason.
     pub(crate) out_of_service: OutOfService,
-    /// Held while the set of models or selections changes, which reads never wait for.
+    /// Held while the set of models or selections changes; reads never wait for it.
     changing: Mutex<()>,
     pub(crate) catalogs: Catalogs,
-    /// Makes searches faster, and looks after them.
+    /// Builds graphs and samples the recall of searches.
     pub(crate) background: Background,
     pub(crate) users: BoundedCache<UserKey, Arc<UserEntry>>,
     pub(crate) features: FeatureSource,
@@ -100,7 +98,7 @@ pub struct Predictor {
     clock_skew_max: Duration,
 }
 
-/// A request's user under a model, resolved: everything a score needs.
+/// A request's user under a model: everything needed to compute a score.
 pub(crate) struct RequestContext {
     pub(crate) model: Arc<ServedModel>,
     pub(crate) version: Arc<ServingVersion>,
@@ -109,17 +107,17 @@ pub(crate) struct RequestContext {
     pub(crate) persistence: Persistence,
 }
 
-/// What an answer may leave behind.
+/// Whether an answer may be cached and recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Persistence {
-    /// Cached predictions of the user, and a record of the decision.
+    /// Predictions may be cached, and the decision recorded.
     Kept,
-    /// Nothing: the past that it is built on came with the request.
+    /// Neither: the history came with the request.
     Nothing,
 }
 
 impl Predictor {
-    /// A predictor without models, and where its loss events arrive.
+    /// Creates a predictor without models, and the receiver of its loss events.
     #[must_use]
     pub fn new(storage: Storage, options: &PredictorOptions) -> (Self, mpsc::Receiver<LossEvent>) {
         let (losses, listener) = mpsc::channel(options.loss_events_max);
@@ -147,8 +145,8 @@ impl Predictor {
         (predictor, listener)
     }
 
-    /// Makes `version` the active version of its model, which is created where it does not serve yet. Requests under way
-    /// finish on the version they began with.
+    /// Makes `version` the active version of its model, and creates the model if it does not serve yet. Requests in
+    /// progress finish on their version.
     ///
     /// # Errors
     /// `Storage`.
@@ -164,7 +162,7 @@ impl Predictor {
         Ok(())
     }
 
-    /// A version with what its predictions cost.
+    /// Adds measured prediction costs to a version, as the caching mode requires.
     pub(crate) fn measured(&self, mut version: ServingVersion) -> Arc<ServingVersion> {
         version.prediction_costs = match self.prediction_caching {
             PredictionCaching::Measured => Some(PredictionCosts::measured(&version)),
@@ -174,13 +172,13 @@ impl Predictor {
         Arc::new(version)
     }
 
-    /// Makes a version that is equipped the active one of its model.
+    /// Makes a version that has a search index the active one of its model.
     pub(crate) fn flip(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
         let catalog = Arc::clone(version.retrieval().catalog());
         let _changing = self.changing.lock();
         let models = self.models.load();
         let before = models.get(&version.model).filter(|before| before.id == version.model_id);
-        // What both have in their tables is never out of the catalog.
+        // Enlist before dismissing, so that items in both tables stay in the catalog throughout.
         catalog.enlist(&version);
         self.background.want_graph(&version);
         if let Some(model) = before
@@ -191,7 +189,7 @@ impl Predictor {
             return;
         }
         let name = version.model.clone();
-        let beside = before.and_then(|model| model.beside.load_full());
+        let shadow = before.and_then(|model| model.shadow.load_full());
         let exploration = before.map_or_else(|| Arc::new(Exploration::new()), |model| model.exploration.clone());
         let model = ServedModel {
             name: name.clone(),
@@ -201,7 +199,7 @@ impl Predictor {
             defaults,
             active: version.into(),
             exploration,
-            beside: beside.into(),
+            shadow: shadow.into(),
         };
         let before = before.cloned();
         let mut models = BTreeMap::clone(&models);
@@ -212,7 +210,6 @@ impl Predictor {
         }
     }
 
-    /// Stops serving `model`.
     pub fn remove(&self, model: &ModelName) {
         let _changing = self.changing.lock();
         self.out_of_service.remove(model);
@@ -225,7 +222,6 @@ impl Predictor {
         }
     }
 
-    /// The active version of `model`.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -233,20 +229,20 @@ impl Predictor {
         Ok(self.model(model)?.active.load_full())
     }
 
-    /// The models that serve, by name.
+    /// Names of the serving models, in order.
     #[must_use]
     pub fn served(&self) -> Vec<ModelName> {
         self.models.load().keys().cloned().collect()
     }
 
-    /// Checks the numbers and the time of an observation, whichever way it comes.
+    /// Checks the numbers and the timestamp of an observation.
     pub(crate) fn check_observation(&self, observation: &Observation) -> Result<(), ModelError> {
         let skew = i64::try_from(self.clock_skew_max.as_millis()).unwrap_or(i64::MAX);
         let now = Timestamp::from(SystemTime::now());
         observation.validate(Timestamp(now.0.saturating_add(skew)))
     }
 
-    /// Refuses what neither model nor selection answers for.
+    /// Fails if neither a model nor a selection of this name serves.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -254,7 +250,7 @@ impl Predictor {
         self.model(&self.of_stream(name)).map(drop)
     }
 
-    /// Replays histories of the stream of `version`'s model under it, whether it serves or not.
+    /// A replay of histories of the stream of `version`'s model under `version`, which need not serve.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -267,7 +263,7 @@ impl Predictor {
         self.models.load()
     }
 
-    /// The model that `version` belongs to; not one that was created under its name since.
+    /// The serving model that `version` belongs to; fails if another model was created under its name since.
     pub(crate) fn served_as(&self, version: &ServingVersion) -> Result<Arc<ServedModel>, PredictorError> {
         let served = self.model(&version.model)?;
         if served.id == version.model_id {
@@ -293,7 +289,7 @@ impl Predictor {
         })
     }
 
-    /// The active versions of all models that learn from `stream`, in the order of their names.
+    /// The active versions of all models that learn from `stream`, by model name.
     pub(crate) fn learners(&self, stream: &StreamName) -> Vec<Arc<ServingVersion>> {
         let models = self.models.load();
         models.values().filter(|model| model.stream == *stream).map(|model| model.active.load_full()).collect()
@@ -309,7 +305,7 @@ impl Predictor {
         ids
     }
 
-    /// The identity of the model or selection of this name, under which its decisions are kept.
+    /// The id of the model or selection, under which its decisions are stored.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -327,12 +323,11 @@ impl Predictor {
         Ok(RequestContext { version: model.active.load_full(), model, entry, key, persistence: Persistence::Kept })
     }
 
-    /// Where the user's past is read.
     pub(crate) fn sources<'a>(&'a self, key: &'a UserKey) -> Sources<'a> {
         Sources::new(&self.storage, &self.features, key)
     }
 
-    /// The user's state as it is now.
+    /// The user's current state.
     pub(crate) fn moment(&self, subject: &RequestContext) -> Result<UserSnapshot, PredictorError> {
         let RequestContext { version, entry, key, .. } = subject;
         let rebuilding = (!entry.is_warm(version)).then(Instant::now);
@@ -349,7 +344,7 @@ impl Predictor {
         Ok(moment)
     }
 
-    /// A user who was not in memory has taken so long to bring there: what hits save.
+    /// Records the time taken to load a user, which is what cache hits save.
     pub(crate) fn record_user_load(&self, took: Duration) {
         self.users.record_load(took);
     }
@@ -358,12 +353,12 @@ impl Predictor {
         self.users.update_weight(key);
     }
 
-    /// Forgets that the user was ever asked for, unless somebody asks just now.
+    /// Drops the user's cache entry, unless a request uses it.
     pub(crate) fn purge_user(&self, stream: &StreamName, user: &UserId) {
         self.users.purge(|key| key.user == *user && key.stream == *stream);
     }
 
-    /// Waits until the user has reached `wanted`, for a bounded time.
+    /// Waits until the user has reached the epoch `wanted`, at most `epoch_wait_max`.
     pub(crate) async fn reach(
         &self,
         subject: &RequestContext,
@@ -392,7 +387,7 @@ impl Predictor {
         }
     }
 
-    /// Waits until what `pending` stands for is durable. If it never will be, the user's memory is discarded.
+    /// Waits until `pending` is durable. If the write fails, discards the user's state in memory.
     pub(crate) async fn settle(
         &self,
         subject: &RequestContext,
@@ -406,7 +401,7 @@ impl Predictor {
         Ok(())
     }
 
-    /// Tells whoever listens; who does not keep up loses events, not the service.
+    /// Sends a loss event; drops and counts it if the channel is full.
     pub(crate) fn report(&self, event: LossEvent) {
         if self.losses.try_send(event).is_err() {
             metrics::counter!("celeris_loss_events_dropped_total").increment(1);
@@ -414,7 +409,7 @@ impl Predictor {
     }
 }
 
-/// Runs work that may take long away from the async threads, and short work in place.
+/// Runs long work off the async threads, and quick work in place.
 pub(crate) fn compute<T>(quick: bool, work: impl FnOnce() -> T) -> T {
     if quick { work() } else { tokio::task::block_in_place(work) }
 }

@@ -1,4 +1,4 @@
-//! Feedback: predicted, made durable, learnt from, in that order as others see it (Velox §2.4, `observe`).
+//! Observations: predicted, made durable and learnt from, visible to others in that order (Velox §2.4, `observe`).
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -18,24 +18,24 @@ use crate::shadow::ShadowSample;
 use crate::users::{Learner, LockedUser, UserEntry};
 use crate::version::ServingVersion;
 
-/// What became of an observation.
+/// Result of an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
-    /// The count of the user's events with this one; passed back as `min_epoch`, it reads the user's own writes.
+    /// The user's epoch after this event; pass it as `min_epoch` to read your own writes.
     pub user_epoch: UserEpoch,
-    /// Its place in its partition of the log.
+    /// Its position in its partition of the log.
     pub sequence: Sequence,
-    /// Its id, the client's or the server's.
+    /// Its id, from the client or the server.
     pub observation_id: ObservationId,
-    /// Whether it was there already, so that nothing was learnt now.
+    /// Whether it existed already, so that nothing was learnt.
     pub duplicate: bool,
-    /// What the addressed model expected before it learnt.
+    /// The label that the addressed model predicted, before learning.
     pub predicted: Option<f32>,
-    /// What became of its reference to a decision; `None` where it names none.
+    /// Outcome of its reference to a decision; `None` if it names none.
     pub joined: Option<Joined>,
 }
 
-/// An observation in the log's queue: learnt from in memory, and not yet durable.
+/// An observation in the log's queue: learnt from in memory, not yet durable.
 #[must_use = "an observation is not acknowledged before it is durable"]
 pub struct PendingObservation {
     placed: Placed,
@@ -54,16 +54,16 @@ pub struct PendingObservation {
     duplicate: bool,
 }
 
-/// An observation on its way into the log.
+/// An observation to be appended.
 struct Arrival<'a> {
     observation: &'a Observation,
-    /// The decision it names.
+    /// The decision that it names.
     target: Option<Target>,
     source: RewardSource,
     ack: AckMode,
 }
 
-/// The versions that learn from an observation, and which row of each one's table its item has.
+/// The versions that learn from an observation, and the row of its item in each version's table.
 #[derive(Clone, Copy)]
 struct Taught<'a> {
     versions: &'a [Arc<ServingVersion>],
@@ -71,23 +71,23 @@ struct Taught<'a> {
 }
 
 impl Predictor {
-    /// Observes and waits until it is durable.
+    /// Observes and waits until the record is durable.
     ///
     /// # Errors
-    /// `UnknownModel`, `Model` for a bad number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
+    /// `UnknownModel`, `Model` for an invalid number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
         self.retract_default_reward(model, &observation).await?;
         let pending = self.begin_observe(model, &observation, AckMode::Wait)?;
         self.finish_observe(pending).await
     }
 
-    /// Predicts, enqueues and learns. A decision that the observation names is one of this model. Later calls for the same
-    /// user are ordered after this one, so a stream of observations need not wait for each to be durable before it sends
-    /// the next.
+    /// Predicts, enqueues and learns. A decision named by the observation must be one of this model. Later calls for
+    /// the same user are ordered after this one, so a stream of observations can be sent without waiting for each to be
+    /// durable: the user's lock is not held over the log's sync.
     ///
     /// # Errors
-    /// As [`Predictor::observe`]; `Storage(Overloaded)` where the log's queue is full, `Storage(ReservedId)` for an id that
-    /// only a node gives.
+    /// As [`Predictor::observe`]; `Storage(Overloaded)` if the log's queue is full, `Storage(ReservedId)` for an id
+    /// reserved for the node.
     pub fn begin_observe(
         &self,
         model: &ModelName,
@@ -145,7 +145,7 @@ impl Predictor {
             return Err(PredictorError::Rewarded);
         }
         for version in versions {
-            // Rebuilding a state resolves other items, whose locks must not be asked for while this item is held.
+            // Rebuilding a state locks other items, so it must happen before this item is locked.
             state.model(version, &sources)?;
         }
         let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
@@ -153,12 +153,12 @@ impl Predictor {
         for (version, features) in versions.iter().zip(&resolved) {
             let model = state.model(version, &sources)?;
             let response = model.response(features.features());
-            // The log comes first, and meanwhile the state comes near. Asked for sooner, it would keep the weights waiting.
+            // Prefetch the state while the log record is built; prefetching earlier evicts the weights.
             model.prefetch();
             let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model_id, version: version.id, predicted });
         }
-        // The first table's own copy of the id, where it has one, so that histories share it.
+        // Use the first table's copy of the id, if it has one, so that histories share it.
         let shared = versions.first().zip(slots.first().copied().flatten());
         let shared = shared.map(|(version, slot)| version.theta.items()[slot as usize].clone());
         let item = shared.unwrap_or_else(|| observation.item.clone());
@@ -200,10 +200,10 @@ impl Predictor {
         })
     }
 
-    /// Waits until a begun observation is durable.
+    /// Waits until a pending observation is durable.
     ///
     /// # Errors
-    /// `Storage`: the observation is not acknowledged, and what memory learnt from it is forgotten.
+    /// `Storage`: the observation is not acknowledged, and the user's state in memory is discarded.
     pub async fn finish_observe(&self, pending: PendingObservation) -> Result<Observed, PredictorError> {
         let committed = match pending.placed.durable().await {
             Ok(committed) => committed,
@@ -219,7 +219,7 @@ impl Predictor {
                 served.exploration.joined(SystemTime::now().into(), joined, pending.source, pending.label);
             }
             let PendingObservation { label, timestamp, pool, user_epoch, .. } = pending;
-            self.witness(&pending.predictions, |version, predicted| ShadowSample {
+            self.send_shadow_samples(&pending.predictions, |version, predicted| ShadowSample {
                 user: pending.user.clone(),
                 user_epoch,
                 version,
@@ -241,7 +241,7 @@ impl Predictor {
         })
     }
 
-    /// Begins to observe the reward of a slot for which none has come; `None` where it has one by now.
+    /// Begins to observe the default reward of a slot; `None` if the slot has a reward by now.
     ///
     /// # Errors
     /// As [`Predictor::begin_observe`].
@@ -266,7 +266,7 @@ impl Predictor {
         let arrival = Arrival { observation: &observation, target, source: RewardSource::Default, ack: AckMode::Wait };
         match self.begin(&self.of_stream(decision.scored_by()), &arrival) {
             Ok(pending) => Ok(Some(pending)),
-            // The slot has its reward, had this one and it was replaced or taken back, or can have none any more.
+            // The slot has a reward, its default reward was replaced or retracted, or it can no longer have one.
             Err(PredictorError::Rewarded | PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {
                 Ok(None)
             }
@@ -275,12 +275,11 @@ impl Predictor {
     }
 }
 
-/// What stands in for a reward that has not come.
+/// The reward inserted if none arrives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DefaultReward {
-    /// The label.
     pub label: f32,
-    /// When the wait for another ended.
+    /// End of the wait for a reward.
     pub due: Timestamp,
 }
 
@@ -307,7 +306,7 @@ fn record(
     }
 }
 
-/// The first result again where an id comes back with the same body; a conflict where the body is another.
+/// The first result if an id is sent again with the same body; a conflict if the body differs.
 fn repeated(
     subject: &RequestContext,
     sent: &Observation,

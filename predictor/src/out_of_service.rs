@@ -1,4 +1,4 @@
-//! Models and selections that exist and cannot serve, since what they are made of cannot be read.
+//! Models and selections that exist and cannot serve, because their data cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,14 @@ use crate::node::Predictor;
 /// A model or selection that cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unserved {
-    /// Why it cannot.
     pub reason: Arc<str>,
-    /// Its identity; `None` where that cannot be read.
+    /// Its identity; `None` if it cannot be read.
     pub id: Option<ModelId>,
-    /// Its stream; `None` where that cannot be read.
+    /// Its stream; `None` if it cannot be read.
     pub stream: Option<StreamName>,
 }
 
-/// By name. Only looked at for names that nothing serves, and where all data on a stream is meant.
+/// By name. Consulted only for names that do not serve, and when all data of a stream is addressed.
 #[derive(Debug, Default)]
 pub(crate) struct OutOfService {
     by_name: RwLock<BTreeMap<ModelName, Unserved>>,
@@ -31,7 +30,7 @@ impl OutOfService {
         self.by_name.write().remove(name);
     }
 
-    /// Those that may be on a stream.
+    /// Those that are or may be on a stream.
     pub(crate) fn on(&self, stream: &StreamName) -> Vec<ModelId> {
         let by_name = self.by_name.read();
         let may_be_on = |unserved: &&Unserved| unserved.stream.as_ref().is_none_or(|other| other == stream);
@@ -40,8 +39,8 @@ impl OutOfService {
 }
 
 impl Predictor {
-    /// Answers requests to the model or selection of this name by the reason from now on, until it is removed. The caller
-    /// guarantees that it does not serve.
+    /// Fails requests to the model or selection of this name with the reason until it is removed. The caller guarantees
+    /// that it does not serve.
     pub fn take_out_of_service(&self, name: &ModelName, unserved: Unserved) {
         self.out_of_service.by_name.write().insert(name.clone(), unserved);
     }
@@ -52,7 +51,7 @@ impl Predictor {
         self.out_of_service.by_name.read().clone()
     }
 
-    /// Refuses the name of a model or selection that cannot serve.
+    /// Fails if the model or selection of this name cannot serve.
     ///
     /// # Errors
     /// `OutOfService`.

@@ -8,44 +8,36 @@ use crate::scoring::ResolvedItems;
 use crate::selection::{SelectedBy, without_segment};
 use crate::users::UserStatus;
 
-/// Which items to score for which user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictRequest {
-    /// The model.
     pub model: ModelName,
-    /// The user.
     pub user: UserId,
     /// The items; at least one.
     pub items: Vec<ItemId>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The answer must reflect at least this epoch of the user.
     pub min_epoch: Option<UserEpoch>,
 }
 
-/// One scored item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// The item.
     pub item: ItemId,
-    /// Its score and uncertainty.
     pub estimate: Estimate,
-    /// Whether the model has trained on the item or anybody has told of it; else it is scored as an average one.
+    /// Whether the item is trained or described; otherwise the score is that of an average item.
     pub known: bool,
 }
 
-/// The scores of one user's items, in the order asked for.
+/// The scores of one user's items, in the order of the request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
-    /// The version that scored.
     pub version: VersionId,
-    /// What its scores mean.
+    /// The loss, which defines the unit of the scores.
     pub loss: Loss,
-    /// How many of the user's events the scores reflect.
+    /// The epoch of the user that the scores reflect.
     pub user_epoch: UserEpoch,
-    /// Whether nothing is known of the user, so that the prior answers.
+    /// Whether the user has no observations, so that the scores come from the prior.
     pub cold: bool,
-    /// The scores.
     pub scores: Vec<Scored>,
-    /// Of a selection: who answered.
+    /// For a selection, the arm or arms that answered.
     pub selected: Option<SelectedBy>,
 }
 
@@ -58,10 +50,10 @@ impl Predictor {
         self.predict_in(request, None).await
     }
 
-    /// [`Predictor::predict`] in a segment, for a selection that has a state for each.
+    /// [`Predictor::predict`] in a segment, for a selection with a state for each segment.
     ///
     /// # Errors
-    /// As there, and `Segment`.
+    /// As [`Predictor::predict`], and `Segment`.
     pub async fn predict_in(
         &self,
         request: &PredictRequest,

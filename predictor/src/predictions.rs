@@ -1,5 +1,5 @@
-//! Scores that were computed before: bounded, keyed by everything that a score depends on, and used only where finding
-//! one is cheaper than computing it.
+//! Cache of computed scores: bounded, keyed by everything that a score depends on, and used only if a look-up is
+//! cheaper than the computation.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,17 +12,16 @@ use crate::version::ServingVersion;
 /// When predictions are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PredictionCaching {
-    /// Of requests whose look-ups are cheaper than their scores, by what both took when the version was activated.
+    /// For requests whose look-ups cost less than their scores, as measured when the version was activated.
     #[default]
     Measured,
-    /// Always: for tests and for measuring.
+    /// Always: for tests and measurements.
     Always,
-    /// Never.
     Never,
 }
 
-/// What a score is a function of. The version, the user's epoch and the item's revision are part of it, so nothing in
-/// the cache can be stale.
+/// All inputs of a score. They include the version, the user's epoch and the item's revision, so a cached score is
+/// never stale.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PredictionKey {
     /// [`ServingVersion::serial`].
@@ -33,11 +32,11 @@ pub(crate) struct PredictionKey {
     pub(crate) revision: u64,
 }
 
-/// All that a reply says of an item, so that it need not be looked up elsewhere.
+/// The fields of a scored item, so that an answer needs no other look-up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CachedPrediction {
     pub(crate) estimate: Estimate,
-    /// Whether anything is known of the item.
+    /// Whether the item is known.
     pub(crate) known: bool,
 }
 
@@ -47,33 +46,32 @@ impl Held for CachedPrediction {
     }
 }
 
-/// The prediction cache.
 pub(crate) type PredictionCache = BoundedCache<PredictionKey, CachedPrediction>;
 
-/// Keys among which look-ups are timed: more than the fastest cache of a processor holds.
+/// Number of keys for timing look-ups: more than the fastest processor cache holds.
 const MEASURED_KEYS: usize = 4096;
 
-/// Scores or look-ups that are timed together.
+/// Scores or look-ups timed together.
 const MEASURED_BATCH: usize = 64;
 
-/// Repetitions, of which the fastest counts, since only it is free of what else the machine does.
+/// Repetitions, of which the fastest counts, as it is the least disturbed by other load.
 const MEASURED_ROUNDS: usize = 9;
 
-/// States among which single scores are timed, in bytes: more than what is next to a core holds.
+/// Bytes of states for timing single scores: more than a core's cache holds.
 const MEASURED_STATES_BYTES: usize = 4 << 20;
 
-/// What predictions under a version take, as measured when it was activated.
+/// Costs of predictions under a version, measured when it was activated.
 ///
-/// A request of one user's `n` items takes `n` look-ups, or brings the user's matrix from memory once and computes `n`
-/// scores with it. Where a look-up takes longer than a score at hand, the cache is still the cheaper one for requests of
-/// few items.
+/// A request for `n` items of one user takes `n` look-ups, or loads the user's matrix from memory once and computes `n`
+/// scores. Even if a look-up takes longer than a score with the matrix in cache, the look-ups are cheaper for few
+/// items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PredictionCosts {
-    /// Finding one prediction.
+    /// Cost of one look-up.
     look_up: Duration,
-    /// Computing one with a state that is at hand.
+    /// Cost of one score with the state in the processor's cache.
     score: Duration,
-    /// Having the state at hand.
+    /// Cost of loading the state into the processor's cache.
     state: Duration,
 }
 
@@ -83,7 +81,7 @@ impl PredictionCosts {
         Self { look_up, score, state: measured_single(version).saturating_sub(score) }
     }
 
-    /// The same, as if look-ups took no time.
+    /// The same costs with free look-ups.
     pub(crate) fn with_free_look_ups(self) -> Self {
         Self { look_up: Duration::ZERO, ..self }
     }
@@ -92,13 +90,13 @@ impl PredictionCosts {
         if items == 0 { Duration::ZERO } else { self.state + self.score * items }
     }
 
-    /// Whether a request of so many items is looked up.
+    /// Whether look-ups are cheaper for a request of so many items.
     pub(crate) fn favour_look_ups(&self, items: usize) -> bool {
         let items = u32::try_from(items).unwrap_or(u32::MAX);
         self.look_up.saturating_mul(items) < self.computing(items)
     }
 
-    /// The time saved by a request of which so many items were found, and the others computed.
+    /// The time saved if `found` items were cached and `missing` were computed.
     pub(crate) fn saved(&self, found: usize, missing: usize) -> Duration {
         let [found, missing] = [found, missing].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let items = found.saturating_add(missing);
@@ -134,7 +132,7 @@ fn measured_score(version: &ServingVersion) -> Duration {
     scores / MEASURED_BATCH as u32
 }
 
-/// One score with a state that was last used long ago.
+/// One score with a state that is not in the processor's cache.
 fn measured_single(version: &ServingVersion) -> Duration {
     let features = vec![1.0_f32; version.dim()];
     let count = (MEASURED_STATES_BYTES / version.newcomer.bytes()).clamp(2, MEASURED_KEYS);
@@ -178,7 +176,7 @@ mod tests {
     };
 
     #[test]
-    fn small_requests_are_looked_up_where_a_state_takes_long_to_bring() {
+    fn small_requests_are_looked_up_if_loading_a_state_is_slow() {
         assert!((1..10).all(|items| COSTS.favour_look_ups(items)));
         assert!([0, 10, 1_000].into_iter().all(|items| !COSTS.favour_look_ups(items)));
         let quick = PredictionCosts { look_up: Duration::from_nanos(99), ..COSTS };
@@ -186,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_miss_brings_is_not_saved() {
+    fn a_partial_miss_saves_no_state_load() {
         let nanos = |found, missing| COSTS.saved(found, missing).as_nanos();
         assert_eq!(nanos(1, 0), 1_100 - 200);
         assert_eq!(nanos(3, 0), 1_300 - 600);
-        // The state is brought all the same, and every item was looked up in vain or in place of a cheaper score.
+        // The state is loaded anyway, and each look-up was in vain or replaced a cheaper score.
         assert_eq!(nanos(3, 1), 0);
         assert_eq!(nanos(0, 2), 0);
     }

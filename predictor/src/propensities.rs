@@ -1,7 +1,8 @@
-//! Propensities that have no closed form, computed off the way of the reply.
+//! Propensities without a closed form, computed in the background.
 //!
-//! A ranking whose policy knows no propensities is answered and recorded without them. What the policy saw waits for one
-//! thread, which simulates and completes the record. Where too much waits, propensities stay unknown, and are counted.
+//! A ranking whose policy has no closed-form propensities is answered and recorded without them. The policy's inputs
+//! are queued for one thread, which simulates the policy and completes the record. If the queue is full, the
+//! propensities stay unknown, and the decision is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,15 +16,15 @@ use parking_lot::Mutex;
 
 use crate::version::ServingVersion;
 
-/// Decisions that may wait.
+/// Maximum number of queued decisions.
 const WAITING_MAX: usize = 1024;
 
-/// Bytes of candidates that may wait.
+/// Maximum number of bytes of queued candidates.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// A decision without propensities, and what its policy saw.
-pub(crate) struct Unknown {
-    /// The model under which the decision is recorded.
+/// A recorded decision without propensities, and the inputs of its policy.
+pub(crate) struct PendingPropensities {
+    /// The model or selection under which the decision is recorded.
     pub(crate) decided_by: ModelId,
     pub(crate) id: DecisionId,
     /// Whether the validation pool drew it.
@@ -32,9 +33,9 @@ pub(crate) struct Unknown {
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) posterior: Arc<UserModel>,
     pub(crate) policy: PolicySpec,
-    /// The share of such rankings that the validation pool draws; `None` where the policy was named.
+    /// The share of such rankings drawn by the validation pool; `None` if the request named the policy.
     pub(crate) pool_share: Option<PoolShare>,
-    /// The candidates shown, by slot.
+    /// Indices of the candidates shown, by slot.
     pub(crate) ranking: Vec<usize>,
     pub(crate) scores: Vec<f32>,
     pub(crate) std_errors: Vec<f32>,
@@ -42,12 +43,12 @@ pub(crate) struct Unknown {
     pub(crate) features: Vec<f32>,
 }
 
-impl Unknown {
+impl PendingPropensities {
     fn bytes(&self) -> usize {
         size_of::<f32>() * (self.scores.len() + self.std_errors.len() + self.offsets.len() + self.features.len())
     }
 
-    /// As many as there are slots.
+    /// One propensity for each slot.
     fn propensities(&self) -> Result<Vec<Propensity>, BanditError> {
         let candidates = Candidates {
             scores: &self.scores,
@@ -67,7 +68,7 @@ impl Unknown {
     }
 }
 
-/// The thread that computes them, which begins with the first.
+/// The thread that computes propensities, started with the first decision.
 pub(crate) struct Estimator {
     storage: Storage,
     waiting_bytes: Arc<AtomicUsize>,
@@ -75,7 +76,7 @@ pub(crate) struct Estimator {
 }
 
 struct Running {
-    queue: SyncSender<Box<Unknown>>,
+    queue: SyncSender<Box<PendingPropensities>>,
     thread: JoinHandle<()>,
 }
 
@@ -84,8 +85,8 @@ impl Estimator {
         Self { storage, waiting_bytes: Arc::default(), running: Mutex::default() }
     }
 
-    /// Takes a decision, unless too much waits. Never blocks.
-    pub(crate) fn offer(&self, unknown: Unknown) {
+    /// Queues a decision, unless the queue is full. Never blocks.
+    pub(crate) fn offer(&self, unknown: PendingPropensities) {
         let bytes = unknown.bytes();
         let mut running = self.running.lock();
         if running.is_none() {
@@ -103,7 +104,7 @@ impl Estimator {
         let (queue, unknown) = sync_channel(WAITING_MAX);
         let (storage, waiting_bytes) = (self.storage.clone(), Arc::clone(&self.waiting_bytes));
         let thread = std::thread::Builder::new().name("celeris-propense".to_owned());
-        // Without a thread propensities stay unknown, and the next ranking tries again.
+        // Without a thread propensities stay unknown, and the next ranking tries to start it again.
         let thread = thread.spawn(move || run(&storage, &waiting_bytes, &unknown)).ok()?;
         Some(Running { queue, thread })
     }
@@ -113,13 +114,13 @@ impl Drop for Estimator {
     fn drop(&mut self) {
         let Some(Running { queue, thread }) = self.running.get_mut().take() else { return };
         drop(queue);
-        // It holds the store open.
+        // The thread keeps the store open.
         let _panicked = thread.join();
     }
 }
 
-/// Computes until the predictor is gone.
-fn run(storage: &Storage, waiting_bytes: &AtomicUsize, unknown: &Receiver<Box<Unknown>>) {
+/// Runs until the predictor is dropped.
+fn run(storage: &Storage, waiting_bytes: &AtomicUsize, unknown: &Receiver<Box<PendingPropensities>>) {
     while let Ok(unknown) = unknown.recv() {
         waiting_bytes.fetch_sub(unknown.bytes(), Ordering::Relaxed);
         let outcome = match unknown.propensities() {

@@ -1,6 +1,6 @@
-//! Replaying users' histories under any version, serving or not: what it would have expected of each observation.
+//! Replays users' histories under any version, serving or not, and predicts each observation before it is learnt from.
 //!
-//! Nothing that serves is touched: neither the caches nor the states of users.
+//! Does not touch the caches or user states that requests use.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use crate::error::PredictorError;
 use crate::features::{FeatureSource, LaterItem, Resolved};
 use crate::version::ServingVersion;
 
-/// Items outside the trained table that a replay remembers at most; beyond, it starts to remember anew.
+/// Items outside the trained table that a replay keeps in memory; beyond it, the map is cleared.
 const REMEMBERED_ITEMS_MAX: usize = 10_000;
 
-/// One version, and what users' histories are under it.
 pub struct Replay<'v> {
     version: &'v ServingVersion,
     stream: StreamName,
@@ -28,16 +27,15 @@ pub struct Replay<'v> {
 /// One observation as a version would have predicted it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replayed {
-    /// Its place in the user's partition.
+    /// Its position in the user's partition.
     pub sequence: Sequence,
-    /// What was expected of it, by the posterior of everything the user had said before.
+    /// The estimate from the posterior of all earlier observations of the user.
     pub estimate: Estimate,
     /// Whether it took part in the validation pool.
     pub pool: bool,
-    /// The label that came.
     pub label: f32,
-    /// The share of the items it was ranked among that score higher, ties counted half; `None` among none. Items that the
-    /// user has been observed with are left out: they rank high because they were.
+    /// The share of the other items that score higher, ties counted half; `None` if there are no others. Items that the
+    /// user has observations of are left out: they rank high because of these.
     pub outranked: Option<f32>,
 }
 
@@ -51,10 +49,10 @@ impl<'v> Replay<'v> {
         Self { version, stream, storage, features, later: HashMap::new() }
     }
 
-    /// The observations of a user that are `wanted`, each predicted before it is learnt from, in their order, and ranked
+    /// Predicts the `wanted` observations of a user, each before it is learnt from, in their order, and ranks them
     /// among other items.
     ///
-    /// Observations before the first that is wanted are learnt from in one batch, as a rebuilt state does.
+    /// Observations before the first wanted one are learnt from in one batch, as in a rebuilt state.
     ///
     /// # Errors
     /// `Model` or `Storage`.
@@ -106,7 +104,7 @@ impl<'v> Replay<'v> {
         Ok(crate::scoring::scores(&state, &asked))
     }
 
-    /// All events of a user, as [`Replay::user`] and [`Replay::scores`] take them.
+    /// All events of a user, for [`Replay::user`] and [`Replay::scores`].
     ///
     /// # Errors
     /// `Storage`.
@@ -141,7 +139,7 @@ fn observations(history: &[(Sequence, Record)]) -> Vec<(Sequence, &ItemId, &Reco
     observed.filter_map(|(sequence, record)| Some((*sequence, record.item.as_ref()?, record))).collect()
 }
 
-/// What observations teach about their items, which are beside them: a history from its beginning.
+/// The training examples of a whole history, given each record with its item's features.
 pub(crate) fn examples<'a>(history: impl IntoIterator<Item = (&'a Record, &'a Resolved<'a>)>) -> Vec<Example<'a>> {
     let mut takings = Takings::default();
     let example = |(record, item): (&'a Record, &'a Resolved<'a>)| Example {

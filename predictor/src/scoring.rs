@@ -1,4 +1,4 @@
-//! Scores of a request's items: every item is looked up once, and all are scored in one batch.
+//! Scores of a request's items: each item is looked up once, and all are scored in one batch.
 
 use std::collections::HashSet;
 
@@ -13,21 +13,20 @@ use crate::predictions::{CachedPrediction, PredictionCosts, PredictionKey};
 use crate::users::{UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 
-/// How many multiplications a request may take on an async thread: a millisecond of portable code.
+/// Multiplications that a request may take on an async thread: about a millisecond of portable code.
 pub(crate) const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
 
-/// How many items from outside the trained table a request may look up on an async thread.
+/// Items outside the trained table that a request may look up on an async thread.
 const QUICK_LOOKUPS_MAX: usize = 16;
 
-/// Items of a request, and which rows of the version's table they have.
+/// Items of a request, with their rows in the version's table.
 pub(crate) struct ResolvedItems<'r> {
     items: Vec<(&'r ItemId, Option<u32>)>,
-    /// How many have none.
+    /// Number of items without a row.
     outside: usize,
 }
 
 impl<'r> ResolvedItems<'r> {
-    /// All items, in their order.
     pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
         let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
         for (item, slot) in items.iter().zip(version.theta.slots(items)) {
@@ -66,7 +65,7 @@ impl<'r> ResolvedItems<'r> {
         self.items.iter().map(|(item, _)| *item)
     }
 
-    /// Their rows in the version's table, and the items that have none, in order.
+    /// The items' rows in the version's table, and the items without one, in order.
     pub(crate) fn rows(&self) -> (Vec<Option<u32>>, Vec<ItemId>) {
         let rows = self.items.iter().map(|(_, row)| *row).collect();
         let outside = self.items.iter().filter(|(_, row)| row.is_none());
@@ -78,14 +77,14 @@ impl<'r> ResolvedItems<'r> {
     }
 }
 
-/// Rows of a table that have been met.
+/// Set of rows of a table.
 enum Marks {
-    /// A bit for every row: quickest where the table is not much larger than the request.
+    /// A bit for every row: fastest if the table is not much larger than the request.
     Bits(Vec<u64>),
     Set(HashSet<u32, RandomState>),
 }
 
-/// So many bits are cleared, and their pages touched, in the time that a set takes for one item.
+/// Bits that can be cleared, including touching their pages, in the time of one insertion into a hash set.
 const BITS_AN_ITEM: usize = 128;
 
 impl Marks {
@@ -97,7 +96,7 @@ impl Marks {
         }
     }
 
-    /// Whether the row is met for the first time.
+    /// Inserts a row; returns whether it is new.
     fn mark(&mut self, row: u32) -> bool {
         match self {
             Self::Bits(words) => {
@@ -112,8 +111,8 @@ impl Marks {
 }
 
 impl Predictor {
-    /// Whether a request can be answered on an async thread: its user is warm, few of its items need the disk, and
-    /// `multiplications` are soon done.
+    /// Whether a request can be answered on an async thread: its user is warm, few of its items need the disk, and it
+    /// takes few multiplications.
     pub(crate) fn is_quick(
         &self,
         subject: &RequestContext,
@@ -141,12 +140,12 @@ impl Predictor {
         Ok(resolved)
     }
 
-    /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
+    /// The costs by which a request of so many items uses the prediction cache; `None` if it is computed.
     fn look_up_costs<'s>(&self, subject: &'s RequestContext, items: usize) -> Option<&'s PredictionCosts> {
         subject.version.caches_predictions(items).filter(|_| subject.persistence == Persistence::Kept)
     }
 
-    /// Where the prediction of an item is cached; `read` is the revision as of which its features were read.
+    /// Cache key of an item's prediction; `read` is the revision at which its features were read.
     fn prediction_key(
         &self,
         subject: &RequestContext,
@@ -163,20 +162,20 @@ impl Predictor {
         }
     }
 
-    /// What was computed before, where that is all that is asked for: an answer that touches neither the user's state nor
-    /// the table.
+    /// The answer from the prediction cache alone, without the user's state or the table; `None` if any item is
+    /// missing.
     pub(crate) fn recalled(&self, subject: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
         let costs = self.look_up_costs(subject, items.len())?;
-        let glance = subject.entry.glance()?;
-        let keys = items.iter().map(|item| self.prediction_key(subject, glance.epoch, item, None));
+        let status = subject.entry.status()?;
+        let keys = items.iter().map(|item| self.prediction_key(subject, status.epoch, item, None));
         let found = self.predictions.get_all(keys)?;
         self.predictions.saved(costs.saved(found.len(), 0));
         let scored =
             |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
-        Some((glance, items.iter().zip(found).map(scored).collect()))
+        Some((status, items.iter().zip(found).map(scored).collect()))
     }
 
-    /// The estimates of all picked items, from the prediction cache where that is cheaper.
+    /// The estimates of all items, from the prediction cache if that is cheaper.
     pub(crate) fn estimate_all(
         &self,
         subject: &RequestContext,
@@ -215,8 +214,8 @@ pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
     scores
 }
 
-/// Scores with their uncertainty: that of the user's weights, and where features are mapped from attributes that of the
-/// features too.
+/// Scores with their uncertainty: that of the user's weights, and for features mapped from attributes also that of the
+/// features.
 pub(crate) fn estimates<'a>(
     model: &UserModel,
     version: &ServingVersion,
@@ -226,7 +225,7 @@ pub(crate) fn estimates<'a>(
     let rows = resolved.clone().map(|item| (item.offset(), item.features()));
     model.estimate_rows(&version.learning, rows, &mut estimates);
     if let Some(map) = &version.cold_map {
-        // It is the user's, the same for all items, and most requests have no item that needs it.
+        // The variance depends only on the user, and most requests have no item that needs it.
         let mut variance = None;
         for (estimate, item) in estimates.iter_mut().zip(resolved) {
             if item.origin() == FeatureOrigin::Attributes {

@@ -1,7 +1,7 @@
-//! Another version beside the active one: every observation that the active version predicted is predicted by it too.
+//! Shadow evaluation: a second version predicts every observation that the active version predicted.
 //!
-//! A request pays for a look at whether there is such a version, and an entry in a bounded queue. The prediction itself
-//! is made by whoever reads the queue, from the state that the user had before the observation.
+//! A request only checks whether there is a shadow version and pushes an entry to a bounded queue. The reader of the
+//! queue makes the prediction, from the user's state before the observation.
 
 use std::sync::Arc;
 
@@ -11,26 +11,24 @@ use tokio::sync::mpsc;
 use crate::error::PredictorError;
 use crate::node::Predictor;
 use crate::users::{Sources, UserEntry, UserKey};
-use crate::version::{Beside, ServingVersion};
+use crate::version::{ServingVersion, Shadow};
 
-/// An observation that is durable, and what the active version had expected of it.
+/// A durable observation, and the active version's prediction of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShadowSample {
-    /// Whose observation.
     pub user: UserId,
-    /// Its place among the user's events.
+    /// The observation's epoch.
     pub user_epoch: UserEpoch,
     /// The version that predicted.
     pub version: VersionId,
-    /// The score before learning.
+    /// The prediction, made before learning.
     pub predicted: f32,
-    /// The label that came.
     pub label: f32,
 }
 
 impl Predictor {
-    /// Tells of every observation of `model` from now on, for [`Predictor::predict_beside`] under `version`, in place of
-    /// any version that was compared before. What does not fit the queue of `waiting_max` is dropped and counted.
+    /// Starts sending every observation of `model` to the returned channel, for [`Predictor::predict_beside`] under
+    /// `version`. Replaces an earlier comparison. Samples beyond a queue of `waiting_max` are dropped and counted.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -40,50 +38,54 @@ impl Predictor {
         version: VersionId,
         waiting_max: usize,
     ) -> Result<mpsc::Receiver<ShadowSample>, PredictorError> {
-        let (witnesses, witnessed) = mpsc::channel(waiting_max);
-        self.model(model)?.beside.store(Some(Arc::new(Beside { version, witnesses })));
-        Ok(witnessed)
+        let (samples, receiver) = mpsc::channel(waiting_max);
+        self.model(model)?.shadow.store(Some(Arc::new(Shadow { version, samples })));
+        Ok(receiver)
     }
 
-    /// Compares the model of this name and identity no more, if `version` is what it is compared with.
+    /// Stops the comparison of the model with `version`, if it is in progress.
     pub fn compare_no_more(&self, (name, id): (&ModelName, ModelId), version: VersionId) {
         if let Ok(model) = self.model(name)
             && model.id == id
-            && model.beside.load().as_ref().is_some_and(|beside| beside.version == version)
+            && model.shadow.load().as_ref().is_some_and(|shadow| shadow.version == version)
         {
-            model.beside.store(None);
+            model.shadow.store(None);
         }
     }
 
-    pub(crate) fn witness(&self, predictions: &[Prediction], witnessed: impl Fn(VersionId, f32) -> ShadowSample) {
+    pub(crate) fn send_shadow_samples(
+        &self,
+        predictions: &[Prediction],
+        sample: impl Fn(VersionId, f32) -> ShadowSample,
+    ) {
         for model in self.served_models().values() {
-            let beside = model.beside.load();
-            let Some(beside) = &*beside else { continue };
+            let shadow = model.shadow.load();
+            let Some(shadow) = &*shadow else { continue };
             let Some(of_model) = predictions.iter().find(|prediction| prediction.model == model.id) else { continue };
-            if beside.witnesses.try_send(witnessed(of_model.version, of_model.predicted)).is_err() {
+            if shadow.samples.try_send(sample(of_model.version, of_model.predicted)).is_err() {
                 metrics::counter!("celeris_compared_dropped_total", "model" => model.name.to_string()).increment(1);
             }
         }
     }
 
-    /// What `version` expects of an observation that the active version has predicted, from the state that it would have
-    /// had. `None` where that can no longer be told: the observation was forgotten, or the state has gone on.
+    /// The label that `version` predicts for an observation that the active version has predicted, from the user's
+    /// state before it. `None` if the observation was retracted, or the state has already learnt from it.
     ///
-    /// Blocks on the disk where the user is not in memory.
+    /// Blocks on the disk if the user is not in memory.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
     pub fn predict_beside(
         &self,
         version: &ServingVersion,
-        witnessed: &ShadowSample,
+        sample: &ShadowSample,
     ) -> Result<Option<f32>, PredictorError> {
-        let key = UserKey { stream: self.served_as(version)?.stream.clone(), user: witnessed.user.clone() };
+        let key = UserKey { stream: self.served_as(version)?.stream.clone(), user: sample.user.clone() };
         let entry = self.users.untracked().get_or_insert_with(&key, UserEntry::new);
         let features = self.features.untracked();
         let sources = Sources::new(&self.storage, &features, &key);
         let mut user = entry.lock(&sources, version)?;
-        let predicted = user.state().predict_event(witnessed.user_epoch, version, &sources)?;
+        let predicted = user.state().predict_event(sample.user_epoch, version, &sources)?;
         drop(user);
         self.update_weight(&key);
         Ok(predicted)

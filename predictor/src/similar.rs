@@ -1,4 +1,4 @@
-//! Items like an item, of the whole catalog: those whose features point the same way.
+//! Similar items of the whole catalog, by the cosine of their features.
 
 use std::time::SystemTime;
 
@@ -8,42 +8,39 @@ use celeris_retrieval::{Filter, Similarity};
 use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
 
-/// What to look for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimilarRequest {
     /// The model whose features are compared.
     pub model: ModelName,
-    /// The item that the others shall be like.
+    /// The item to compare with.
     pub item: ItemId,
-    /// How many to name.
+    /// Maximum number of items to return.
     pub k: usize,
-    /// What may be named; everything available where there is none.
+    /// Restricts the result; `None` for all available items.
     pub filter: Option<Filter>,
 }
 
-/// An item that is like another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimilarItem {
-    /// The item.
     pub item: ItemId,
-    /// The cosine of both items' features without the constant, from -1 to 1.
+    /// Cosine of both items' features without the constant, from -1 to 1.
     pub similarity: f32,
 }
 
-/// What is like an item under one version.
+/// The items most similar to one, under one version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Similar {
     /// The version whose features were compared.
     pub version: VersionId,
-    /// The most alike first; never the item itself. Empty where nothing is known of the item that another could be like.
+    /// Most similar first, without the item itself. Empty if the item's features carry no information.
     pub items: Vec<SimilarItem>,
 }
 
 impl Predictor {
-    /// The `k` items of the catalog that are most like one, by an exact pass over all of them.
+    /// The `k` items of the catalog most similar to one, by an exact scan.
     ///
     /// # Errors
-    /// `UnknownModel`, `IsSelection`, `UnknownItem` of an item that is not there or has been deleted, or `Storage`.
+    /// `UnknownModel`, `IsSelection`, `UnknownItem` if the item is unknown or deleted, or `Storage`.
     pub fn similar(&self, request: &SimilarRequest) -> Result<Similar, PredictorError> {
         let served = self.model(&request.model)?;
         let (version, catalog) = (served.active.load_full(), &served.catalog);

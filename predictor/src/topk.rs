@@ -1,4 +1,4 @@
-//! Rankings of given items by a policy (Velox §2.5, `topK`), each leaving a decision behind.
+//! Ranks given items by a policy (Velox §2.5, `topK`) and records each decision.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,24 +16,23 @@ use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
 use crate::node::{Persistence, Predictor, RequestContext, compute};
 use crate::predict::Scored;
-use crate::propensities::Unknown;
+use crate::propensities::PendingPropensities;
 use crate::recommend::arrangement::{Arrangement, recorded_policy};
 use crate::scoring::{self, ResolvedItems};
 use crate::selection::{SelectedBy, without_segment};
 use crate::users::UserSnapshot;
 use crate::version::{RankingDefaults, ServingVersion};
 
-/// About the bytes of an id in a record.
+/// Approximate size of an id in a record, in bytes.
 const ID_BYTES: usize = 16;
 
-/// Which decisions are recorded, and how much of them.
+/// Which decisions are recorded, and with which candidates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionLogging {
-    /// Whether decisions are recorded at all.
     pub enabled: bool,
-    /// Up to so many candidates are recorded with every decision.
+    /// Decisions with at most this many candidates are recorded with all of them.
     pub candidates_in_full: usize,
-    /// The share of decisions over more candidates that are recorded with all of them; the others with a digest.
+    /// The share of decisions with more candidates that are recorded with all of them; the others store a digest.
     pub candidates_sampled: f64,
 }
 
@@ -49,7 +48,7 @@ impl DecisionLogging {
     }
 }
 
-/// All candidates, to be looked up by whoever writes them: only their rows are copied here.
+/// All candidates, looked up later by the writer: only their rows are copied here.
 fn in_full_later(version: &Arc<ServingVersion>, picked: &ResolvedItems<'_>) -> LateCandidates {
     let (version, (rows, outside)) = (Arc::clone(version), picked.rows());
     let make = move || {
@@ -61,30 +60,28 @@ fn in_full_later(version: &Arc<ServingVersion>, picked: &ResolvedItems<'_>) -> L
     LateCandidates { bytes: picked.len() * ID_BYTES, make: Box::new(make) }
 }
 
-/// What to rank, for whom, and how.
+/// A request to rank items for a user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopkRequest {
-    /// The model that scores.
     pub model: ModelName,
-    /// The user.
     pub user: UserId,
-    /// The candidates; a repeated one counts once.
+    /// The candidates; duplicates are ignored.
     pub items: Vec<ItemId>,
-    /// How many slots to fill.
+    /// Number of slots to fill.
     pub k: usize,
-    /// The policy; where none is named the model's default ranks, validation pool included.
+    /// The policy; `None` for the model's default, including the validation pool.
     pub policy: Option<PolicySpec>,
-    /// The seed of the policy's random generator; the server draws one where it is missing.
+    /// The seed of the policy's random generator; `None` for a random one.
     pub seed: Option<u64>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The answer must reflect at least this epoch of the user.
     pub min_epoch: Option<UserEpoch>,
-    /// Where a selection model has chosen the model: its choice. The decision is then the selection model's.
+    /// The choice of the selection that chose the model, if any. The decision is then recorded under the selection.
     pub selection: Option<SelectionFacts>,
 }
 
 impl TopkRequest {
-    /// What draws the ranking. A policy that the request names ranks as it is; the model's default shares its traffic with
-    /// the pool.
+    /// How the ranking is drawn. A policy named by the request is used as it is; the model's default policy shares its
+    /// traffic with the validation pool.
     pub(crate) fn draw<'a>(&'a self, seed: Seed, defaults: &'a RankingDefaults) -> Draw<'a> {
         let (policy, pool_share) = match &self.policy {
             Some(named) => (named, None),
@@ -94,60 +91,55 @@ impl TopkRequest {
     }
 }
 
-/// One slot of a ranking.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
-    /// The item and its score.
     pub scored: Scored,
-    /// The probability of this item in this slot, given the slots above; `None` where the policy has no closed form.
+    /// The probability of this item in this slot, given the slots above; `None` if the policy has no closed form.
     pub propensity: Option<f32>,
 }
 
 /// A ranking, best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
-    /// What later observations refer to.
+    /// The id that later observations refer to.
     pub decision_id: DecisionId,
     /// Whether the decision's record was accepted for writing.
     pub logged: bool,
-    /// The version that scored.
     pub version: VersionId,
-    /// What its scores mean.
+    /// The loss, which defines the unit of the scores.
     pub loss: Loss,
-    /// How many of the user's events the scores reflect.
+    /// The epoch of the user that the scores reflect.
     pub user_epoch: UserEpoch,
-    /// Whether nothing is known of the user.
+    /// Whether the user has no observations.
     pub cold: bool,
     /// The policy that ranked.
     pub policy: PolicySpec,
-    /// The seed it drew with.
     pub seed: u64,
-    /// Whether that was the caller's choice.
+    /// Whether the caller supplied the seed.
     pub seed_given: bool,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
-    /// The slots.
     pub items: Vec<Ranked>,
-    /// Of a selection: who answered.
+    /// For a selection, the arm or arms that answered.
     pub selected: Option<SelectedBy>,
 }
 
-/// Candidates with as much as the policy looks at.
+/// Candidates with the inputs that the policy needs.
 pub(crate) struct Scene<'s> {
     pub(crate) moment: UserSnapshot,
     pub(crate) resolved: Vec<Resolved<'s>>,
-    /// Length `n`: what the policy ranks by.
+    /// Length `n`: the scores that the policy ranks by.
     pub(crate) scores: Vec<f32>,
-    /// Length `n`, or empty where the policy only looks at scores.
+    /// Length `n`, or empty if the policy needs only scores.
     estimates: Vec<Estimate>,
     std_errors: Vec<f32>,
-    /// Length `n` and `n x dim`, or empty where the policy does not score by itself.
+    /// Length `n` and `n x dim`, or empty if the policy does not compute scores itself.
     offsets: Vec<f32>,
     features: Vec<f32>,
 }
 
 impl Scene<'_> {
-    /// Ranks each candidate as if it scored so much more; what is told of its score stays.
+    /// Adds `add` to the score used for ranking; the reported estimates are unchanged.
     pub(crate) fn boost(&mut self, add: impl Fn(usize) -> f32) {
         self.scores.iter_mut().enumerate().for_each(|(candidate, score)| *score += add(candidate));
         self.offsets.iter_mut().enumerate().for_each(|(candidate, offset)| *offset += add(candidate));
@@ -165,30 +157,30 @@ impl Scene<'_> {
     }
 }
 
-/// What a decision is about.
+/// Everything that a decision depends on.
 pub(crate) struct RankingInput<'a> {
     pub(crate) subject: &'a RequestContext,
     pub(crate) picked: &'a ResolvedItems<'a>,
     pub(crate) draw: Draw<'a>,
     pub(crate) selection: Option<&'a SelectionFacts>,
-    /// What else of the request the ranking depends on.
+    /// Boosts and diversity of the request.
     pub(crate) arrangement: Option<&'a Arrangement>,
 }
 
-/// A ranking as drawn, before it is a decision.
+/// A drawn ranking, before its decision is recorded.
 pub(crate) struct RankedSlots {
     pub(crate) moment: UserSnapshot,
     pub(crate) pool: bool,
     pub(crate) shown: Vec<Ranked>,
-    /// Of each slot, whether greedy would have shown its item in none.
+    /// For each slot, whether greedy would have shown its item in no slot.
     pub(crate) explored: Vec<bool>,
-    /// Of what the policy saw.
+    /// Digest of the policy's inputs.
     pub(crate) scene: SceneDigest,
-    /// Where propensities are not known yet, what they are computed from.
+    /// Inputs for computing propensities, if these are unknown.
     pub(crate) unknown: Option<ScoredCandidates>,
 }
 
-/// What a policy has seen and chosen.
+/// A policy's inputs and its ranking.
 pub(crate) struct ScoredCandidates {
     ranking: Vec<usize>,
     scores: Vec<f32>,
@@ -220,8 +212,8 @@ impl RankedSlots {
     }
 }
 
-/// The digest of candidates as a policy sees them. What a version was trained on never changes under it, so that of those
-/// items the scores tell all.
+/// The digest of candidates as a policy sees them. Features of trained items never change under a version, so their
+/// scores suffice.
 pub(crate) fn scene_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> SceneDigest {
     let changeable = resolved.iter().filter(|item| !matches!(item, Resolved::Trained(_)));
     let numbers = changeable.flat_map(|item| std::iter::once(item.offset()).chain(item.features().iter().copied()));
@@ -229,7 +221,7 @@ pub(crate) fn scene_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> SceneDi
 }
 
 impl Predictor {
-    /// Ranks items for a user and leaves a decision record.
+    /// Ranks items for a user and records the decision.
     ///
     /// # Errors
     /// `UnknownModel`, `NoItems`, `EpochNotReached`, `Bandit` or `Storage`.
@@ -237,10 +229,10 @@ impl Predictor {
         self.topk_in(request, None).await
     }
 
-    /// [`Predictor::topk`] in a segment, for a selection that has a state for each.
+    /// [`Predictor::topk`] in a segment, for a selection with a state for each segment.
     ///
     /// # Errors
-    /// As there, and `Segment`.
+    /// As [`Predictor::topk`], and `Segment`.
     pub async fn topk_in(&self, request: &TopkRequest, segment: Option<&ModelName>) -> Result<Ranking, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
@@ -254,7 +246,7 @@ impl Predictor {
         }
     }
 
-    /// [`Predictor::topk`] of a model, with this seed instead of the request's.
+    /// [`Predictor::topk`] for a model, with this seed instead of the request's.
     pub(crate) async fn topk_by_model(&self, request: &TopkRequest, seed: Seed) -> Result<Ranking, PredictorError> {
         let subject = self.subject(&request.model, &request.user)?;
         self.reach(&subject, request.min_epoch).await?;
@@ -275,7 +267,7 @@ impl Predictor {
         Ok(self.decide(&asked, drawn))
     }
 
-    /// The candidates as the user's state of that moment scores them.
+    /// Computes the policy's inputs from the user's state `moment`.
     pub(crate) fn scene<'s>(
         &self,
         subject: &'s RequestContext,
@@ -300,7 +292,7 @@ impl Predictor {
         Ok(Scene { moment, resolved, scores, estimates, std_errors, offsets, features })
     }
 
-    /// Leaves the decision's record, and is the answer.
+    /// Records the decision and returns the answer.
     pub(crate) fn decide(&self, asked: &RankingInput<'_>, mut drawn: RankedSlots) -> Ranking {
         let RankingInput { subject, draw, .. } = asked;
         let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
@@ -339,7 +331,7 @@ impl Predictor {
     }
 }
 
-/// The record, but for what its candidates are.
+/// The record, with only the number of its candidates.
 fn decision_of(asked: &RankingInput<'_>, drawn: &RankedSlots, id: DecisionId, timestamp: Timestamp) -> Decision {
     let RankingInput { subject, picked, draw, .. } = asked;
     let selection = asked.selection.cloned();
@@ -363,10 +355,15 @@ fn decision_of(asked: &RankingInput<'_>, drawn: &RankedSlots, id: DecisionId, ti
     }
 }
 
-/// The decision as its propensities are computed from it.
-fn later(asked: &RankingInput<'_>, drawn: &RankedSlots, seen: ScoredCandidates, decision: &Decision) -> Unknown {
+/// The inputs for computing the decision's propensities.
+fn later(
+    asked: &RankingInput<'_>,
+    drawn: &RankedSlots,
+    seen: ScoredCandidates,
+    decision: &Decision,
+) -> PendingPropensities {
     let ScoredCandidates { ranking, scores, std_errors, offsets, features } = seen;
-    Unknown {
+    PendingPropensities {
         decided_by: decision.model_id,
         id: decision.id.clone(),
         pool: decision.pool,
@@ -406,7 +403,7 @@ fn counts(drawn: &RankedSlots, logged: bool) -> ExplorationCounts {
     }
 }
 
-/// The slots with their estimates, which are computed only here where the policy did not ask for them.
+/// The slots with their estimates, computed here only if the policy did not need them.
 fn shown(
     subject: &RequestContext,
     scene: &Scene<'_>,

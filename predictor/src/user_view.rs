@@ -1,4 +1,4 @@
-//! What the node knows of one user.
+//! A user's state and history, for display.
 
 use celeris_model::{ModelName, Record, Sequence, UserEpoch, UserId, VersionId};
 
@@ -8,11 +8,9 @@ use crate::node::{Predictor, compute};
 /// One user's state and history under a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserView {
-    /// The version of the state.
     pub version: VersionId,
-    /// The count of the user's events.
     pub user_epoch: UserEpoch,
-    /// How many observations the state has learnt from.
+    /// Number of observations that the state has learnt from.
     pub observations: u64,
     /// The weights `w_u`, length `dim`.
     pub weights: Vec<f64>,

@@ -1,4 +1,4 @@
-//! The users this node holds: each one's history and states, rebuilt from the log when touched, dropped when unused.
+//! The users in this node's memory: their history and states, rebuilt from the log on access, dropped when unused.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -25,48 +25,46 @@ use resolved::example;
 pub(crate) use takings::Stretch;
 use takings::UserTakings;
 
-/// Which user of which stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct UserKey {
     pub(crate) stream: StreamName,
     pub(crate) user: UserId,
 }
 
-/// What becomes of earlier events when the user, or whoever speaks for the user, changes the past.
+/// How an amendment changes earlier events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Amendment {
-    /// The event of this epoch has had another label.
+    /// The event of this epoch has another label.
     Relabel(UserEpoch, f32),
-    /// The event of this epoch never happened.
+    /// The event of this epoch is removed.
     Forget(UserEpoch),
-    /// Nothing ever happened.
+    /// All events are removed.
     ForgetAll,
 }
 
-/// One user's history and states, as of the last appended event.
+/// One user's history and states, up to the last appended event.
 pub(crate) struct UserState {
-    /// The count of the user's events.
+    /// Count of the user's log events.
     pub(crate) epoch: UserEpoch,
-    /// The epoch of the last known correction, retraction or erasure. A snapshot made under an earlier one is not used.
+    /// Epoch of the last known correction, retraction or erasure. Snapshots with an earlier value are not used.
     amended: UserEpoch,
-    /// How many observations came before `events`: they are in the log, and in the sums of whoever learnt from them.
+    /// Number of observations before `events`: they are in the log, and in the sums of the states.
     before: u64,
-    /// The latest observations.
     events: Vec<Event>,
-    /// Bytes of the long ids in `events`. Items of a table share theirs; counting them always errs on the safe side.
+    /// Heap bytes of the long ids in `events`; an upper bound, since items of a table share theirs.
     item_bytes: usize,
-    /// When everything that this is made of is durable: the last event, and the features that states have frozen. `None`
-    /// where all of it was read from the disk.
+    /// Ticket of the latest write that this depends on: the last event, or the features that states have frozen. `None`
+    /// if everything was read from disk.
     pub(crate) pending: Option<Ticket>,
-    /// At most [`STATES_A_MODEL`] of each model. Events advance those of the active versions only; another one catches
-    /// up when it is asked for.
+    /// At most [`STATES_A_MODEL`] of each model. Events advance only the states of active versions; others catch up on
+    /// access.
     states: Vec<HeldState>,
-    /// When items were taken before; known once a state under implicit loss has asked.
+    /// When items were last taken; built once a state under implicit loss needs it.
     takings: Option<Box<UserTakings>>,
 }
 
-/// States of one model that are held at a time: the active version's, and the one that is about to serve, served before,
-/// or is compared with it.
+/// States held for each model: that of the active version, and that of the version about to serve, previously active,
+/// or compared with it.
 const STATES_A_MODEL: usize = 2;
 
 /// A user's state under one version of a model.
@@ -82,41 +80,41 @@ impl HeldState {
     }
 }
 
-/// What an allocation costs beside its bytes: reference counts, or the allocator's header and rounding.
+/// Overhead of an allocation: reference counts, or the allocator's header and rounding.
 const ALLOCATION_BYTES: usize = 16;
 
-/// A user's place in memory: one lock, so that a user has one writer.
+/// A user's entry in memory: one lock, so that a user has one writer.
 pub(crate) struct UserEntry {
     state: Mutex<Option<UserState>>,
     bytes: AtomicUsize,
-    /// Told after every event, for those who wait for an epoch.
+    /// Notified after every event, for requests that wait for an epoch.
     pub(crate) changed: Notify,
 }
 
-/// A user's state at one moment, to compute with outside the lock.
+/// A copy of a user's state, to compute with outside the lock.
 #[derive(Clone)]
 pub(crate) struct UserSnapshot {
     pub(crate) epoch: UserEpoch,
     pub(crate) model: Arc<UserModel>,
-    /// What a reply built on this must wait for.
+    /// The write that a reply based on this must wait for.
     pub(crate) pending: Option<Ticket>,
 }
 
-/// How far a user has come, without their state: enough for an answer that was computed before.
+/// A user's epoch without the state: enough to answer from the prediction cache.
 pub(crate) struct UserStatus {
     pub(crate) epoch: UserEpoch,
-    /// Whether the user has said nothing.
+    /// Whether the user has no observations.
     pub(crate) cold: bool,
-    /// What a reply built on this must wait for.
+    /// The write that a reply based on this must wait for.
     pub(crate) pending: Option<Ticket>,
 }
 
-/// Where a user's past is read.
+/// Where a user's history and features are read.
 pub(crate) struct Sources<'a> {
     pub(crate) storage: &'a Storage,
     pub(crate) features: &'a FeatureSource,
     pub(crate) key: &'a UserKey,
-    /// Where everything is durable that states built from these sources have frozen.
+    /// The latest position of features frozen for states built from these sources.
     frozen: Cell<CommitPosition>,
 }
 
@@ -125,13 +123,13 @@ impl<'a> Sources<'a> {
         Self { storage, features, key, frozen: Cell::default() }
     }
 
-    /// A state that is built from these sources reflects what is durable at `position` only.
+    /// Replies from a state built from these sources must wait until `position` is durable.
     fn wait_for(&self, position: CommitPosition) {
         self.frozen.set(self.frozen.get().max(position));
     }
 
-    /// The user's snapshot under this version, of a history that was amended last by the event `amended`: one that was
-    /// made before is of another history, even while the amendment that deletes it is in the log's queue.
+    /// The user's snapshot under this version, if it was made at or after the event `amended`, the last amendment. An
+    /// earlier one belongs to another history, even while the amendment that deletes it is still in the log's queue.
     fn snapshot(&self, version: &ServingVersion, amended: UserEpoch) -> Result<Option<Snapshot>, PredictorError> {
         let found = self.storage.snapshot(&self.key.stream, version.model_id, &self.key.user)?;
         let fits = |snapshot: &Snapshot| {
@@ -140,11 +138,11 @@ impl<'a> Sources<'a> {
         Ok(found.filter(fits))
     }
 
-    /// Leaves the sums of a state, which end with the observation of this epoch, for the next build.
+    /// Stores the sums of a state, which end with the observation of this epoch, for the next build.
     fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch, amended: UserEpoch) {
         let snapshot = Snapshot { version: version.id, rule: version.rule, epoch, amended, sums };
         let kept = self.storage.keep_snapshot(&self.key.stream, version.model_id, &self.key.user, &snapshot);
-        // Without it the state is built from further back, no more.
+        // Without the snapshot the state is built from further back, nothing else.
         let outcome = if kept.is_ok() { "kept" } else { "skipped" };
         metrics::counter!("celeris_snapshots_total", "outcome" => outcome).increment(1);
     }
@@ -155,8 +153,8 @@ impl UserEntry {
         Arc::new(Self { state: Mutex::new(None), bytes: AtomicUsize::new(size_of::<Self>()), changed: Notify::new() })
     }
 
-    /// Locks the user, reading the history from the log where it is not in memory: what a state of `version` needs of
-    /// it. Ids of its table are shared.
+    /// Locks the user. If the history is not in memory, reads the part that a state of `version` needs from the log,
+    /// sharing item ids with the version's table.
     pub(crate) fn lock(
         &self,
         sources: &Sources<'_>,
@@ -169,26 +167,26 @@ impl UserEntry {
         Ok(LockedUser { guard, entry: self })
     }
 
-    /// Whether a request can be answered without disk or a rebuild, so that it need not leave the async threads.
+    /// Whether a request needs neither disk nor a rebuild, so that it can stay on the async threads.
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
         guard.as_ref().is_some_and(|state| state.observations() == 0 || state.held(version).is_some())
     }
 
-    /// How far the user has come, where that is known without waiting.
-    pub(crate) fn glance(&self) -> Option<UserStatus> {
+    /// The user's status, if it is available without waiting.
+    pub(crate) fn status(&self) -> Option<UserStatus> {
         let guard = self.state.try_lock()?;
         let state = guard.as_ref()?;
         let pending = state.pending.as_ref().filter(|ticket| !ticket.is_durable()).cloned();
         Some(UserStatus { epoch: state.epoch, cold: state.observations() == 0, pending })
     }
 
-    /// Whether it is known, without waiting, that the user has said something.
+    /// Whether observations of the user are in memory; true if the user is locked, since this does not wait.
     pub(crate) fn has_learnt(&self) -> bool {
         self.state.try_lock().is_none_or(|guard| guard.as_ref().is_some_and(|state| state.observations() > 0))
     }
 
-    /// Drops the user's states of `model` under other versions than `kept`.
+    /// Drops the user's states of `model` under versions not in `kept`.
     pub(crate) fn release(&self, model: ModelId, kept: &[VersionId]) {
         let mut guard = self.state.lock();
         if let Some(state) = guard.as_mut() {
@@ -197,7 +195,7 @@ impl UserEntry {
         }
     }
 
-    /// Forgets everything that is in memory: what comes next is read from the log.
+    /// Drops everything in memory: the next access reads the log.
     pub(crate) fn discard(&self) {
         *self.state.lock() = None;
         self.changed.notify_waiters();
@@ -209,7 +207,7 @@ impl Held for Arc<UserEntry> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Not while somebody works with it, and not while the log cannot tell of its last event yet.
+    /// False while a request uses the entry, and while its last event is not durable.
     fn evictable(&self) -> bool {
         Self::strong_count(self) == 1
             && self.state.try_lock().is_some_and(|guard| {
@@ -218,7 +216,7 @@ impl Held for Arc<UserEntry> {
     }
 }
 
-/// A user under lock, history in memory.
+/// A locked user whose history is in memory.
 pub(crate) struct LockedUser<'e> {
     guard: MutexGuard<'e, Option<UserState>>,
     entry: &'e UserEntry,
@@ -238,7 +236,7 @@ impl Drop for LockedUser<'_> {
     }
 }
 
-/// The event with the id that the version's table holds, so that memory has a long one once.
+/// The event with its item id shared with the version's table, so that a long id is in memory once.
 fn interned(event: Event, version: &ServingVersion) -> Event {
     let shared = version.theta.intern(&event.item).cloned();
     Event { item: shared.unwrap_or(event.item), ..event }
@@ -254,20 +252,20 @@ impl UserState {
         let (before, read) = Self::read(sources, version)?;
         let epoch = match read.last {
             Some(last) => last,
-            // Nobody new where the user was erased: epochs are never used twice.
+            // After an erasure the user is not new: epochs are never reused.
             None => storage.last_epoch(&key.stream, &key.user)?,
         };
-        // Not in place, where there may be room for more.
+        // Not collected in place, which may keep excess capacity.
         let mut events = Vec::with_capacity(read.observations.len());
         events.extend(read.observations.into_iter().map(|event| interned(event, version)));
         let item_bytes = events.iter().map(item_bytes).sum();
-        // An erasure leaves no entry, only the gap before what came after it.
+        // An erasure leaves no entry, only a gap in the epochs before the next event.
         let first = events.first().map_or(epoch.0, |event: &Event| event.epoch.0 - 1);
         let amended = if before == 0 { read.amended.max(UserEpoch(first)) } else { read.amended };
         Ok(Self { epoch, amended, before, events, item_bytes, pending: None, states: Vec::new(), takings: None })
     }
 
-    /// The events that the snapshot under `version` does not sum up, and how many observations it does.
+    /// The events after the snapshot under `version`, and the number of observations that the snapshot covers.
     fn read(sources: &Sources<'_>, version: &ServingVersion) -> Result<(u64, Events), PredictorError> {
         let Sources { storage, key, .. } = sources;
         if let Some(snapshot) = sources.snapshot(version, UserEpoch(0))? {
@@ -280,7 +278,7 @@ impl UserState {
         Ok((0, storage.events_after(&key.stream, &key.user, UserEpoch(0))?))
     }
 
-    /// Reads what came before the events in memory, all of which is durable.
+    /// Reads the events before those in memory, all of which are durable.
     pub(crate) fn read_back(&mut self, sources: &Sources<'_>, version: &ServingVersion) -> Result<(), PredictorError> {
         if self.before == 0 {
             return Ok(());
@@ -291,19 +289,19 @@ impl UserState {
         Ok(())
     }
 
-    /// All observations of the user, in order. What came before the events in memory is read, and stays on the disk.
+    /// All observations of the user, in order. Events before those in memory are read from disk and not kept.
     pub(crate) fn past(&self, sources: &Sources<'_>, version: &ServingVersion) -> Result<Vec<Event>, PredictorError> {
         let mut past: Vec<Event> = self.earlier(sources)?.into_iter().map(|event| interned(event, version)).collect();
         past.extend_from_slice(&self.events);
         Ok(past)
     }
 
-    /// How many observations the user has made that are not forgotten.
+    /// Number of the user's observations that were not retracted.
     pub(crate) fn observations(&self) -> u64 {
         self.before + self.events.len() as u64
     }
 
-    /// The state under `version`, where it is held and has learnt from every event.
+    /// The state under `version`, if it is held and up to date.
     fn held(&self, version: &ServingVersion) -> Option<&HeldState> {
         let observations = self.observations();
         let is_current = |held: &&HeldState| held.is_of(version) && held.state.observations() == observations;
@@ -318,7 +316,7 @@ impl UserState {
     fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>) {
         let others = self.states.iter().filter(|held| held.model == version.model_id);
         if others.count() >= STATES_A_MODEL {
-            // The one that lags furthest is the one that nobody asks for.
+            // The state that lags furthest is the one in least use.
             let lagging = self.states.iter().enumerate().filter(|(_, held)| held.model == version.model_id);
             if let Some((index, _)) = lagging.min_by_key(|(_, held)| held.state.observations()) {
                 self.states.swap_remove(index);
@@ -327,7 +325,7 @@ impl UserState {
         self.states.push(HeldState { model: version.model_id, version: version.id, state });
     }
 
-    /// What a reply built on this must wait for.
+    /// The write that a reply based on this must wait for.
     pub(crate) fn pending(&mut self) -> Option<Ticket> {
         self.notice_durable();
         self.pending.clone()
@@ -340,8 +338,8 @@ impl UserState {
         }
     }
 
-    /// Drops events that the sums of every state hold, a checkpoint's worth at a time. They must be durable: should
-    /// somebody want them again, they are read from the log.
+    /// Drops events covered by the sums of every state, once there is a checkpoint's worth of them. They must be
+    /// durable: if they are needed again, they are read from the log.
     fn drop_summed(&mut self) {
         let summed = self.states.iter().map(|held| held.state.history_from()).min().unwrap_or(0);
         if summed < self.before + CHECKPOINT_EVERY {
@@ -356,9 +354,9 @@ impl UserState {
         self.item_bytes = self.events.iter().map(item_bytes).sum();
     }
 
-    /// Takes in an event that has been appended and changes the past; states are rebuilt when next asked for.
+    /// Applies an appended amendment; states are rebuilt on the next access.
     ///
-    /// The caller guarantees that the whole history has been read back.
+    /// The caller guarantees that the whole history is in memory (see `read_back`).
     pub(crate) fn amend(&mut self, amendment: Amendment, ticket: Ticket) {
         self.epoch = self.epoch.next();
         self.amended = self.epoch;
@@ -392,7 +390,7 @@ impl UserState {
         size_of::<Self>() + states + self.item_bytes + lists + takings + 2 * ALLOCATION_BYTES
     }
 
-    /// The state under `version`, built if it is not there.
+    /// The state under `version`, built if it is not held.
     pub(crate) fn model(
         &mut self,
         version: &ServingVersion,
@@ -415,7 +413,7 @@ impl UserState {
         Ok(model)
     }
 
-    /// Answers from the states that were built from `sources` wait for the features that these have frozen, too.
+    /// Makes replies from states built from `sources` wait also for the features frozen for them.
     fn wait_for_frozen(&mut self, sources: &Sources<'_>) {
         let frozen = sources.frozen.get();
         let is_later = self.pending.as_ref().is_none_or(|pending| pending.position() < frozen);
@@ -424,7 +422,7 @@ impl UserState {
         }
     }
 
-    /// The state under `version`, resumed from its snapshot or built from the whole history.
+    /// Builds the state under `version` from its snapshot or from the whole history.
     fn built(&mut self, version: &ServingVersion, sources: &Sources<'_>) -> Result<Arc<UserModel>, PredictorError> {
         let observations = self.observations();
         let snapshot = if observations < CHECKPOINT_EVERY { None } else { sources.snapshot(version, self.amended)? };
@@ -454,8 +452,8 @@ impl UserState {
         usize::try_from(index - self.before).expect("an index into memory")
     }
 
-    /// A state that has learnt from the first events only, once it has learnt from the first `end`. What it reads is in
-    /// memory: events stay as long as the sums of any held state lack them.
+    /// Advances a state to the first `end` events. The events that it reads are in memory: events stay as long as the
+    /// sums of any held state lack them.
     fn caught_up(
         &self,
         mut state: Arc<UserModel>,
@@ -493,22 +491,22 @@ impl UserState {
         ResolvedEvents::frozen(self.stretch(first, end, version), version, sources)
     }
 
-    /// About how many multiplications [`UserState::advance`] takes.
+    /// Approximate number of multiplications of [`UserState::advance`].
     pub(crate) fn advance_multiplications(&self, event: &Event, learners: &[Learner<'_>]) -> u64 {
         let of_one = |learner: &Learner<'_>| {
             let held = self.held(learner.version)?;
-            // When its item was taken before changes what it teaches, not what that takes.
+            // The time of the previous taking changes the label, not the cost.
             let example = example(event, &learner.newest, None);
             Some(held.state.absorb_multiplications(&learner.version.learning, &example))
         };
         learners.iter().filter_map(of_one).sum()
     }
 
-    /// Takes in an event that has been appended, and advances the states of `versions` by it.
+    /// Adds an appended event, and advances the states of `learners` by it.
     ///
-    /// A state that cannot be advanced is dropped, and rebuilt from the history when next asked for: the log, not the
-    /// state, is the truth. So is one of a model that learns from the stream no more: it would keep the events that it lacks
-    /// in memory.
+    /// A state that cannot be advanced is dropped and rebuilt from the history on the next access: the log, not the
+    /// state, is authoritative. States of models that no longer learn from the stream are dropped too: they would keep
+    /// the events that they lack in memory.
     pub(crate) fn advance(&mut self, event: Event, ticket: Ticket, learners: Vec<Learner<'_>>, sources: &Sources<'_>) {
         self.notice_durable();
         self.epoch = self.epoch.next();
@@ -516,7 +514,7 @@ impl UserState {
         self.remember(event);
         self.states.retain(|held| learners.iter().any(|learner| learner.version.model_id == held.model));
         for learner in learners {
-            // One that fails has been taken out.
+            // A state that fails to advance has already been removed.
             let _ = self.advance_one(learner, sources);
         }
     }
@@ -524,11 +522,11 @@ impl UserState {
     fn advance_one(&mut self, learner: Learner<'_>, sources: &Sources<'_>) -> Result<(), PredictorError> {
         let Learner { version, newest: resolved } = learner;
         let newest = self.observations() - 1;
-        // The map's own copy is taken out, so that without a reader in between the state is advanced in place.
+        // The held copy is taken out, so that without a concurrent reader the state is advanced in place.
         let mut model = match self.take(version) {
             Some(held) if held.state.observations() == newest => held.state,
             _ if newest == 0 => version.newcomer.clone(),
-            // A state that lags is built anew when next asked for.
+            // A state that lags is caught up on the next access.
             _ => return Ok(()),
         };
         self.know_takings(version, sources)?;
@@ -550,9 +548,9 @@ impl UserState {
     }
 }
 
-/// A model whose state an observation advances.
+/// A model version whose state an observation advances.
 pub(crate) struct Learner<'a> {
     pub(crate) version: &'a ServingVersion,
-    /// The observed item's features.
+    /// Features of the observed item.
     pub(crate) newest: Resolved<'a>,
 }

@@ -1,4 +1,4 @@
-//! A model version as it is served, and the model that serves it.
+//! A model version in memory, and the model that serves it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,33 +17,30 @@ use crate::shadow::ShadowSample;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
-    /// The model's name.
     pub model: ModelName,
-    /// The model's identity, which is part of the key of everything that is kept for it.
+    /// The model's identity, part of the storage keys of its data.
     pub model_id: ModelId,
-    /// The version's number.
     pub id: VersionId,
-    /// Its feature table.
     pub theta: Theta,
-    /// How users learn under it: its prior and noise, and the model's loss and forgetting.
+    /// How user states learn under it: prior, noise, loss and forgetting.
     pub learning: Learning,
-    /// What attributes say of the features of items outside the table, if the training knew any.
+    /// The map from attributes to features for items outside the table, if training produced one.
     pub cold_map: Option<Arc<ColdMap>>,
-    /// Tells in snapshots by what rule users learn under it.
+    /// Fingerprint of the learning rule, stored in snapshots.
     pub(crate) rule: u64,
-    /// The state of everybody who has said nothing.
+    /// The state of a user without observations.
     pub(crate) newcomer: Arc<UserModel>,
-    /// Names this version in cache keys: no other of this process has it.
+    /// Identifies this version in cache keys; unique in this process.
     pub(crate) serial: u64,
-    /// By which it is decided whether predictions are cached; `None` where they never are.
+    /// Costs that decide whether predictions are cached; `None` if they never are.
     pub(crate) prediction_costs: Option<PredictionCosts>,
-    /// Where it lies, if it lies anywhere: what can be built again for it is kept there.
+    /// Its directory, if it has one; rebuildable files such as the graph are stored there.
     pub(crate) dir: Option<PathBuf>,
-    /// What is searched of it, from before it serves.
+    /// Its search index, set before it serves.
     retrieval: OnceLock<Retrieval>,
 }
 
-/// The serial handed out last.
+/// The last serial that was assigned.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl ServingVersion {
@@ -80,32 +77,31 @@ impl ServingVersion {
         })
     }
 
-    /// The same with a map from attributes to features, which is left out where its features are of another length.
+    /// Adds a map from attributes to features. A map to features of another length is ignored.
     #[must_use]
     pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
         self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
         self
     }
 
-    /// The same, and it lies in this directory.
+    /// Sets the version's directory.
     #[must_use]
     pub fn kept_in(mut self, dir: PathBuf) -> Self {
         self.dir = Some(dir);
         self
     }
 
-    /// Keeps what is searched of it. Once only: a version's rows never change.
+    /// Sets the search index. Once only: a version's rows never change.
     pub(crate) fn equip(&self, retrieval: Retrieval) {
         let kept = self.retrieval.set(retrieval);
         debug_assert!(kept.is_ok(), "a version is equipped once, when it is prepared");
     }
 
-    /// What is searched of it.
     pub(crate) fn retrieval(&self) -> &Retrieval {
-        self.retrieval.get().expect("a version is equipped before it serves and before anybody hears of it")
+        self.retrieval.get().expect("a version is equipped before it serves")
     }
 
-    /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
+    /// The costs by which a request of so many items uses the prediction cache; `None` if it is computed.
     pub(crate) fn caches_predictions(&self, items: usize) -> Option<&PredictionCosts> {
         self.prediction_costs.as_ref().filter(|costs| costs.favour_look_ups(items))
     }
@@ -117,32 +113,30 @@ impl ServingVersion {
     }
 }
 
-/// How a model ranks where the request does not say.
+/// How a model ranks if the request does not specify it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RankingDefaults {
-    /// The policy.
     pub policy: PolicySpec,
-    /// The share of rankings that are drawn uniformly for the validation pool.
+    /// The share of rankings drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
 }
 
-/// A model that answers requests: a name, the stream it learns from, and the version that is active.
+/// A serving model: its name, the stream it learns from, and its active version.
 pub(crate) struct ServedModel {
     pub(crate) name: ModelName,
     pub(crate) id: ModelId,
     pub(crate) stream: StreamName,
-    /// The stream's items.
     pub(crate) catalog: Arc<StreamCatalog>,
     pub(crate) defaults: RankingDefaults,
     pub(crate) active: ArcSwap<ServingVersion>,
     pub(crate) exploration: Arc<Exploration>,
-    /// What the active version is compared with, observation by observation.
-    pub(crate) beside: ArcSwapOption<Beside>,
+    /// The shadow version, compared with the active one at every observation.
+    pub(crate) shadow: ArcSwapOption<Shadow>,
 }
 
-/// A version beside the active one, and who is told what there is to compare.
+/// The shadow version, and the channel for the samples of the comparison.
 #[derive(Clone)]
-pub(crate) struct Beside {
+pub(crate) struct Shadow {
     pub(crate) version: VersionId,
-    pub(crate) witnesses: mpsc::Sender<ShadowSample>,
+    pub(crate) samples: mpsc::Sender<ShadowSample>,
 }

@@ -1,13 +1,13 @@
-//! Getting a version ready before it serves, so that a switch finds warm what was warm.
+//! Warms the caches for a version before it serves, so that a switch does not slow requests down.
 //!
-//! Three things are hot, and the caches know which: the users most recently asked for, the items outside the trained
-//! table whose features were resolved, and the predictions that were cached. For each, what the next version says is
-//! computed in small steps and put beside what serves, least recently used last. A preparation may take what is free of
-//! a cache's budget, and at least a quarter of it; [`Warmed`] says how much of what is hot fitted.
+//! Three kinds of entries are prepared: the states of recently used users, the features of recently used items outside
+//! the trained table, and the cached predictions. Each is computed under the next version in small steps and inserted
+//! next to the entries in use. A preparation may use the free part of a cache's budget, and at least a quarter of it;
+//! [`Warmed`] reports how much fitted.
 //!
-//! A state prepared before the switch has not learnt from what is observed afterwards; it catches up when it is first
-//! asked for, by one rank-one step an observation. So nothing that arrives during a preparation is missing or counted
-//! twice: a state is always that of the log.
+//! A state prepared before the switch lacks the observations made afterwards; on its first access it catches up by one
+//! rank-one step for each. So an observation that arrives during a preparation is neither missed nor counted twice: a
+//! state always matches the log.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::scoring;
 use crate::users::{Preparation, Sources, UserEntry, UserKey};
 use crate::version::{RankingDefaults, ServedModel, ServingVersion};
 
-/// What was hot at one moment under a model's active version.
+/// The recently used entries under a model's active version, at one moment.
 pub struct Hot {
     stream: StreamName,
     users: Vec<(UserKey, Arc<UserEntry>)>,
@@ -34,38 +34,30 @@ pub struct Hot {
     predictions_of: usize,
 }
 
-/// How many of how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
-    /// Those prepared.
     pub prepared: usize,
-    /// All that were hot.
+    /// Total number of candidates for preparation.
     pub of: usize,
 }
 
-/// What a preparation came to.
+/// Result of a preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Warmed {
-    /// User states.
     pub users: Share,
     /// Features of items outside the trained table.
     pub features: Share,
-    /// Cached predictions.
     pub predictions: Share,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// A version that is ready to serve.
 pub struct Prepared {
     stream: StreamName,
     version: Arc<ServingVersion>,
-    /// What is warm under it.
     pub warmed: Warmed,
 }
 
 impl Prepared {
-    /// The version.
     #[must_use]
     pub fn version(&self) -> &Arc<ServingVersion> {
         &self.version
@@ -73,7 +65,7 @@ impl Prepared {
 }
 
 impl Predictor {
-    /// What is hot under the active version of `model`, and fits. Reads the caches, and does not compute.
+    /// The recently used entries under the active version of `model` that fit. Reads the caches; computes nothing.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -98,15 +90,15 @@ impl Predictor {
         Ok(Hot { stream, users, users_of, items, items_of, predictions, predictions_of })
     }
 
-    /// Computes what is hot under `version`, until `deadline`. Meant for a thread of low priority: requests wait for no
-    /// lock that it holds longer than a step takes.
+    /// Computes the entries of `hot` under `version`, until `deadline`. Meant for a thread of low priority: it holds
+    /// locks that requests need only for one step at a time.
     ///
     /// # Errors
     /// `Storage`.
     pub fn prepare(&self, hot: Hot, version: ServingVersion, deadline: Instant) -> Result<Prepared, PredictorError> {
         let started = Instant::now();
         let version = self.measured(version);
-        // Not a matter of time: without it nothing is found.
+        // Required even past the deadline: without the index searches find nothing.
         self.equip(&hot.stream, &version)?;
         let features = self.features.untracked();
         let mut warmed = Warmed {
@@ -115,7 +107,7 @@ impl Predictor {
             predictions: Share { prepared: 0, of: hot.predictions_of },
             took: Duration::ZERO,
         };
-        // What is put last is evicted last, so the hottest come last.
+        // Entries inserted last are evicted last, so insert the most recently used last.
         for item in hot.items.iter().rev() {
             if Instant::now() >= deadline {
                 break;
@@ -129,7 +121,7 @@ impl Predictor {
             }
             match self.prepare_user(&key, &entry, &version, &features) {
                 Ok(()) => warmed.users.prepared += 1,
-                // The log takes no more features to freeze now. The user's next request prepares the rest.
+                // The log's queue cannot take more features to freeze. The user's next request prepares the rest.
                 Err(error) if error.is_overload() => {}
                 Err(error) => return Err(error),
             }
@@ -172,7 +164,7 @@ impl Predictor {
         Ok(())
     }
 
-    /// Caches what `version` predicts, where the user has not gone on since; answers how many predictions it is.
+    /// Caches the predictions of `version` if the user's epoch is unchanged; returns their number.
     fn prepare_predictions(
         &self,
         stream: &StreamName,
@@ -206,13 +198,13 @@ impl Predictor {
         Ok(items.len())
     }
 
-    /// Makes a prepared version the active one, at once for all requests that begin from now on. Those under way finish
-    /// on the version that they began with.
+    /// Makes a prepared version the active one, at once for all requests that start afterwards. Requests in progress
+    /// finish on their version.
     pub fn switch(&self, defaults: RankingDefaults, prepared: Prepared) {
         self.flip(&prepared.stream, defaults, prepared.version);
     }
 
-    /// Drops the user states of the model of this name and identity under versions other than `kept` from memory.
+    /// Drops the model's user states under versions not in `kept` from memory.
     pub fn release(&self, (name, id): (&ModelName, ModelId), kept: &[VersionId]) {
         if let Ok(model) = self.model(name)
             && model.id == id

@@ -1,4 +1,4 @@
-//! Which of a user's observations have moved a score most: the terms that the posterior is a sum of.
+//! Explains a score by the observations that contributed most to it, as terms of the posterior.
 
 use celeris_model::{Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_storage::{Event, observation_id};
@@ -8,61 +8,54 @@ use crate::node::{Predictor, RequestContext, compute};
 use crate::scoring::{self, ResolvedItems};
 use crate::users::{ResolvedEvents, Stretch, UserSnapshot};
 
-/// Histories longer than this are not explained: their events, some 64 bytes each, are all looked at at once.
+/// Longer histories are not explained: all their events, some 64 bytes each, are in memory at once.
 const OBSERVATIONS_MAX: u64 = 1 << 18;
 
-/// Which score to explain, and how far.
+/// A request to explain a score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhyRequest {
-    /// The model that scores.
     pub model: ModelName,
-    /// The user.
     pub user: UserId,
-    /// The item.
     pub item: ItemId,
-    /// How many observations to name.
+    /// Maximum number of observations to return.
     pub limit: usize,
-    /// The answer must reflect at least that many of the user's events.
+    /// The answer must reflect at least this epoch of the user.
     pub min_epoch: Option<UserEpoch>,
 }
 
-/// One observation, and what it has done to the score.
+/// One observation and its contribution to the score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Because {
-    /// What it is about.
     pub item: ItemId,
     /// The label, as corrected.
     pub label: f32,
-    /// How many times over it counts, before anything has faded.
+    /// The observation's weight, before forgetting.
     pub weight: f32,
-    /// When it happened.
     pub timestamp: Timestamp,
-    /// By what it is corrected or forgotten; `None` where it has been forgotten since.
+    /// Its id, for corrections and retractions; `None` if it was retracted meanwhile.
     pub observation_id: Option<ObservationId>,
-    /// By how much it has moved the score, in the score's unit; positive is up.
+    /// Change of the score due to this observation, in the score's unit.
     pub contribution: f64,
 }
 
-/// A score and what it is made of: `prior`, every `because`, and `others` sum to it, but for the rounding of the state.
+/// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to rounding of the state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Why {
-    /// The version that scored.
     pub version: VersionId,
-    /// What its scores mean.
+    /// The loss, which defines the unit of the score.
     pub loss: Loss,
-    /// How many of the user's events the score reflects.
+    /// The epoch of the user that the score reflects.
     pub user_epoch: UserEpoch,
-    /// The score with its uncertainty.
     pub estimate: Estimate,
-    /// Whether anything is known of the item.
+    /// Whether the item is known.
     pub known: bool,
-    /// The score of who has said nothing.
+    /// The score under the prior alone.
     pub prior: f64,
-    /// The observations that have moved it furthest, up or down, the furthest first.
+    /// The observations with the largest absolute contributions, largest first.
     pub because: Vec<Because>,
-    /// What all other observations have moved it together.
+    /// Sum of the contributions of all other observations.
     pub others: f64,
-    /// How many observations there are in all.
+    /// Total number of observations.
     pub observations: u64,
 }
 
@@ -73,7 +66,7 @@ struct Term {
 }
 
 impl Predictor {
-    /// Explains a score by the observations that it comes from ([`celeris_model::influence`]).
+    /// Explains a score by the observations that contributed to it ([`celeris_model::influence`]).
     ///
     /// # Errors
     /// `UnknownModel`, `IsSelection`, `EpochNotReached`, `HistoryTooLong` or `Storage`.
@@ -82,16 +75,16 @@ impl Predictor {
         self.reach(&subject, request.min_epoch).await?;
         let (moment, (mut why, terms)) = compute(false, || {
             let (moment, past) = self.moment_with_past(&subject)?;
-            let told = self.told_apart(&subject, &moment, past, request)?;
-            Ok::<_, PredictorError>((moment, told))
+            let explained = self.explain(&subject, &moment, past, request)?;
+            Ok::<_, PredictorError>((moment, explained))
         })?;
         self.settle(&subject, moment.pending.as_ref()).await?;
-        // Only now is it certain that the log knows them all.
+        // Only after this is every observation in the log, so that its id can be read.
         why.because = compute(false, || self.named(&subject, terms))?;
         Ok(why)
     }
 
-    /// The user's state, and all that it has learnt from, at the same moment.
+    /// The user's state and all observations that it has learnt from, read under one lock.
     fn moment_with_past(&self, subject: &RequestContext) -> Result<(UserSnapshot, Vec<Event>), PredictorError> {
         let RequestContext { version, entry, key, .. } = subject;
         let sources = self.sources(key);
@@ -109,8 +102,8 @@ impl Predictor {
         Ok((moment, past))
     }
 
-    /// The answer but for the names of its observations, and their terms.
-    fn told_apart(
+    /// The answer without its `because`, and the terms for it.
+    fn explain(
         &self,
         subject: &RequestContext,
         moment: &UserSnapshot,
@@ -128,7 +121,7 @@ impl Predictor {
         let contributions = influence.contributions.into_iter();
         let mut terms: Vec<Term> =
             past.into_iter().zip(contributions).map(|(event, contribution)| Term { event, contribution }).collect();
-        // Of equal ones the latest comes first, so that the order is always the same.
+        // Ties are broken by the latest epoch, so that the order is deterministic.
         let furthest = |a: &Term, b: &Term| {
             b.contribution.abs().total_cmp(&a.contribution.abs()).then(b.event.epoch.cmp(&a.event.epoch))
         };
@@ -149,7 +142,7 @@ impl Predictor {
         Ok((why, terms))
     }
 
-    /// The terms with the ids by which their observations go, all of which are durable.
+    /// Adds the observation ids to the terms. All observations are durable.
     fn named(&self, subject: &RequestContext, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
         let named = |Term { event, contribution }| {
             let found = self.storage.event(&subject.key.stream, &subject.key.user, event.epoch)?;

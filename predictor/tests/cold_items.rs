@@ -1,5 +1,5 @@
-//! Items that came after training are scored by features made of their attributes, and less surely for it, until a user
-//! learns from them: then their features stay, and so does the doubt.
+//! Items added after training are scored by features mapped from their attributes, with additional uncertainty. Once a
+//! user learns from such an item, its features are frozen, and the uncertainty remains.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -103,17 +103,17 @@ impl Node {
     }
 }
 
-/// What the user's posterior says of the item's features, without and with the map's doubt.
+/// The standard error of the item's score under the user's posterior, without and with the map's variance.
 fn expected(view: &ItemView, user: &UserModel) -> [f32; 2] {
     let learning = Learning::from(prior());
-    let sure = user.estimate(&learning, view.offset, &view.features);
+    let unwidened = user.estimate(&learning, view.offset, &view.features);
     let variance = map().variance(user, &learning);
     assert!(variance > 0.2, "residuals of targets near 0.5 and weights near 0.5: {variance}");
-    [sure.std_error, learning.widened(sure, variance).std_error]
+    [unwidened.std_error, learning.widened(unwidened, variance).std_error]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_described_item_is_scored_by_its_attributes_and_less_surely() {
+async fn a_described_item_is_scored_by_its_attributes_with_more_uncertainty() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::open(dir.path());
     node.describe("new", json!({"genres": ["Drama"]}));
@@ -121,23 +121,23 @@ async fn a_described_item_is_scored_by_its_attributes_and_less_surely() {
     assert_eq!((view.source, view.trained), (FeatureOrigin::Attributes, false));
     assert_eq!((view.offset, &view.features), (mapped.offset, &mapped.features));
     let newcomer = UserModel::from_prior(&prior().into()).unwrap();
-    let [sure, doubtful] = expected(&view, &newcomer);
+    let [unwidened, widened] = expected(&view, &newcomer);
     // Twice: the second answer comes from the prediction cache.
     for _ in 0..2 {
         let scored = node.scored("new").await;
         assert!(scored.known);
-        assert!((scored.estimate.std_error - doubtful).abs() < 1e-6 && doubtful > sure, "{scored:?}");
-        let label_std = (prior().noise_variance() + f64::from(doubtful).powi(2)).sqrt();
+        assert!((scored.estimate.std_error - widened).abs() < 1e-6 && widened > unwidened, "{scored:?}");
+        let label_std = (prior().noise_variance() + f64::from(widened).powi(2)).sqrt();
         assert!((f64::from(scored.estimate.label_std) - label_std).abs() < 1e-6, "{scored:?}");
     }
     let trained = node.view("trained");
     assert_eq!(trained.source, FeatureOrigin::Trained);
-    let [sure, _] = expected(&trained, &newcomer);
-    assert_eq!(node.scored("trained").await.estimate.std_error, sure, "what was trained is known");
+    let [unwidened, _] = expected(&trained, &newcomer);
+    assert_eq!(node.scored("trained").await.estimate.std_error, unwidened, "a trained item has no map variance");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attributes_count_at_once_until_a_user_learns_from_the_item() {
+async fn attribute_changes_apply_until_a_user_learns_from_the_item() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::open(dir.path());
     node.describe("new", json!({"genres": ["Drama"]}));
@@ -156,7 +156,7 @@ async fn attributes_count_at_once_until_a_user_learns_from_the_item() {
             (&comedy, FeatureOrigin::Attributes),
             "frozen as they were learnt from"
         );
-        let taught = [celeris_model::Example {
+        let learnt = [celeris_model::Example {
             features: &comedy,
             label: 4.0,
             offset: view.offset,
@@ -164,9 +164,9 @@ async fn attributes_count_at_once_until_a_user_learns_from_the_item() {
             timestamp: celeris_model::Timestamp(0),
             taken_before: None,
         }];
-        let user = UserModel::rebuild(&prior().into(), taught.as_slice(), 1).unwrap();
-        let [_, doubtful] = expected(&view, &user);
-        assert!((node.scored("new").await.estimate.std_error - doubtful).abs() < 1e-6, "still doubtful");
+        let user = UserModel::rebuild(&prior().into(), learnt.as_slice(), 1).unwrap();
+        let [_, widened] = expected(&view, &user);
+        assert!((node.scored("new").await.estimate.std_error - widened).abs() < 1e-6, "the map variance remains");
     };
     check(&node).await;
     node.storage.close().unwrap();
@@ -175,7 +175,7 @@ async fn attributes_count_at_once_until_a_user_learns_from_the_item() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_caller_gives_comes_before_what_attributes_say() {
+async fn supplied_features_take_precedence_over_attributes() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::open(dir.path());
     let features = vec![2.0, 2.0, 1.0];
@@ -184,9 +184,9 @@ async fn what_a_caller_gives_comes_before_what_attributes_say() {
     node.predictor.put_item(&model(), &item("new"), change).unwrap();
     let view = node.view("new");
     assert_eq!((&view.features, view.source), (&features, FeatureOrigin::Given));
-    let [sure, _] = expected(&view, &UserModel::from_prior(&prior().into()).unwrap());
-    assert_eq!(node.scored("new").await.estimate.std_error, sure);
+    let [unwidened, _] = expected(&view, &UserModel::from_prior(&prior().into()).unwrap());
+    assert_eq!(node.scored("new").await.estimate.std_error, unwidened);
     node.describe("bare", json!({}));
-    assert_eq!(node.view("bare").source, FeatureOrigin::StandIn, "no attributes say nothing");
+    assert_eq!(node.view("bare").source, FeatureOrigin::StandIn, "an empty description has no features");
     assert!(!node.scored("unheard of").await.known);
 }

@@ -1,5 +1,5 @@
-//! Amendments, reads, evictions, deletions, switches and crashes in any order, also between queueing and sync: every state
-//! equals what the log says from nothing, bit for bit.
+//! Amendments, reads, evictions, deletions, switches and crashes in any order, also between queueing and sync: every
+//! state equals the one rebuilt from the log, bit for bit.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -26,7 +26,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-/// The users, of whom the first has a long history: one that snapshots sum up.
+/// Number of users; the first has a long history, covered by snapshots.
 const USERS: usize = 3;
 const LONG: usize = 4_090;
 /// Items of every version's table, and all items.
@@ -40,12 +40,12 @@ enum Step {
         item: usize,
         label: f32,
     },
-    /// Enough observations that a checkpoint of a long history is among them.
+    /// Enough observations to pass a checkpoint of a long history.
     Burst {
         user: usize,
         count: usize,
     },
-    /// The observation is one of those that the user has made, by its share of them.
+    /// Corrects an observation of the user, selected by its relative position `place`.
     Correct {
         user: usize,
         place: f64,
@@ -58,7 +58,7 @@ enum Step {
     Erase {
         user: usize,
     },
-    /// Other features for an item.
+    /// Supplies other features for an item.
     Give {
         item: usize,
         seed: u64,
@@ -66,16 +66,16 @@ enum Step {
     Read {
         user: usize,
     },
-    /// From here to the next release nothing that is queued is written.
+    /// Blocks writes of the log's queue until the next release.
     Hold,
     Release,
-    /// What a kill would leave on the disk at this moment is opened, and looked at.
+    /// Opens and checks a copy of the disk, as after a kill.
     Crash,
     Restart,
     Switch {
         version: u64,
     },
-    /// The model is deleted, and another one created under its name.
+    /// Deletes the model and creates another one of the same name.
     Recreate,
 }
 
@@ -123,16 +123,16 @@ fn vector(seed: u64, dim: usize) -> Vec<f32> {
     features
 }
 
-/// Which models serve, and under which versions.
+/// The serving models and their versions.
 #[derive(Clone)]
 struct Models {
-    /// What is deleted and created again, and what stays.
+    /// The id and version of the model that is deleted and created again; `steady` stays.
     films: (ModelId, u64),
     steady: ModelId,
 }
 
 impl Models {
-    /// Later models of a name have another length of features, and another loss.
+    /// Later models of a name have another feature dimension and another loss.
     fn dim(id: ModelId) -> usize {
         3 + (id.0 % 3) as usize
     }
@@ -143,7 +143,7 @@ impl Models {
         let features = (0..TRAINED as u64).flat_map(|place| vector(seed + place, dim)).collect();
         let cold = ColdItem { offset: 3.0, features: vector(seed + 99, dim) };
         let theta = Theta::new((0..TRAINED).map(item).collect(), vec![2.0; TRAINED], features, cold).unwrap();
-        // The one that stays depends on which observation of an item is the first, too.
+        // The loss of `steady` also depends on which observation of an item is the first.
         let loss = match id.0 {
             1 => Loss::Implicit,
             even if even % 2 == 0 => Loss::Squared,
@@ -169,7 +169,7 @@ struct Node {
 impl Node {
     fn open(dir: &Path, models: &Models) -> Self {
         let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
-        // Room for hardly any user: states go whenever nobody works with them.
+        // Room for hardly any user: states are evicted as soon as no request uses them.
         let options = PredictorOptions { user_bytes_max: 64 * 1_000, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         for (_, version) in models.serving() {
@@ -178,7 +178,7 @@ impl Node {
         Self { storage, predictor: Arc::new(predictor) }
     }
 
-    /// Compares every state with the batched solve of what the log holds.
+    /// Compares every state with the batch solve over the log's records.
     async fn check(&self, models: &Models, moment: &str) {
         for (model, version) in models.serving() {
             for who in 0..USERS {
@@ -197,7 +197,7 @@ impl Node {
             let item = record.item.clone().unwrap();
             if version.theta.get(&item).is_none() {
                 let features = self.storage.frozen(version.model_id, version.id, &item).unwrap();
-                let features = features.expect("whatever a state has learnt from is frozen");
+                let features = features.expect("features that a state has learnt from are frozen");
                 frozen.insert(item, features);
             }
         }
@@ -218,12 +218,12 @@ impl Node {
     }
 }
 
-/// A node, what has been sent to it, and what it has acknowledged.
+/// A node, the observations sent to it, and the epochs that it acknowledged.
 struct Scene {
     dir: tempfile::TempDir,
     node: Option<Node>,
     models: Models,
-    /// The ids of observations, by user.
+    /// Ids of the observations sent, by user.
     sent: [Vec<ObservationId>; USERS],
     count: usize,
     waiting: RefCell<Vec<Outcome>>,
@@ -266,7 +266,7 @@ impl Scene {
         });
     }
 
-    /// Lets work come as far as it comes without a sync.
+    /// Polls the work once, so that it runs as far as possible without a sync.
     fn wait(&self, work: impl Future<Output = Result<Option<(usize, UserEpoch)>, PredictorError>> + 'static) {
         let mut work: Outcome = Box::pin(work);
         match (&mut work).now_or_never() {
@@ -282,7 +282,7 @@ impl Scene {
             match done.await {
                 Ok(Some((who, epoch))) => self.acknowledged[who] = self.acknowledged[who].max(epoch),
                 Ok(None) => {}
-                // It was retracted or erased before, or is not durable yet.
+                // The observation was retracted or erased before, or is not durable yet.
                 Err(PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {}
                 Err(PredictorError::UnknownObservation { .. }) => {}
                 Err(error) => panic!("{error}"),
@@ -290,7 +290,7 @@ impl Scene {
         }
     }
 
-    /// What is on the disk now, as a node finds it that starts from it.
+    /// Starts a node on a copy of the disk and checks it.
     async fn crash(&mut self) {
         let copy = tempfile::tempdir().unwrap();
         copy_dir(self.dir.path(), copy.path());
@@ -316,7 +316,7 @@ impl Scene {
         self.node().predictor.activate(&stream(), RankingDefaults::default(), films).unwrap();
     }
 
-    /// An observation of the user, by its share of those that were sent.
+    /// An observation of the user, selected by its relative position among those sent.
     fn sent(&self, who: usize, place: f64) -> Option<ObservationId> {
         let sent = &self.sent[who];
         sent.get((place * sent.len() as f64) as usize).cloned()
@@ -324,7 +324,7 @@ impl Scene {
 
     async fn take(&mut self, step: Step) {
         if matches!(step, Step::Restart) {
-            // Before anything else holds on to the node that ends.
+            // Before the node is borrowed, since a restart drops it.
             return self.restart().await;
         }
         let predictor = Arc::clone(&self.node().predictor);
@@ -411,7 +411,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_state_is_what_the_log_says_whatever_happens_between_queueing_and_sync(steps in steps()) {
+    fn states_equal_the_log_for_any_interleaving_of_queueing_and_sync(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let mut scene = Scene::new();
@@ -428,10 +428,10 @@ proptest! {
     }
 }
 
-/// A correction, a retraction or an erasure of a user whose history is summed up, and reads of that user before it is
-/// durable: the sums are those of the past that is being changed.
+/// Queues a correction, a retraction or an erasure of a user with a snapshot, and reads the user before it is durable:
+/// the stored sums are those of the history before the amendment.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_while_an_amendment_is_queued_does_not_bring_the_past_back() {
+async fn reads_during_a_queued_amendment_do_not_restore_amended_records() {
     for observations in [4_100, 8_192] {
         for amendment in 0..3 {
             let mut scene = Scene::new();
@@ -452,7 +452,7 @@ async fn a_read_while_an_amendment_is_queued_does_not_bring_the_past_back() {
             scene.take(Step::Read { user: 0 }).await;
             scene.take(Step::Crash).await;
             scene.take(Step::Release).await;
-            // Over the next checkpoint, where the sums are kept.
+            // Past the next checkpoint, where the sums are stored.
             (0..5_000).for_each(|n| scene.observe(0, n % TRAINED, 2.0));
             scene.take(Step::Release).await;
             scene.restart().await;
@@ -461,14 +461,14 @@ async fn a_read_while_an_amendment_is_queued_does_not_bring_the_past_back() {
     }
 }
 
-/// Features that a state has learnt from by being built, not by an observation, stay what they were.
+/// Features that a state has learnt from when it was built, not by an observation, are frozen.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_was_built_keeps_the_features_that_it_was_built_from() {
+async fn features_of_a_rebuilt_state_are_frozen() {
     let late = TRAINED + 1;
     let mut scene = Scene::new();
     scene.observe(1, late, 4.0);
     scene.release().await;
-    // Neither the other version nor another model has served when the observation came.
+    // Neither the other version nor the other model served when the observation was made.
     for step in [Step::Switch { version: 2 }, Step::Recreate] {
         scene.take(step).await;
         scene.take(Step::Give { item: late, seed: 1 }).await;

@@ -1,4 +1,4 @@
-//! What is looked for among a user's events is bounded, however many there are.
+//! The search for a decision's rewards is bounded, however many events the user has.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_features::{ColdItem, Theta};
@@ -33,7 +33,7 @@ fn observation(decision: Option<DecisionId>, film: usize) -> Observation {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rewards_join_a_decision_until_its_user_has_done_much_else() {
+async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
@@ -58,15 +58,15 @@ async fn rewards_join_a_decision_until_its_user_has_done_much_else() {
     };
     let ranking = predictor.topk(&request).await.unwrap();
     let decision = storage.decision(ModelId(1), &ranking.decision_id).unwrap().unwrap();
-    // All but one of the events that may follow, none of which the user waits for.
+    // All but one of the events within which a reward can join; none is awaited.
     for _ in 1..FOLLOWED_MAX {
-        let begun = loop {
+        let pending = loop {
             match predictor.begin_observe(&model(), &observation(None, 0), AckMode::Gather) {
                 Err(error) if error.is_overload() => tokio::task::yield_now().await,
-                begun => break begun.unwrap(),
+                pending => break pending.unwrap(),
             }
         };
-        drop(begun);
+        drop(pending);
     }
     let name = |film| observation(Some(decision.id.clone()), film);
     let in_time = predictor.observe(&model(), name(0)).await.unwrap();
@@ -74,7 +74,7 @@ async fn rewards_join_a_decision_until_its_user_has_done_much_else() {
     let late = predictor.observe(&model(), name(1)).await.unwrap();
     assert_eq!(late.joined, Some(Joined::Expired));
     let outcomes = predictor.outcomes(&decision).unwrap();
-    assert_eq!(outcomes.len(), 1, "what follows later has joined nothing, and is not looked for");
+    assert_eq!(outcomes.len(), 1, "later events cannot join and are not searched");
     let view = predictor.user(&model(), &UserId::new("u").unwrap(), 2).await.unwrap();
     let epochs: Vec<u64> = view.history.iter().map(|(_, record)| record.user_epoch.0).collect();
     assert_eq!(epochs, [FOLLOWED_MAX + 1, FOLLOWED_MAX], "the latest events, newest first");

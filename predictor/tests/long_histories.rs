@@ -1,4 +1,4 @@
-//! States of long histories are resumed from snapshots, and equal the replay of all that was observed, bit for bit.
+//! States of long histories are resumed from snapshots, and equal the replay of all observations, bit for bit.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -85,16 +85,16 @@ impl Open {
         Self::at(dir, models, id)
     }
 
-    /// The observations that a snapshot spares, or 0 without one.
-    fn spared(&self, model: &str) -> u64 {
+    /// Number of observations covered by the snapshot, or 0 without one.
+    fn summed(&self, model: &str) -> u64 {
         let found = self.storage.snapshot(&stream(), model_id(model), &user()).unwrap();
         found.map_or(0, |snapshot| snapshot.sums.observations())
     }
 }
 
-/// What the user has said and not taken back.
+/// An observation that was not retracted.
 #[derive(Clone)]
-struct Said {
+struct Observed {
     id: usize,
     item: usize,
     label: f32,
@@ -103,7 +103,7 @@ struct Said {
 }
 
 struct Scene {
-    said: Vec<Said>,
+    observed: Vec<Observed>,
     count: usize,
     rng: ChaCha8Rng,
 }
@@ -116,7 +116,7 @@ impl Scene {
     async fn observe(&mut self, open: &Open, count: usize) {
         let mut pending = Vec::with_capacity(count);
         for _ in 0..count {
-            let said = Said {
+            let observed = Observed {
                 id: self.count,
                 item: self.rng.random_range(0..ITEMS),
                 label: f32::from(u8::from(self.rng.random_bool(0.4))),
@@ -126,17 +126,17 @@ impl Scene {
             };
             let observation = Observation {
                 user: user(),
-                item: item(said.item),
-                label: said.label,
-                weight: said.weight,
-                timestamp: Some(said.timestamp),
-                observation_id: Some(Self::id(said.id)),
+                item: item(observed.item),
+                label: observed.label,
+                weight: observed.weight,
+                timestamp: Some(observed.timestamp),
+                observation_id: Some(Self::id(observed.id)),
                 feedback: None,
                 decision: None,
             };
             pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation, AckMode::Gather).unwrap());
             self.count += 1;
-            self.said.push(said);
+            self.observed.push(observed);
         }
         for pending in pending {
             open.predictor.finish_observe(pending).await.unwrap();
@@ -146,17 +146,17 @@ impl Scene {
     async fn check(&self, open: &Open, model: &str, id: u64, moment: &str) {
         let version = version(model, id);
         let mut takings = Takings::default();
-        let example = |said: &Said| {
-            let row = version.theta.row(said.item);
-            let Said { label, weight, timestamp, .. } = *said;
-            let taken_before = takings.next(said.item, label, timestamp);
+        let example = |observed: &Observed| {
+            let row = version.theta.row(observed.item);
+            let Observed { label, weight, timestamp, .. } = *observed;
+            let taken_before = takings.next(observed.item, label, timestamp);
             Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before }
         };
-        // `said` outlives the examples, whose features are the table's.
-        let examples: Vec<Example> = self.said.iter().map(example).collect();
+        // `observed` outlives the examples, whose features are the table's.
+        let examples: Vec<Example> = self.observed.iter().map(example).collect();
         let replayed = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap();
         let view = open.predictor.user(&name(model), &user(), 0).await.unwrap();
-        assert_eq!(view.observations, self.said.len() as u64, "{model} {moment}");
+        assert_eq!(view.observations, self.observed.len() as u64, "{model} {moment}");
         assert_eq!(view.state_hash, replayed.hash(), "{model} {moment}");
     }
 
@@ -168,66 +168,66 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_histories_resume_to_the_bits_of_a_replay() {
+async fn resumed_states_equal_a_replay_bit_for_bit() {
     let dir = tempfile::tempdir().unwrap();
-    let mut scene = Scene { said: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(3) };
+    let mut scene = Scene { observed: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(3) };
     let open = Open::at(dir.path(), &NAMES, 1);
     scene.observe(&open, 8_500).await;
     scene.check_all(&open, 1, "while warm").await;
-    assert_eq!(NAMES.map(|model| open.spared(model)), [8_192; 5]);
+    assert_eq!(NAMES.map(|model| open.summed(model)), [8_192; 5]);
 
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after a restart").await;
     scene.observe(&open, 4_000).await;
-    scene.check_all(&open, 1, "over the next checkpoint").await;
-    assert_eq!(NAMES.map(|model| open.spared(model)), [12_288; 5]);
+    scene.check_all(&open, 1, "past the next checkpoint").await;
+    assert_eq!(NAMES.map(|model| open.summed(model)), [12_288; 5]);
 
-    // The past changes in front of what the snapshots sum up, while most of it is not in memory.
+    // Amend records that the snapshots cover, while most of the history is not in memory.
     let open = open.again(dir.path(), &NAMES, 1);
     open.predictor.correct(&name("graded"), &Scene::id(70), 0.25).await.unwrap();
-    scene.said[70].label = 0.25;
+    scene.observed[70].label = 0.25;
     scene.check_all(&open, 1, "after a correction").await;
     open.predictor.forget(&name("graded"), &Scene::id(4_000)).await.unwrap();
-    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 5], "what is forgotten is in no snapshot");
-    scene.said.retain(|said| said.id != 4_000);
+    assert_eq!(NAMES.map(|model| open.summed(model)), [0; 5], "snapshots do not contain retracted observations");
+    scene.observed.retain(|observed| observed.id != 4_000);
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after a retraction and a restart").await;
-    // A rebuilt state leaves a snapshot again. It is written with the log's next write.
-    let (begun, expected) = (Instant::now(), [12_288, 12_288, 12_499, 12_288, 12_499]);
-    while NAMES.map(|model| open.spared(model)) != expected {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", NAMES.map(|model| open.spared(model)));
+    // A rebuilt state leaves a snapshot again, which is written with the log's next write.
+    let (started, expected) = (Instant::now(), [12_288, 12_288, 12_499, 12_288, 12_499]);
+    while NAMES.map(|model| open.summed(model)) != expected {
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", NAMES.map(|model| open.summed(model)));
         tokio::task::yield_now().await;
     }
 
-    // Another version, and going back.
+    // Another version, and back.
     NAMES.iter().for_each(|model| open.activate(model, 2));
     scene.check_all(&open, 2, "after a switch").await;
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after going back").await;
 
-    // A model that comes late has no snapshot, and the history in memory begins late for it.
+    // A model added later has no snapshot, and the history in memory does not start at the beginning.
     let open = open.again(dir.path(), &NAMES[..1], 1);
     scene.check(&open, NAMES[0], 1, "alone").await;
     open.activate("late", 1);
-    scene.check(&open, "late", 1, "beside it").await;
+    scene.check(&open, "late", 1, "with another model").await;
 
     open.predictor.erase(&name("graded"), &user()).await.unwrap();
-    assert_eq!(NAMES.map(|model| open.spared(model)), [0; 5]);
-    scene.said.clear();
+    assert_eq!(NAMES.map(|model| open.summed(model)), [0; 5]);
+    scene.observed.clear();
     scene.check(&open, NAMES[0], 1, "after the erasure").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_state_starts_from_the_snapshot_of_its_own_version_and_rule() {
+async fn a_cold_state_uses_only_the_snapshot_of_its_version_and_rule() {
     let dir = tempfile::tempdir().unwrap();
     let models = &NAMES[..1];
-    let mut scene = Scene { said: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(4) };
+    let mut scene = Scene { observed: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(4) };
     let open = Open::at(dir.path(), models, 1);
     scene.observe(&open, 4_500).await;
     let kept = open.storage.snapshot(&stream(), model_id("graded"), &user()).unwrap().unwrap();
     assert_eq!((kept.version, kept.epoch, kept.sums.observations()), (VersionId(1), UserEpoch(4_096), 4_096));
 
-    // Sums that no replay would come to, so that their use shows.
+    // Sums that no replay produces, so that their use is visible.
     let mut bytes = kept.sums.to_bytes();
     let last = bytes.len() - 8;
     bytes[last..].copy_from_slice(&1e6_f64.to_le_bytes());

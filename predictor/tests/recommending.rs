@@ -1,4 +1,4 @@
-//! Recommendations are exact in what they may show, and honest in what they draw.
+//! Recommendations show exactly the allowed items, and their propensities are correct.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -101,7 +101,7 @@ fn items(recommendation: &Recommendation) -> Vec<ItemId> {
     recommendation.ranking.items.iter().map(|ranked| ranked.scored.item.clone()).collect()
 }
 
-/// What `predict` says of all these items.
+/// The scores of all these items by `predict`.
 async fn scores(predictor: &Predictor, count: usize) -> BTreeMap<ItemId, f32> {
     let items = (0..count).map(item).collect();
     let request = PredictRequest { model: model(), user: user(0), items, min_epoch: None };
@@ -115,7 +115,7 @@ fn best_first(mut scored: Vec<(ItemId, f32)>) -> Vec<(ItemId, f32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn greedy_shows_the_best_of_everything_that_may_be_shown() {
+async fn greedy_shows_the_best_allowed_items() {
     let dir = tempfile::tempdir().unwrap();
     let count = 1500;
     let (_storage, predictor) = open(dir.path(), count, RankingDefaults::default());
@@ -142,7 +142,7 @@ async fn greedy_shows_the_best_of_everything_that_may_be_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_policy_fills_its_slots_with_different_items_and_repeats_them_by_seed() {
+async fn every_policy_fills_slots_with_distinct_items_and_is_reproducible_by_seed() {
     let dir = tempfile::tempdir().unwrap();
     let (_storage, predictor) = open(dir.path(), 1500, RankingDefaults::default());
     rate(&predictor, 0, 0..30).await;
@@ -157,14 +157,14 @@ async fn every_policy_fills_its_slots_with_different_items_and_repeats_them_by_s
     }
     let few = RecommendRequest { exclude: (0..1495).map(item).collect(), ..request(50) };
     let few = ask(&predictor, &few).await;
-    assert_eq!((few.ranking.items.len(), few.next), (5, None), "all that there are");
+    assert_eq!((few.ranking.items.len(), few.next), (5, None), "all remaining items");
 }
 
 /// The 99.9 % quantile of chi-square with 14 degrees of freedom.
 const CHI_SQUARE_MAX: f64 = 36.12;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pool_draws_from_the_whole_catalog_whatever_the_model_thinks() {
+async fn the_pool_draws_uniformly_from_the_whole_catalog() {
     let dir = tempfile::tempdir().unwrap();
     let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(1.0).unwrap() };
     let (_storage, predictor) = open(dir.path(), 1500, defaults);
@@ -180,7 +180,7 @@ async fn the_pool_draws_from_the_whole_catalog_whatever_the_model_thinks() {
         let shown = ask(&predictor, &request).await;
         assert!(shown.ranking.pool);
         for (slot, ranked) in shown.ranking.items.iter().enumerate() {
-            // Of 64 that were drawn, one; then one of the rest.
+            // One of the 64 drawn candidates; then one of the others.
             assert_eq!(ranked.propensity, Some((1.0 / (64.0 - slot as f64)) as f32));
         }
         counts[place[&shown.ranking.items[0].scored.item] / 100] += 1;
@@ -191,9 +191,9 @@ async fn the_pool_draws_from_the_whole_catalog_whatever_the_model_thinks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn propensities_are_the_frequencies_with_which_items_are_shown() {
+async fn propensities_equal_the_frequencies_of_shown_items() {
     let dir = tempfile::tempdir().unwrap();
-    // All of few items are candidates; of many, a shortlist and a sample.
+    // Few items are all candidates; of many items, a shortlist and a sample.
     for count in [15, 1500] {
         let dir = dir.path().join(count.to_string());
         let (_storage, predictor) = open(&dir, count, RankingDefaults::default());
@@ -209,7 +209,7 @@ async fn propensities_are_the_frequencies_with_which_items_are_shown() {
                 shown_best += 1;
                 weights += 1.0 / propensity;
             } else {
-                // The floor of every candidate tells how many there are.
+                // The minimum propensity of every candidate gives their number.
                 let candidates = 0.5 / propensity;
                 assert!(if count == 15 { (candidates - 15.0).abs() < 1e-3 } else { candidates <= 193.0 });
                 expected = 0.5 + 0.5 / candidates;
@@ -219,9 +219,9 @@ async fn propensities_are_the_frequencies_with_which_items_are_shown() {
         let frequency = f64::from(shown_best) / rounds as f64;
         let std_error = (expected * (1.0 - expected) / rounds as f64).sqrt();
         assert!((frequency - expected).abs() < 4.0 * std_error, "{count} items: {frequency} for {expected}");
-        // What inverse propensity weighting rests on: an item that is always a candidate has the mean weight 1.
+        // The basis of inverse propensity weighting: an item that is always a candidate has mean weight 1.
         assert!((weights / rounds as f64 - 1.0).abs() < 4.0 * std_error / expected, "{count} items: {weights}");
-        // Of 1500 draws from the shortlist and what was drawn blindly, many are from far down the catalog.
+        // Of 1500 draws from the shortlist and the uniform sample, many are far down the ranking.
         assert!(others.len() > if count == 15 { 13 } else { 400 }, "{count} items: {}", others.len());
     }
 }
@@ -230,11 +230,11 @@ fn filter(json: &Value) -> Filter {
     Filter::from_json(json).unwrap()
 }
 
-/// A filter, what it adds, and which items it holds for.
+/// A filter, its boost, and the items that it matches.
 type Preference = (Value, f32, fn(usize) -> bool);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn boosts_add_up_exactly_and_leave_the_score_as_it_is() {
+async fn boosts_add_up_exactly_and_leave_the_reported_score_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let count = 600;
     let (_storage, predictor) = open(dir.path(), count, RankingDefaults::default());
@@ -269,7 +269,7 @@ async fn boosts_add_up_exactly_and_leave_the_score_as_it_is() {
     }
 }
 
-/// What has been seen by a rule, by the plainest means.
+/// The seen items by a rule, computed in the simplest way.
 fn seen(storage: &Storage, rule: &SeenRule, now: Timestamp) -> BTreeSet<ItemId> {
     let since = rule.window.map_or(i64::MIN, |window| now.0 - i64::try_from(window.as_millis()).unwrap());
     let history = storage.history(&stream(), &user(0)).unwrap();
@@ -284,9 +284,9 @@ fn seen(storage: &Storage, rule: &SeenRule, now: Timestamp) -> BTreeSet<ItemId> 
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Observations, corrections, retractions and erasures in turn, looked at now and ack, through restarts.
+/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_seen_is_exactly_what_the_log_says() {
+async fn seen_items_equal_those_in_the_log() {
     const ITEMS: usize = 60;
     const KINDS: [Option<&str>; 3] = [None, Some("view"), Some("buy")];
     let dir = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ async fn what_is_seen_is_exactly_what_the_log_says() {
     let now: Timestamp = SystemTime::now().into();
     let mut looks = 0;
     for _ in 0..3 {
-        // Some observed items are not in the catalog at first, and come later.
+        // Some observed items are not in the catalog at first, and are added later.
         let (storage, predictor) = open(dir.path(), ITEMS - 10, RankingDefaults::default());
         for round in 0..150 {
             match rng.random_range(0..30) {
@@ -351,14 +351,14 @@ async fn what_is_seen_is_exactly_what_the_log_says() {
     assert!(looks > 100, "{looks}");
 }
 
-/// The record of a recommendation, once it can be read.
+/// The record of a recommendation.
 fn decision(storage: &Storage, recommendation: &Recommendation) -> Arc<Decision> {
     let id = &recommendation.ranking.decision_id;
     storage.decision(ModelId(1), id).unwrap().expect("it was logged")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_drawn_from_a_large_catalog_is_recorded_in_full_and_drawn_again() {
+async fn rankings_from_a_large_catalog_are_recorded_in_full_and_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(0.5).unwrap() };
     let (storage, predictor) = open(dir.path(), 1500, defaults);
@@ -376,13 +376,13 @@ async fn what_was_drawn_from_a_large_catalog_is_recorded_in_full_and_drawn_again
         };
         let drawn = scene.draw(&version, &decision).unwrap();
         assert!(is_same(&drawn, &decision), "{:?}", request.policy);
-        let told: Vec<Option<f32>> = recommendation.ranking.items.iter().map(|ranked| ranked.propensity).collect();
-        assert_eq!(drawn.iter().map(|slot| slot.propensity).collect::<Vec<_>>(), told);
+        let replied: Vec<Option<f32>> = recommendation.ranking.items.iter().map(|ranked| ranked.propensity).collect();
+        assert_eq!(drawn.iter().map(|slot| slot.propensity).collect::<Vec<_>>(), replied);
         if request.policy.is_none() {
             let pool = recommendation.ranking.pool;
-            assert_eq!(decision.pool_share, Some(if pool { 1.0 } else { 0.0 }), "given the candidates it is certain");
+            assert_eq!(decision.pool_share, Some(if pool { 1.0 } else { 0.0 }), "given the candidates it is 0 or 1");
             pools.insert(pool);
         }
     }
-    assert_eq!(pools.len(), 2, "both ways were met");
+    assert_eq!(pools.len(), 2, "with and without the pool");
 }

@@ -1,5 +1,5 @@
-//! Under implicit loss a user's pairs are one preference each, however their observations came, were corrected, taken back,
-//! evicted or read again: against a dense solve over all pairs, and to the bits of a replay.
+//! Under implicit loss each user-item pair is one preference, in whatever way its observations are added, corrected,
+//! retracted, evicted or read again. Compared with a dense solve over all pairs, and bit for bit with a replay.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -38,7 +38,7 @@ fn user(index: usize) -> UserId {
 }
 
 fn item(index: usize) -> ItemId {
-    // Longer than lies in place, so that ids are shared and counted.
+    // Longer than an inline id, so that ids are shared and counted.
     ItemId::new(format!("a song of a long name {index}")).unwrap()
 }
 
@@ -66,9 +66,9 @@ fn version(model: &str) -> ServingVersion {
     ServingVersion::new((name(model), id), VersionId(1), theta, learning).unwrap()
 }
 
-/// What a user has said and not taken back, in the order of the log.
+/// An observation that was not retracted, in the order of the log.
 #[derive(Debug, Clone)]
-struct Said {
+struct Observed {
     id: ObservationId,
     item: usize,
     label: f32,
@@ -76,16 +76,17 @@ struct Said {
     hour: i64,
 }
 
-/// The weights of `(Y^T C Y + lambda I)^-1 Y^T C p`; of a faded pair, what is left of its preference of 1 stands beside the
-/// 0 that it was before.
-fn batch(said: &[Said], half_life_hours: Option<f64>) -> DVector<f64> {
-    let latest = said.iter().map(|said| said.hour).max().unwrap_or(0);
+/// The weights `(Y^T C Y + lambda I)^-1 Y^T C p`; for a faded pair, the remainder of its preference of 1 is added to
+/// the preference of 0 that it started with.
+fn batch(observed: &[Observed], half_life_hours: Option<f64>) -> DVector<f64> {
+    let latest = observed.iter().map(|observed| observed.hour).max().unwrap_or(0);
     let left = |hour: i64| half_life_hours.map_or(1.0, |life| 0.5_f64.powf((latest - hour) as f64 / life));
     let (mut confidence, mut zero) = (DVector::zeros(ITEMS), DVector::from_element(ITEMS, 1.0));
     for item in 0..ITEMS {
-        let taken = said.iter().filter(|said| said.item == item && said.label > 0.0);
-        let preferred = taken.clone().map(|said| left(said.hour)).fold(0.0, f64::max);
-        let excess: f64 = taken.map(|said| left(said.hour) * f64::from(said.weight) * f64::from(said.label)).sum();
+        let taken = observed.iter().filter(|observed| observed.item == item && observed.label > 0.0);
+        let preferred = taken.clone().map(|observed| left(observed.hour)).fold(0.0, f64::max);
+        let excess: f64 =
+            taken.map(|observed| left(observed.hour) * f64::from(observed.weight) * f64::from(observed.label)).sum();
         confidence[item] = preferred + excess;
         zero[item] = 1.0 - preferred;
     }
@@ -94,17 +95,17 @@ fn batch(said: &[Said], half_life_hours: Option<f64>) -> DVector<f64> {
     a.lu().solve(&(items().transpose() * confidence)).unwrap()
 }
 
-fn replayed(model: &str, said: &[Said]) -> u64 {
+fn replayed(model: &str, observed: &[Observed]) -> u64 {
     let version = version(model);
     let mut takings = Takings::default();
-    let example = |said: &Said| {
-        let row = version.theta.row(said.item);
-        let timestamp = Timestamp(said.hour * HOUR_MS);
-        let taken_before = takings.next(said.item, said.label, timestamp);
-        let Said { label, weight, .. } = *said;
+    let example = |observed: &Observed| {
+        let row = version.theta.row(observed.item);
+        let timestamp = Timestamp(observed.hour * HOUR_MS);
+        let taken_before = takings.next(observed.item, observed.label, timestamp);
+        let Observed { label, weight, .. } = *observed;
         Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before }
     };
-    let examples: Vec<Example> = said.iter().map(example).collect();
+    let examples: Vec<Example> = observed.iter().map(example).collect();
     UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap().hash()
 }
 
@@ -114,7 +115,7 @@ struct Open {
 }
 
 impl Open {
-    /// A node that remembers next to no user, or all of them.
+    /// A node whose user cache holds hardly any user, or all of them.
     fn at(dir: &Path, user_bytes_max: usize) -> Self {
         let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
         let options = PredictorOptions { user_bytes_max, ..PredictorOptions::default() };
@@ -125,29 +126,29 @@ impl Open {
         Self { storage, predictor }
     }
 
-    async fn observe(&self, who: usize, said: &Said) {
+    async fn observe(&self, who: usize, observed: &Observed) {
         let observation = Observation {
             user: user(who),
-            item: item(said.item),
-            label: said.label,
-            weight: said.weight,
-            timestamp: Some(Timestamp(said.hour * HOUR_MS)),
-            observation_id: Some(said.id.clone()),
+            item: item(observed.item),
+            label: observed.label,
+            weight: observed.weight,
+            timestamp: Some(Timestamp(observed.hour * HOUR_MS)),
+            observation_id: Some(observed.id.clone()),
             feedback: None,
             decision: None,
         };
         self.predictor.observe(&name(NAMES[0]), observation).await.unwrap();
     }
 
-    async fn check(&self, who: usize, said: &[Said], moment: &str) {
+    async fn check(&self, who: usize, observed: &[Observed], moment: &str) {
         for model in NAMES {
             let view = self.predictor.user(&name(model), &user(who), 0).await.unwrap();
-            assert_eq!(view.observations, said.len() as u64, "{model} {moment}");
-            assert_eq!(view.state_hash, replayed(model, said), "{model} {moment}");
-            let (weights, exact) = (DVector::from_vec(view.weights), batch(said, half_life(model)));
-            // The promise of states, 1e-4 of the weights.
+            assert_eq!(view.observations, observed.len() as u64, "{model} {moment}");
+            assert_eq!(view.state_hash, replayed(model, observed), "{model} {moment}");
+            let (weights, exact) = (DVector::from_vec(view.weights), batch(observed, half_life(model)));
+            // The guaranteed accuracy of states: 1e-4 of the weights.
             let error = (&weights - &exact).norm() / exact.norm().max(1e-3);
-            assert!(error <= 1e-4, "{model} {moment}: {error:e} of {said:?}");
+            assert!(error <= 1e-4, "{model} {moment}: {error:e} of {observed:?}");
             let request =
                 WhyRequest { model: name(model), user: user(who), item: item(0), limit: 1000, min_epoch: None };
             let why = self.predictor.why(&request).await.unwrap();
@@ -162,12 +163,12 @@ fn label(rng: &mut ChaCha8Rng) -> f32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pairs_are_one_preference_through_corrections_retractions_evictions_and_restarts() {
+async fn each_pair_is_one_preference_through_amendments_evictions_and_restarts() {
     for seed in 0..4 {
         let dir = tempfile::tempdir().unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut open = Open::at(dir.path(), usize::MAX);
-        let mut said: Vec<Vec<Said>> = vec![Vec::new(); USERS];
+        let mut observed: Vec<Vec<Observed>> = vec![Vec::new(); USERS];
         for step in 0..160 {
             let who = rng.random_range(0..USERS);
             let moment = format!("seed {seed} step {step}");
@@ -177,21 +178,21 @@ async fn pairs_are_one_preference_through_corrections_retractions_evictions_and_
                     drop(open);
                     open = Open::at(dir.path(), if rng.random_bool(0.5) { 1 } else { usize::MAX });
                 }
-                1..4 if !said[who].is_empty() => {
-                    let place = rng.random_range(0..said[who].len());
+                1..4 if !observed[who].is_empty() => {
+                    let place = rng.random_range(0..observed[who].len());
                     let label = label(&mut rng);
-                    let of_user = &mut said[who][place];
+                    let of_user = &mut observed[who][place];
                     open.predictor.correct(&name(NAMES[0]), &of_user.id, label).await.unwrap();
                     of_user.label = label;
                 }
-                4..6 if !said[who].is_empty() => {
+                4..6 if !observed[who].is_empty() => {
                     // Often the first of its pair.
-                    let place = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..said[who].len()) };
-                    let taken_back = said[who].remove(place);
-                    open.predictor.forget(&name(NAMES[0]), &taken_back.id).await.unwrap();
+                    let place = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..observed[who].len()) };
+                    let retracted = observed[who].remove(place);
+                    open.predictor.forget(&name(NAMES[0]), &retracted.id).await.unwrap();
                 }
                 _ => {
-                    let next = Said {
+                    let next = Observed {
                         id: ObservationId::new(format!("o{seed}-{step}")).unwrap(),
                         item: rng.random_range(0..ITEMS),
                         label: label(&mut rng),
@@ -199,45 +200,45 @@ async fn pairs_are_one_preference_through_corrections_retractions_evictions_and_
                         hour: step + rng.random_range(-12..12),
                     };
                     open.observe(who, &next).await;
-                    said[who].push(next);
+                    observed[who].push(next);
                 }
             }
             if step % 4 == 0 {
-                open.check(who, &said[who], &moment).await;
+                open.check(who, &observed[who], &moment).await;
             }
         }
-        for (who, said) in said.iter().enumerate() {
-            open.check(who, said, "at the end").await;
+        for (who, observed) in observed.iter().enumerate() {
+            open.check(who, observed, "at the end").await;
         }
         open.storage.close().unwrap();
     }
 }
 
-/// The first play carries the preference: taken back, the second one does.
+/// The first play carries the preference: when it is retracted, the second one does.
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_first_play_is_taken_back_the_next_one_is_the_first() {
+async fn when_the_first_play_is_retracted_the_next_one_is_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path(), usize::MAX);
-    let play = |id: usize, item, label| Said {
+    let play = |id: usize, item, label| Observed {
         id: ObservationId::new(format!("o{id}")).unwrap(),
         item,
         label,
         weight: 1.0,
         hour: id as i64,
     };
-    let mut said = vec![play(0, 1, 1.0), play(1, 1, 2.0), play(2, 3, 1.0), play(3, 1, 0.5)];
-    for said in &said {
-        open.observe(0, said).await;
+    let mut observed = vec![play(0, 1, 1.0), play(1, 1, 2.0), play(2, 3, 1.0), play(3, 1, 0.5)];
+    for observed in &observed {
+        open.observe(0, observed).await;
     }
-    open.check(0, &said, "after four").await;
-    open.predictor.forget(&name("plays"), &said[0].id).await.unwrap();
-    said.remove(0);
-    open.check(0, &said, "without the first").await;
-    // Corrected to nothing, it is a play no more.
-    open.predictor.correct(&name("plays"), &said[0].id, 0.0).await.unwrap();
-    said[0].label = 0.0;
-    open.check(0, &said, "with an empty second").await;
-    open.predictor.correct(&name("plays"), &said[0].id, 3.0).await.unwrap();
-    said[0].label = 3.0;
-    open.check(0, &said, "with a full second").await;
+    open.check(0, &observed, "after four").await;
+    open.predictor.forget(&name("plays"), &observed[0].id).await.unwrap();
+    observed.remove(0);
+    open.check(0, &observed, "without the first").await;
+    // Corrected to 0, it is no longer a play.
+    open.predictor.correct(&name("plays"), &observed[0].id, 0.0).await.unwrap();
+    observed[0].label = 0.0;
+    open.check(0, &observed, "with an empty second").await;
+    open.predictor.correct(&name("plays"), &observed[0].id, 3.0).await.unwrap();
+    observed[0].label = 3.0;
+    open.check(0, &observed, "with a full second").await;
 }

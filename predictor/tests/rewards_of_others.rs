@@ -1,4 +1,4 @@
-//! What one user takes back changes nothing of another's rewards.
+//! A retraction by one user does not change another user's rewards.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
@@ -49,7 +49,7 @@ async fn reward(predictor: &Predictor, from: &str, decision: &DecisionId) -> Obs
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retraction_leaves_the_rewards_of_another_users_decision() {
+async fn a_retraction_keeps_the_rewards_of_another_users_decision() {
     let dir = tempfile::tempdir().unwrap();
     let predictor = open(dir.path());
     let request = TopkRequest {
@@ -68,7 +68,7 @@ async fn a_retraction_leaves_the_rewards_of_another_users_decision() {
     assert_eq!(of_another.joined, Some(Joined::OtherUser));
     drop(predictor);
 
-    // Which slots have a reward is not in memory any more.
+    // The rewarded slots are no longer in memory.
     let predictor = open(dir.path());
     predictor.forget(&model(), &of_another.observation_id).await.unwrap();
     assert_eq!(reward(&predictor, "ann", &decision).await.joined, Some(Joined::Repeated));

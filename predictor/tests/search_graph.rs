@@ -1,4 +1,4 @@
-//! A large version gets its graph behind the node's back, once, and finds it again in its directory.
+//! A large version's graph is built once, in the background, and opened from its directory later.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
@@ -13,10 +13,10 @@ use rand_chacha::ChaCha8Rng;
 
 const DIM: usize = 8;
 
-/// As many as a graph is built for.
+/// The smallest table for which a graph is built.
 const LARGE: usize = 50_000;
 
-/// Building takes seconds, and minutes where the machine has much else to do.
+/// Building takes seconds, and minutes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 fn model() -> ModelName {
@@ -27,7 +27,7 @@ fn version(items: usize, dir: &Path) -> ServingVersion {
     let mut random = ChaCha8Rng::seed_from_u64(60);
     let mut features: Vec<f32> = (0..items * DIM).map(|_| random.random_range(-1.0..1.0)).collect();
     for row in features.chunks_exact_mut(DIM) {
-        // Few are long, as few items are popular: what a graph is good at.
+        // A few rows are long, as a few items are popular: the case that suits a graph.
         let length = random.random_range(0.05_f32..1.0).powi(4) * 10.0;
         row.iter_mut().for_each(|value| *value *= length);
         row[DIM - 1] = 1.0;
@@ -38,17 +38,17 @@ fn version(items: usize, dir: &Path) -> ServingVersion {
     ServingVersion::new((model(), ModelId(1)), VersionId(1), theta, learning).unwrap().kept_in(dir.to_owned())
 }
 
-/// Serves the version until it has what a search asks of a graph, and answers the figures.
+/// Serves the version until its graph is complete, if it gets one, and returns the figures.
 fn served(storage: &Storage, items: usize, dir: &Path) -> RetrievalView {
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(items, dir)).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let view = predictor.searches()[0].retrieval;
         if view.graph_rows.is_some() || items < LARGE {
             return view;
         }
-        assert!(begun.elapsed() < DEADLINE, "no graph after {DEADLINE:?}: {view:?}");
+        assert!(started.elapsed() < DEADLINE, "no graph after {DEADLINE:?}: {view:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -68,8 +68,8 @@ fn a_graph_is_built_once_for_a_large_version_and_not_for_a_small_one() {
     let built = served(&storage, LARGE, &large);
     let first = written(&large);
     assert_eq!(served(&storage, LARGE, &large).graph_rows, built.graph_rows);
-    assert_eq!(written(&large), first, "a graph that is there is opened");
-    // A file that is not what was written is not believed.
+    assert_eq!(written(&large), first, "an existing graph is opened");
+    // A corrupt file is not used.
     std::fs::write(large.join("search_graph.json"), b"{").unwrap();
     assert!(served(&storage, LARGE, &large).graph_rows.is_some());
     assert!(written(&large) > first, "and built again");

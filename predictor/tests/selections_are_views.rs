@@ -1,4 +1,4 @@
-//! What a selection has learnt is a view of the log: it equals a replay by the plainest means, in any order, bit for bit.
+//! A selection's state is a view of the log: it equals a simple replay, in any order, bit for bit.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -25,7 +25,7 @@ const DIM: usize = 4;
 const ITEMS: usize = 20;
 const USERS: usize = 25;
 const ARMS: [&str; 3] = ["one", "two", "three"];
-/// In records: short, so that most of the log does not count any more at the end.
+/// In records; short, so that most of the log no longer counts at the end.
 const HALF_LIVES: [Option<u64>; 2] = [Some(40), None];
 
 fn name(text: &str) -> ModelName {
@@ -40,7 +40,7 @@ fn user(index: usize) -> UserId {
     UserId::new(format!("user {index}")).unwrap()
 }
 
-/// A model with features of its own.
+/// A version with its own features.
 fn version(model: &str, seed: u64) -> ServingVersion {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut vector = || -> Vec<f32> { (1..DIM).map(|_| rng.random_range(-1.0..1.0)).chain([1.0]).collect() };
@@ -98,7 +98,7 @@ fn backwards(storage: &Storage) -> Vec<(Partition, Sequence, Record)> {
     records
 }
 
-/// The losses of the arms as the record tells them, on labels from 1 to 5.
+/// The losses of the arms by the record, on labels from 1 to 5.
 fn losses(record: &Record) -> Vec<Option<f64>> {
     let predicted = |arm: &&str| {
         let id = ModelId(ARMS.iter().position(|known| known == arm).unwrap() as u64 + 1);
@@ -113,8 +113,8 @@ fn losses(record: &Record) -> Vec<Option<f64>> {
 
 fn add(state: &mut State, lane: usize, position: u64, record: &Record) {
     if record.kind == RecordKind::Observe {
-        let said = Exp4::default().observe(Outcome::Every(&losses(record)));
-        state.add(Place { lane, position, group: 0 }, &said);
+        let sums = Exp4::default().observe(Outcome::Every(&losses(record)));
+        state.add(Place { lane, position, group: 0 }, &sums);
     }
 }
 
@@ -151,9 +151,9 @@ async fn assert_views(storage: &Storage, predictor: &Predictor) {
     }
 }
 
-/// Observations, corrections, retractions and erasures in turn, looked at now and ack, through restarts.
+/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts.
 #[tokio::test(flavor = "multi_thread")]
-async fn states_equal_a_replay_of_the_log_whatever_was_amended() {
+async fn states_equal_a_replay_of_the_log_after_amendments() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(31);
     let mut observed: BTreeMap<ObservationId, usize> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! User states are views of the log: whatever happens to memory, they equal the replay of what was observed, bit for bit.
+//! User states are views of the log: whatever is evicted from memory, they equal the replay of the observations, bit
+//! for bit.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -56,16 +57,16 @@ fn version(id: u64) -> ServingVersion {
     .unwrap()
 }
 
-/// What was observed, and the weights that it amounts to.
+/// The observations by user, and the weights computed from them.
 #[derive(Default)]
 struct Oracle {
-    taught: HashMap<usize, Vec<(usize, f32, f32)>>,
+    learnt: HashMap<usize, Vec<(usize, f32, f32)>>,
 }
 
 impl Oracle {
     fn weights(&self, version: &ServingVersion, user: usize) -> Vec<u64> {
         let examples: Vec<Example> = self
-            .taught
+            .learnt
             .get(&user)
             .into_iter()
             .flatten()
@@ -109,7 +110,7 @@ fn activate(predictor: &Predictor, id: u64) {
 
 async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, count: usize) {
     for _ in 0..count {
-        // Squaring makes a few users heavy, so that several checkpoints are passed.
+        // The power makes a few users heavy, so that several checkpoints are passed.
         let who = (rng.random_range(0.0_f64..1.0).powi(3) * USERS as f64) as usize;
         // A third of the films came after training.
         let film = rng.random_range(0..TRAINED * 3 / 2);
@@ -125,9 +126,9 @@ async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaC
             decision: None,
         };
         let observed = predictor.observe(&model(), observation).await.unwrap();
-        let taught = oracle.taught.entry(who).or_default();
-        taught.push((film, label, weight));
-        assert_eq!(observed.user_epoch.0, taught.len() as u64);
+        let learnt = oracle.learnt.entry(who).or_default();
+        learnt.push((film, label, weight));
+        assert_eq!(observed.user_epoch.0, learnt.len() as u64);
     }
 }
 
@@ -143,7 +144,7 @@ async fn check(predictor: &Predictor, oracle: &Oracle, id: u64, moment: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn evicted_restarted_and_switched_states_equal_the_replay() {
-    // Room for a handful of users a shard at first, then for one: states are evicted all the time.
+    // Room for a handful of users a shard at first, then for one, so that states are evicted all the time.
     for user_bytes_max in [1 << 30, 64 * 2_000] {
         let dir = tempfile::tempdir().unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(11);
@@ -167,7 +168,7 @@ async fn evicted_restarted_and_switched_states_equal_the_replay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn features_freeze_at_the_first_observation_and_thaw_with_the_next_version() {
+async fn features_freeze_at_the_first_observation_until_the_next_version() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path(), 1 << 30, 1);
     let (late, mut rng) = (item(1_000), ChaCha8Rng::seed_from_u64(5));
@@ -194,11 +195,11 @@ async fn features_freeze_at_the_first_observation_and_thaw_with_the_next_version
     node.predictor.observe(&model(), observation).await.unwrap();
     assert_eq!(give(&second), celeris_predictor::Effective::NextVersion);
     assert_eq!(served(), first);
-    let taught = node.predictor.user(&model(), &user(1), 0).await.unwrap().weights;
+    let learnt = node.predictor.user(&model(), &user(1), 0).await.unwrap().weights;
     node.storage.close().unwrap();
     drop(node);
     let node = open(dir.path(), 1 << 30, 1);
-    assert_eq!(node.predictor.user(&model(), &user(1), 0).await.unwrap().weights, taught);
+    assert_eq!(node.predictor.user(&model(), &user(1), 0).await.unwrap().weights, learnt);
     activate(&node.predictor, 2);
     assert_eq!(node.predictor.item(&model(), &late).unwrap().unwrap().features, second);
 }
@@ -221,7 +222,7 @@ async fn cached_predictions_are_never_stale() {
         let version = version(1 + round % 2);
         for _ in 0..10 {
             let (who, film) = (rng.random_range(0..USERS), rng.random_range(0..TRAINED));
-            // Asked twice, so that the second answer can come from a cache.
+            // Requested twice, so that the second answer can come from the cache.
             let first = node.predictor.predict(&request(who, film)).await.unwrap();
             let second = node.predictor.predict(&request(who, film)).await.unwrap();
             assert_eq!(first, second);
@@ -250,8 +251,8 @@ async fn switch_under_load(predictor: &Predictor, oracle: &mut Oracle, rng: &mut
     warmed
 }
 
-/// What is prepared beside serving states, caught up after the switch, kept for the way back or evicted meanwhile, is
-/// what the log says.
+/// States prepared for another version, caught up after the switch, kept for a rollback or evicted meanwhile, equal
+/// the replay of the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_prepared_under_load_equal_the_replay() {
     for user_bytes_max in [1 << 30, 64 * 4_000] {
@@ -276,9 +277,9 @@ async fn states_prepared_under_load_equal_the_replay() {
     }
 }
 
-/// After a switch, what was asked for before is answered without a rebuild or a look into the store.
+/// After a switch, entries that were in the caches are found without a rebuild or a read from the store.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_hot_is_found_after_a_switch() {
+async fn prepared_entries_are_found_after_a_switch() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(37);
     let mut oracle = Oracle::default();
@@ -313,26 +314,26 @@ async fn what_was_hot_is_found_after_a_switch() {
     check(&node.predictor, &oracle, 2, "after the switch").await;
 }
 
-/// A version beside the active one predicts each observation from the state that it would have had before it.
+/// A shadow version predicts each observation from the state before it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_beside_predicts_from_the_state_before_each_observation() {
+async fn a_shadow_version_predicts_from_the_state_before_each_observation() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(41);
     let mut oracle = Oracle::default();
     let node = open(dir.path(), 1 << 30, 1);
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
-    let before: HashMap<usize, usize> = oracle.taught.iter().map(|(who, taught)| (*who, taught.len())).collect();
-    let mut witnessed = node.predictor.compare_with(&model(), VersionId(2), 1000).unwrap();
+    let before: HashMap<usize, usize> = oracle.learnt.iter().map(|(who, learnt)| (*who, learnt.len())).collect();
+    let mut samples = node.predictor.compare_with(&model(), VersionId(2), 1000).unwrap();
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
     node.predictor.compare_no_more((&model(), ModelId(1)), VersionId(2));
     let other = version(2);
     let mut at = before;
     let mut seen = 0;
-    while let Some(event) = witnessed.recv().await {
+    while let Some(event) = samples.recv().await {
         let who: usize = event.user.as_str().strip_prefix("user ").unwrap().parse().unwrap();
         let count = at.entry(who).or_default();
-        let past = Oracle { taught: [(who, oracle.taught[&who][..*count].to_vec())].into() };
-        let (film, label, _) = oracle.taught[&who][*count];
+        let past = Oracle { learnt: [(who, oracle.learnt[&who][..*count].to_vec())].into() };
+        let (film, label, _) = oracle.learnt[&who][*count];
         assert_eq!((event.label, event.version), (label, VersionId(1)));
         let row = other.theta.get(&item(film)).unwrap_or_else(|| other.theta.cold_item());
         let weights: Vec<f64> = past.weights(&other, who).into_iter().map(f64::from_bits).collect();
@@ -346,5 +347,5 @@ async fn a_version_beside_predicts_from_the_state_before_each_observation() {
     assert_eq!(seen, 200);
     check(&node.predictor, &oracle, 1, "while compared").await;
     activate(&node.predictor, 2);
-    check(&node.predictor, &oracle, 2, "once the version beside serves").await;
+    check(&node.predictor, &oracle, 2, "once the shadow version serves").await;
 }

@@ -1,12 +1,12 @@
-"""The trainer of the engine `spark`: alternating least squares of MLlib, on the trainer contract of Celeris.
+"""Trainer of the engine `spark`: alternating least squares of MLlib, following the trainer contract of Celeris.
 
     spark-submit [--master URL] spark_als.py --job job.json
 
-Reads `observations` of the job, writes `item_features.parquet`, `user_weights.parquet`, `metrics.json` and, last,
-`_SUCCESS` into its `output`. The contract is described in docs/rfcs/003-trainer-contract.md of Celeris.
+Reads the `observations` of the job and writes `item_features.parquet`, `user_weights.parquet`, `metrics.json` and,
+last, `_SUCCESS` into its `output` folder. The contract is described in docs/rfcs/003-trainer-contract.md of Celeris.
 
-Everything is computed in the JVM: executors need no Python. On a cluster, the folder of the job must be on storage that
-driver and executors see under the same path.
+Everything is computed in the JVM, so executors need no Python. On a cluster, the folder of the job must be on storage
+that the driver and the executors mount under the same path.
 """
 
 import argparse
@@ -21,25 +21,26 @@ from pyspark.ml.feature import IndexToString, StringIndexer
 from pyspark.ml.recommendation import ALS
 from pyspark.sql import SparkSession, functions
 
-# Where the job leaves them open: the defaults of MLlib, but for the regularization, which suits ratings from 1 to 5.
+# Defaults for settings that the job does not set: those of MLlib, except for the regularization, which suits ratings
+# from 1 to 5.
 ITERATIONS = 10
 REGULARIZATION = 0.1
 ALPHA = 1.0
 
-# The smallest excess of a pair that was taken: a normal float.
+# Smallest excess confidence of a taken pair: a normal float.
 EXCESS_MIN = 1.2e-38
 
-# Seconds between two looks at what Spark has done.
+# Seconds between two polls of the progress of Spark.
 LOOK_EVERY = 2.0
 
 
 def report(phase, fraction):
-    """One line of progress; the node takes a trainer that says nothing for long enough for dead."""
+    """Prints one line of progress, which the node also counts as a heartbeat."""
     print(json.dumps({"phase": phase, "fraction": round(fraction, 4)}), flush=True)
 
 
 class Heartbeat:
-    """Reports progress during one long call, whenever Spark has completed tasks since the last look, and only then."""
+    """Reports progress during one long call, but only if Spark has completed tasks since the last poll."""
 
     def __init__(self, context, phase, stages_expected):
         self.tracker = context.statusTracker()
@@ -76,17 +77,17 @@ def sha256(path):
 
 
 def indexed(frame, column):
-    """The frame with `{column}_index`, and what turns indices back into ids."""
+    """Returns the frame with a column `{column}_index`, and the ids by index."""
     model = StringIndexer(inputCol=column, outputCol=f"{column}_index", stringOrderType="alphabetAsc").fit(frame)
     return model.transform(frame), model.labelsArray[0]
 
 
 def pairs_of(observations, loss):
-    """One rating a pair: MLlib knows neither weights nor repeated pairs under implicit feedback."""
+    """Returns one rating per pair: MLlib supports neither weights nor, under implicit feedback, repeated pairs."""
     if loss == "implicit":
         taken = observations.where("label > 0")
         excess = functions.sum(functions.expr("double(weight) * double(label)"))
-        # MLlib holds it as a float, of which one too small would be 0: not taken.
+        # MLlib stores it as a float, where a smaller value would be 0, which means not taken.
         return taken.groupBy("user", "item").agg(functions.greatest(excess, functions.lit(EXCESS_MIN)).alias("label"))
     weighted = observations.where("weight != 1").limit(1).count() > 0
     if not weighted:
@@ -96,7 +97,7 @@ def pairs_of(observations, loss):
 
 
 def write_factors(factors, ids, columns, path):
-    """Writes the rows `id`, `features` of MLlib as one Parquet file with the ids in text, and returns how many."""
+    """Writes the rows `id`, `features` of MLlib as one Parquet file with text ids, and returns their number."""
     named = IndexToString(inputCol="id", outputCol="name", labels=list(ids))
     part_folder = path.with_suffix(".parts")
     rows = named.transform(factors.withColumn("id", factors["id"].cast("double"))).select(*columns)
@@ -144,7 +145,7 @@ def train(spark, job, folder):
         ratingCol="label",
         seed=job["seed"],
     )
-    # Each iteration is two shuffles, each of which is a stage or two.
+    # Each iteration has two shuffles of one or two stages each.
     with Heartbeat(spark.sparkContext, "training", stages_expected=4 * iterations):
         model = als.fit(pairs)
     seconds["fit_seconds"] = time.monotonic() - started

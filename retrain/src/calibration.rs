@@ -1,12 +1,12 @@
-//! From the features that an engine brings to a version that can be served.
+//! Makes a servable version from the features of an external engine.
 //!
-//! An engine such as Spark brings factors and no more. A version also needs offsets, the constant, a prior and the noise.
-//! The factors are scaled to unit root mean square and taken for known features of the items, so that what is left is the
-//! built-in training without a latent part: offsets and the population of weights are fitted to all observations; the
-//! scale of the prior and the noise are chosen on observations that the engine was not given, because on those it was
-//! given its factors look better than they are.
+//! An engine such as Spark only provides factors. A version also needs offsets, the constant, a prior and the noise
+//! variance. The factors are scaled to unit root mean square and treated as given features of the items; what remains
+//! is the built-in training without a latent part. Offsets and the population of weights are fitted to all
+//! observations. The scale of the prior and the noise variance are chosen on observations held out from the engine,
+//! because on its training data the factors look better than they are.
 //!
-//! An engine that brings a prior of its own is taken at its word once that was checked.
+//! If an engine provides its own prior, that prior is used after validation.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -26,64 +26,64 @@ use crate::learn::{Learnt, fit_weights, rated_items};
 use crate::posterior_evaluation::{Errors, HeldOut};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
-use crate::ranking::{Ranks, judge};
+use crate::ranking::{Ranks, evaluate};
 use crate::ratings::{Rating, Ratings};
 use crate::trainer::{Metrics, TrainSettings, Trained};
 use crate::tuning::PRIOR_SCALES;
 
-/// With fewer held-out observations nothing is chosen by them.
+/// With fewer held-out observations, nothing is tuned on them.
 const HELD_OUT_MIN: usize = 20;
 
-/// Errors that differ by less than this share are equal, as in [`crate::tuning`].
+/// Relative difference below which errors are considered equal, as in [`crate::tuning`].
 const INDIFFERENCE: f64 = 1e-3;
 
-/// Ridges tried for implicit feedback, in units of squared features, which are about 1; ascending.
+/// Candidate ridges for implicit feedback, in units of squared features, which are about 1; ascending.
 const RIDGES: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
 
-/// The ridge where nothing can be held out.
+/// Ridge if nothing can be held out.
 const RIDGE_UNTUNED: f64 = 64.0;
 
-/// The noise where nothing could be held out: that of a preference of which nothing is known.
+/// Noise variance if nothing is held out: that of a preference without data.
 const NOISE_UNTUNED: f64 = 0.25;
 
-/// A feature that is smaller than this for all items carries nothing and is not blown up to unit RMS.
+/// A feature whose RMS is smaller than this carries no information and is not scaled to unit RMS.
 const RMS_MIN: f64 = 1e-12;
 
-/// The least share of observed items that an engine has to bring features for.
+/// Minimum share of observed items for which an engine must provide features.
 const COVERAGE_MIN: f64 = 0.5;
 
 /// A finished training with the ids of its rows.
 pub(crate) struct Finished {
     pub(crate) items: Vec<ItemId>,
     pub(crate) trained: Trained,
-    /// What the engine measured.
+    /// Metrics reported by the engine.
     pub(crate) figures: BTreeMap<String, f64>,
-    /// What attributes say of features, where there are any.
+    /// The map from attributes to features, if there are attributes.
     pub(crate) cold_map: Option<FittedColdMap>,
 }
 
-/// Everything observed, over one numbering of users and items.
+/// All observations, with one numbering of users and items.
 struct Observed {
     users: Vec<UserId>,
     items: Vec<ItemId>,
-    /// What the engine was given.
+    /// Observations passed to the engine.
     known: Ratings,
-    /// What it was not; `None` where that is too little to choose by.
+    /// Observations held out from the engine; `None` if there are too few to tune on.
     held_out: Option<Ratings>,
     all: Ratings,
 }
 
-/// Features of every item, those that the engine left out included.
+/// Features of every item, including those that the engine left out.
 struct Table {
     /// Row-major `items x dim`, the last entry 1.
     features: Vec<f32>,
     cold_features: Vec<f32>,
 }
 
-/// Finishes what an engine wrote into `raw`.
+/// Makes a version from the output of an engine in `raw`.
 ///
 /// # Errors
-/// `Output` and [`RetrainError::Files`] for what must not be believed, `Setting` where the loss cannot be finished.
+/// `Output` and [`RetrainError::Files`] for invalid output, `Setting` if the loss is not supported.
 pub(crate) fn finish(
     raw: &Path,
     input: TrainingInput,
@@ -127,7 +127,7 @@ fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> R
     Err(RetrainError::Output { path: raw.join(celeris_features::version_dir::ITEM_FEATURES_FILE), problem })
 }
 
-/// Ids with their positions, to which others are added.
+/// Ids with their positions; ids can be appended.
 struct Index<Id> {
     ids: Vec<Id>,
     places: HashMap<Id, u32>,
@@ -175,7 +175,7 @@ fn observed(
     Ok(Observed { users: users.ids, items: items.ids, known, held_out, all })
 }
 
-/// The engine's factors at unit RMS over the observed items, with the constant; items it left out are cold.
+/// The engine's factors at unit RMS over the observed items, with the constant; items without factors are cold.
 #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
 fn table(observed: &Observed, output: &EngineOutput, dim: usize) -> Table {
     let rank = output.width;
@@ -213,7 +213,7 @@ fn finish_squared(observed: &Observed, table: &Table, settings: &TrainSettings) 
     let fitted = |ratings: &Ratings| {
         let grouped = Grouped::of(ratings);
         let mut learnt = fit_weights(ratings, &grouped, &table.features, table.cold_features.clone())?;
-        // To the prior they are factors, however they were found.
+        // The prior treats all of them as factors.
         learnt.shape = shape;
         Ok::<_, RetrainError>(learnt)
     };
@@ -243,7 +243,7 @@ fn finish_squared(observed: &Observed, table: &Table, settings: &TrainSettings) 
     })
 }
 
-/// The smallest scale of the prior that is as good as the best: a wider prior lets users learn faster.
+/// Chooses the smallest scale of the prior that is as good as the best: a wider prior lets users learn faster.
 fn choose_scale(learnt: &Learnt, known: &Ratings, asked: &Ratings) -> Result<(f64, Errors), RetrainError> {
     let held_out = HeldOut::new(known, asked);
     let mut tried: Vec<(f64, Errors)> = Vec::with_capacity(PRIOR_SCALES.len());
@@ -252,7 +252,7 @@ fn choose_scale(learnt: &Learnt, known: &Ratings, asked: &Ratings) -> Result<(f6
     }
     let lowest = tried.iter().map(|(_, errors)| errors.rmse()).fold(f64::INFINITY, f64::min);
     let chosen = tried.into_iter().find(|(_, errors)| errors.rmse() <= lowest * (1.0 + INDIFFERENCE));
-    // No scale is as good as the best only where none has a finite error.
+    // Empty only if no scale has a finite error.
     chosen.ok_or_else(|| ModelError::NonFinite { what: "the held-out error" }.into())
 }
 
@@ -268,7 +268,7 @@ fn finish_implicit(observed: &Observed, table: &Table, settings: &TrainSettings)
     if let Some(asked) = &observed.held_out {
         let (known, asked) = (taken(&observed.known), taken(asked));
         for ridge in RIDGES {
-            let ranks = judge(&solve(&known, ridge)?, (users, dim), &active, &known, &asked);
+            let ranks = evaluate(&solve(&known, ridge)?, (users, dim), &active, &known, &asked);
             let better = |best: &Ranks| ranks.percentile() < best.percentile() * (1.0 - INDIFFERENCE);
             if ranks.any() && best.as_ref().is_none_or(|(_, best)| better(best)) {
                 best = Some((ridge, ranks));
@@ -301,7 +301,7 @@ fn finish_implicit(observed: &Observed, table: &Table, settings: &TrainSettings)
     })
 }
 
-/// The root mean squared error of what was taken, whose preference is 1.
+/// Root mean squared error on the taken pairs, whose preference is 1.
 fn preference_rmse(fit: &ImplicitFit, pairs: &[Rating], dim: usize) -> f64 {
     let error = |pair: &Rating| {
         let weights = &fit.weights[pair.user as usize * dim..][..dim];
@@ -312,7 +312,7 @@ fn preference_rmse(fit: &ImplicitFit, pairs: &[Rating], dim: usize) -> f64 {
     (squares / (pairs.len() as f64).max(1.0)).sqrt()
 }
 
-/// A version of exactly what the engine says. Items that were observed and left out by it are unknown to the version.
+/// Makes a version from exactly the engine's output. Observed items that it left out are unknown to the version.
 #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
 fn take_whole(
     observed: &Observed,
@@ -324,7 +324,7 @@ fn take_whole(
     let mean_offset = output.offsets.iter().map(|x| f64::from(*x)).sum::<f64>() / output.offsets.len() as f64;
     let cold_item =
         ColdItem { offset: own.cold_item_offset.unwrap_or(mean_offset as f32), features: own.cold_features.clone() };
-    // The table is over the numbering of everything observed, so that what was left out is as it will be: cold.
+    // The table is indexed by all observed items; those that were left out are cold, as they will be when served.
     let mut item_offsets = vec![cold_item.offset; observed.items.len()];
     let mut item_features = cold_item.features.repeat(observed.items.len());
     let places: HashMap<&ItemId, usize> =
@@ -354,7 +354,7 @@ fn take_whole(
     })
 }
 
-/// What is known of every finished training; the rest is 0 or missing.
+/// Metrics that every finished training has; the others are 0 or absent.
 fn metrics(observed: &Observed, settings: &TrainSettings, prior: &Prior) -> Metrics {
     Metrics {
         ratings: observed.all.list().len(),

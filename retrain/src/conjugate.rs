@@ -1,19 +1,20 @@
 //! Conjugate gradients for one row of an implicit factorisation (Takács, Pilászy and Tikk 2011).
 //!
-//! The system of a row is `(G + sum e y y^T) x = m + sum p y`, with `G` and `m` shared by all rows of a side and the sums
-//! over the row's own pairs, their excesses `e` and pulls `p`. A product of its matrix with a vector costs `dim^2` and two passes over the row's pairs, and
-//! few steps from the solution of the iteration before are enough, where a factorisation would cost `dim^3` every time.
+//! The system of a row is `(G + sum e y y^T) x = m + sum p y`, with `G` and `m` shared by all rows of a side and the
+//! sums over the row's own pairs, with excess `e` and pull `p`. A matrix-vector product costs `dim^2` plus two passes
+//! over the row's pairs, and a few steps from the solution of the previous iteration suffice, where a factorisation
+//! costs `dim^3` every time.
 
-use celeris_model::kernel::{add_weighted, multiply, padded};
+use celeris_kernel::{add_weighted, multiply, padded};
 use nalgebra::{DMatrix, DVector};
 
-/// Pairs whose factors are gathered at a time: as many as stay in a core's cache at the usual dimensions.
+/// Pairs whose factors are gathered at a time: as many as fit into a core's cache at the usual dimensions.
 const BLOCK: usize = 512;
 
-/// A residual this small relative to the right-hand side, squared, is as good as `f32` gets.
+/// Squared residual relative to the right-hand side at which `f32` cannot improve any more.
 const RESIDUAL_MIN: f32 = 1e-13;
 
-/// What the rows of one side share, padded to whole registers.
+/// The part shared by the rows of one side, padded to whole registers.
 pub(crate) struct Shared {
     dim: usize,
     /// Row-major `stride x stride`.
@@ -37,7 +38,8 @@ impl Shared {
     }
 }
 
-/// One pair of a row: where the partner's factors begin in their table, its confidence beyond 1, and how hard it pulls.
+/// One pair of a row: offset of the partner's factors in their table, its confidence beyond 1, and its pull on the
+/// right-hand side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) start: usize,
@@ -45,7 +47,7 @@ pub(crate) struct Pair {
     pub(crate) pull: f32,
 }
 
-/// Solves one row after another; the buffers are kept from row to row.
+/// Solves one row after another; the buffers are reused.
 pub(crate) struct Solver<'a> {
     shared: &'a Shared,
     /// The partners' factors, row by row.
@@ -82,14 +84,14 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Improves `solution`, of length `dim`, by so many steps.
+    /// Improves `solution`, of length `dim`, by `steps` steps.
     pub(crate) fn improve(&mut self, pairs: &[Pair], solution: &mut [f32], steps: usize) {
         let dim = self.shared.dim;
         self.x[..dim].copy_from_slice(solution);
         if pairs.len() <= BLOCK {
             self.gather(pairs);
         }
-        // The residual of what there is: m - G x + sum (p - e y·x) y.
+        // The residual of the start: m - G x + sum (p - e y·x) y.
         multiply(&self.shared.matrix, &self.x, &self.x, &mut self.product);
         for ((residual, moment), product) in self.residual.iter_mut().zip(&self.shared.moment).zip(&self.product) {
             *residual = moment - product;
@@ -104,13 +106,13 @@ impl<'a> Solver<'a> {
         }
         self.descend(pairs, steps);
         let found = &self.x[..dim];
-        // Where excesses are so large that `f32` overflows, what there was is better than nothing.
+        // If excesses are so large that `f32` overflows, keep the previous solution.
         if found.iter().all(|entry| entry.is_finite()) {
             solution.copy_from_slice(found);
         }
     }
 
-    /// Steps from `x`, whose residual is known.
+    /// Takes steps from `x`, whose residual is already computed.
     fn descend(&mut self, pairs: &[Pair], steps: usize) {
         self.direction.copy_from_slice(&self.residual);
         let mut square = dot(&self.residual, &self.residual);
@@ -149,7 +151,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Solves `(G + sum e y y^T) solution = right` for a right-hand side of its own, from zero; used to refine.
+    /// Solves `(G + sum e y y^T) solution = right` from zero, for iterative refinement.
     pub(crate) fn correction(&mut self, pairs: &[Pair], right: &[f32], steps: usize) -> &[f32] {
         let dim = self.shared.dim;
         self.x.fill(0.0);
@@ -165,7 +167,7 @@ impl<'a> Solver<'a> {
         &self.x[..dim]
     }
 
-    /// Brings the factors of these pairs, at most [`BLOCK`], together.
+    /// Copies the factors of these pairs, at most [`BLOCK`], into one buffer.
     fn gather(&mut self, pairs: &[Pair]) {
         let (dim, stride) = (self.shared.dim, self.shared.moment.len());
         self.rows.resize(pairs.len() * stride, 0.0);

@@ -1,14 +1,14 @@
-//! What an engine that is not built in has left behind, of which nothing is believed that was not checked.
+//! Reads and validates the output of an external engine.
 //!
 //! | file | columns |
 //! |---|---|
 //! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
 //! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>` |
-//! | `prior.parquet` | optional: `mean: double, precision: list<double>, cold_feature: float`, a row a dimension |
+//! | `prior.parquet` | optional: `mean: double, precision: list<double>, cold_feature: float`, one row per dimension |
 //! | `metrics.json` | optional: one object of numbers |
-//! | `_SUCCESS` | JSON, written last: `format`, `files` with `rows` and `sha256`, `noise_variance` where there is a prior |
+//! | `_SUCCESS` | JSON, written last: `format`, `files` with `rows` and `sha256`, `noise_variance` with a prior |
 //!
-//! Why it is so: `docs/rfcs/003-trainer-contract.md`.
+//! The reasons are in `docs/rfcs/003-trainer-contract.md`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -26,40 +26,41 @@ use serde::de::DeserializeOwned;
 use crate::error::RetrainError;
 use crate::prior_fit::CONDITION_MAX;
 
-/// The layout that is read.
+/// Version of the layout.
 const FORMAT: u32 = 1;
 
-/// The engine's own weights of users. They go no further than the folder of the job: a version names no user.
+/// The engine's own user weights. They are only used within the job: a version contains no users.
 pub const USER_WEIGHTS_FILE: &str = "user_weights.parquet";
 
-/// What the engine measured.
+/// The engine's metrics.
 const METRICS_FILE: &str = "metrics.json";
 
-/// The most bytes of a JSON file.
+/// Maximum size of a JSON file.
 const JSON_BYTES_MAX: u64 = 1 << 20;
 
-/// The most figures that are kept.
+/// Maximum number of metrics.
 const FIGURES_MAX: usize = 200;
 
-/// Larger numbers than this are no feature, offset or weight of anything.
+/// Largest valid magnitude of a feature, offset or weight.
 const ENTRY_MAX: f32 = 1e6;
 
-/// An item whose features are this many times as long as the median item's would rule every ranking.
+/// Maximum norm of an item's features relative to the median norm; an item above it would dominate every ranking.
 const NORM_RATIO_MAX: f64 = 1e3;
 
-/// Features of one size keep a user's state exact in `f32`; where an engine brings its own prior it has to see to that.
+/// Valid range of the RMS of features: similar scales keep a user's state exact in `f32`. Checked only if the engine
+/// provides its own prior.
 const RMS_RANGE: (f64, f64) = (1e-2, 1e2);
 
-/// How many numbers there are in a row of features, and what they are.
+/// Layout of a row of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width {
-    /// The length of features in a version, the constant included.
+    /// Length of features in a version, including the constant.
     pub(crate) dim: usize,
-    /// The engine's factors, to which the constant is added.
+    /// Number of the engine's factors, to which the constant is added.
     pub(crate) rank: usize,
 }
 
-/// The features as an engine left them.
+/// The validated output of an engine.
 #[derive(Debug)]
 pub(crate) struct EngineOutput {
     pub(crate) items: Vec<ItemId>,
@@ -67,21 +68,21 @@ pub(crate) struct EngineOutput {
     pub(crate) offsets: Vec<f32>,
     /// Row-major `items x width`.
     pub(crate) features: Vec<f32>,
-    /// `rank` where there is no prior, else `dim`.
+    /// `rank` without a prior, otherwise `dim`.
     pub(crate) width: usize,
     pub(crate) prior: Option<EnginePrior>,
-    /// Those of users, with weights of `width` entries each; empty where there are none.
+    /// Users with weights of `width` entries each; empty if there are none.
     pub(crate) users: Vec<UserId>,
     pub(crate) user_weights: Vec<f32>,
     pub(crate) figures: BTreeMap<String, f64>,
 }
 
-/// A prior that an engine has fitted itself.
+/// A prior that the engine has fitted.
 #[derive(Debug)]
 pub(crate) struct EnginePrior {
     pub(crate) prior: Prior,
     pub(crate) cold_features: Vec<f32>,
-    /// `None`: the mean of the items' offsets.
+    /// Defaults to the mean of the items' offsets.
     pub(crate) cold_item_offset: Option<f32>,
 }
 
@@ -106,7 +107,7 @@ struct OutputFile {
 /// Reads an engine's output folder.
 ///
 /// # Errors
-/// `Output` or [`RetrainError::Files`], naming the file, the row where there is one, and what to do.
+/// `Output` or [`RetrainError::Files`] with the file, the row if any, and a remedy.
 pub(crate) fn read_engine_output(dir: &Path, width: Width) -> Result<EngineOutput, RetrainError> {
     let manifest = read_manifest(dir)?;
     for (name, file) in &manifest.files {
@@ -160,7 +161,7 @@ fn read_manifest(dir: &Path) -> Result<OutputManifest, RetrainError> {
     Ok(manifest)
 }
 
-/// The JSON of a small file; `None` where there is none.
+/// Parses a small JSON file; `None` if it does not exist.
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RetrainError> {
     let io = |source| RetrainError::Io { path: path.to_owned(), source };
     let file = match File::open(path) {
@@ -185,7 +186,7 @@ fn read_figures(path: &Path) -> Result<BTreeMap<String, f64>, RetrainError> {
     Ok(figures)
 }
 
-/// Reads a table of the output and checks that it has as many rows as the manifest says.
+/// Reads a table of the output and checks its number of rows against the manifest.
 fn read_rows(
     dir: &Path,
     name: &str,
@@ -240,7 +241,7 @@ fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) 
                 return Err(batch.value_error(row, "offset", &unsound(0, offset)).into());
             }
             if !seen.insert(item.clone()) {
-                return Err(batch.value_error(row, "item", &format!("{item} is there twice")).into());
+                return Err(batch.value_error(row, "item", &format!("{item} appears twice")).into());
             }
             output.items.push(item);
             output.offsets.push(offset);
@@ -257,7 +258,7 @@ fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) 
 
 fn check_norms(output: &EngineOutput) -> Result<(), String> {
     let width = output.width;
-    // The constant of whole features is the same for all and says nothing of their size.
+    // With a prior, the last feature is the constant, which is no measure of their size.
     let free = if output.prior.is_some() { width - 1 } else { width };
     let norm = |row: &[f32]| row[..free].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let norms: Vec<f64> = output.features.chunks_exact(width).map(norm).collect();

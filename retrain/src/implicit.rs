@@ -1,21 +1,21 @@
 //! Features from implicit feedback: alternating least squares after Hu, Koren and Volinsky (2008).
 //!
-//! Every pair of a user and an item has a preference `p`, 1 where the user has taken the item and 0 elsewhere, held with
-//! the confidence `c = 1 + sum weight * label` over what was observed of the pair ([`celeris_model::preference`]). Nothing
-//! fades here: what a half-life fades is the pull of a user's past at the user's own weights, and items are what all who
-//! ever took them say. Factors minimise
+//! Every pair of a user and an item has a preference `p`, 1 if the user has taken the item and 0 otherwise, with
+//! confidence `c = 1 + sum weight * label` over the observations of the pair ([`celeris_model::preference`]). There is
+//! no decay here: a half-life decays the influence of a user's past on the user's own weights, while item factors use
+//! all observations equally. Factors minimise
 //!
 //! ```text
 //! sum over all pairs  c (p - x_u · y_i)^2  +  lambda (sum |x_u|^2 + sum |y_i|^2)
 //! ```
 //!
-//! With one side fixed, a row of the other is `(Y^T Y + lambda I + Y^T (C - I) Y) x = Y^T C p`, where `Y^T Y` is shared by
-//! all rows and the rest runs over the row's own pairs only (their section 4).
+//! With one side fixed, a row of the other is `(Y^T Y + lambda I + Y^T (C - I) Y) x = Y^T C p`, where `Y^T Y` is shared
+//! by all rows and the rest is a sum over the row's own pairs (their section 4).
 //!
-//! Two things are particular to the split model. The last feature of every item is 1, so the last weight of a user is how
-//! much that user takes of anything; it is part of `Y^T Y` like every other feature. And at the end all factors are
-//! divided by one number, their root mean square, and `lambda` by its square: that changes no score, and it leaves the
-//! ridge a multiple of the identity, so that a user's posterior under the version's prior is the user's row of this
+//! Two things are specific to this model. The last feature of every item is 1, so the last weight of a user is the
+//! user's general tendency to take items; it is part of `Y^T Y` like every other feature. And at the end all factors
+//! are divided by their common root mean square, and `lambda` by its square: that changes no score, and the ridge stays
+//! a multiple of the identity, so that a user's posterior under the version's prior is the user's row of this
 //! factorisation.
 
 use std::collections::HashMap;
@@ -23,7 +23,8 @@ use std::collections::HashMap;
 use celeris_features::ColdItem;
 use celeris_model::linear::symmetric_eigen;
 use celeris_model::preference::{self, excess, is_taken};
-use celeris_model::{ModelError, Prior, kernel};
+use celeris_kernel as kernel;
+use celeris_model::{ModelError, Prior, };
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -36,38 +37,38 @@ use crate::learn::Pinned;
 use crate::prior_fit::CONDITION_TARGET;
 use crate::ratings::{Entry, Rating, Ratings, Rows};
 
-/// Rows solved together.
+/// Rows per parallel chunk.
 const CHUNK_ROWS: usize = 64;
 
-/// Rows whose products are added together; fixed, so that sums do not depend on the threads.
+/// Rows per partial sum of products; fixed, so that sums do not depend on the number of threads.
 const GRAM_ROWS: usize = 4096;
 
-/// Rows multiplied out in `f32` before they are added in `f64`.
+/// Rows multiplied in `f32` before they are added in `f64`.
 const GRAM_BLOCK: usize = 256;
 
-/// The spread of the factors that a fit starts from: small beside the preferences.
+/// Standard deviation of the initial factors: small compared with the preferences.
 const START_SPREAD: f32 = 0.1;
 
-/// Factors smaller than this carry nothing and are not blown up.
+/// Factors with a smaller RMS carry no information and are not scaled.
 const RMS_MIN: f64 = 1e-9;
 
-/// Steps of conjugate gradients a row and iteration, from the row of the iteration before. With two or three steps iterations
-/// converge as with exact solves (Takács et al. 2011, section 5).
+/// Steps of conjugate gradients per row and iteration, starting from the previous iteration's row. With two or three
+/// steps, iterations converge as with exact solves (Takács et al. 2011, section 5).
 const STEPS: usize = 3;
 
-/// Steps from nothing, in the first iteration of users and after the last.
+/// Steps from a zero start, in the first iteration of users and after the last.
 const STEPS_FROM_NOTHING: usize = 10;
 
-/// Rounds of refinement in `f64` that the users' final rows take, each of at most [`STEPS_EXACT`] steps: every round
-/// leaves a thousandth of the error or less where the condition is within its bound.
+/// Rounds of refinement in `f64` of the users' final rows, each of at most [`STEPS_EXACT`] steps: every round reduces
+/// the error to a thousandth or less if the condition is within its bound.
 const REFINEMENTS: usize = 4;
 const STEPS_EXACT: usize = 64;
 
-/// The pairs that were taken, each once; the label of a pair is its confidence beyond that of the others, `c - 1`, as near
-/// as `f32` has it, and never 0: what was taken was taken, however little it says.
+/// The distinct pairs that were taken. The label of a pair is its excess confidence `c - 1`, rounded to `f32` but never
+/// to 0.
 ///
-/// A pair that was observed several times is one preference, held with the confidence of all of them; labels of 0 and
-/// below say nothing beyond what is assumed of every pair.
+/// Several observations of a pair are one preference, with the confidence of all of them; labels of 0 and below add
+/// nothing to the confidence of 1 that every pair has.
 #[expect(clippy::cast_possible_truncation, reason = "ratings are held in f32; rounding to the nearest is meant")]
 pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
     let mut places: HashMap<(u32, u32), usize, foldhash::fast::RandomState> = HashMap::default();
@@ -83,7 +84,7 @@ pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
     pairs.into_iter().map(|(pair, excess)| Rating { label: (excess as f32).max(f32::MIN_POSITIVE), ..pair }).collect()
 }
 
-/// The settings of one fit.
+/// Settings of a fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImplicitRecipe<'a> {
     pub(crate) dim: usize,
@@ -91,30 +92,30 @@ pub(crate) struct ImplicitRecipe<'a> {
     pub(crate) lambda: f64,
     pub(crate) iterations: usize,
     pub(crate) pinned: &'a Pinned,
-    /// Row-major `items x (dim - 1)`: factors to go on from, in place of random ones.
+    /// Row-major `items x (dim - 1)`: initial factors in place of random ones.
     pub(crate) factors: Option<&'a [f32]>,
 }
 
-/// What a fit has found.
+/// Result of a fit.
 #[derive(Debug, Clone)]
 pub(crate) struct ImplicitFit {
-    /// Row-major `items x dim`, the last column 1, the others of unit root mean square together. Items that nobody has
-    /// observed have the cold item's row.
+    /// Row-major `items x dim`: the last column is 1, the others have a common root mean square of 1. Items without
+    /// observations have the cold item's row.
     pub(crate) features: Vec<f32>,
     /// Row-major `users x dim`: each user's row of the factorisation, the posterior mean under [`ImplicitFit::precision`].
     pub(crate) weights: Vec<f32>,
     pub(crate) cold_item: ColdItem,
     /// `Lambda = Y^T Y + lambda I`.
     pub(crate) precision: DMatrix<f64>,
-    /// Row-major `items x (dim - 1)`: the factors as the iterations left them.
+    /// Row-major `items x (dim - 1)`: the factors after the last iteration, before scaling.
     pub(crate) factors: Vec<f32>,
 }
 
 impl ImplicitFit {
-    /// The prior that users are served from: nothing is known to be taken, everything else held not to be.
+    /// The prior that users are served from: zero mean, and the precision of a user who has taken nothing.
     ///
     /// # Errors
-    /// [`RetrainError::Prior`] where the confidences were so large that the features have overflowed.
+    /// [`RetrainError::Prior`] if the confidences were so large that the features overflowed.
     pub(crate) fn prior(&self, noise_variance: f64) -> Result<Prior, RetrainError> {
         let dim = self.precision.nrows();
         Ok(Prior::new(vec![0.0; dim], self.precision.as_slice().to_vec(), noise_variance)?)
@@ -128,44 +129,44 @@ struct Factors<'a> {
     items: Vec<f32>,
     /// Row-major `users x dim`.
     users: Vec<f32>,
-    /// Items that anyone has observed; only these are among all pairs.
+    /// Items with observations; only these are part of all pairs.
     active: &'a [bool],
     by_user: Rows,
     by_item: Rows,
 }
 
-/// How exactly the users' rows are solved once the items are settled.
+/// Accuracy of the users' rows after the last iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Users {
-    /// As exactly as they can be stored.
+    /// As exact as they can be stored.
     Exact,
-    /// As exactly as a ranking needs.
+    /// As exact as a ranking needs.
     Near,
 }
 
-/// Fits factors to the pairs; `active` says which items there are to take, `swept` is told of every iteration.
+/// Fits factors to the pairs. `active` marks the items with observations; `on_iteration` is called after every iteration.
 ///
 /// # Errors
-/// `NonFinite` where features have overflowed.
+/// `NonFinite` if features overflow.
 pub(crate) fn fit(
     (users, items): (usize, usize),
     taken: &[Rating],
     active: &[bool],
     recipe: ImplicitRecipe,
     solved: Users,
-    mut swept: impl FnMut(usize),
+    mut on_iteration: impl FnMut(usize),
 ) -> Result<ImplicitFit, ModelError> {
     let mut factors = Factors::start((users, items), taken, active, recipe);
     for iteration in 1..=recipe.iterations {
         let precision = factors.user_precision();
         factors.solve_users(&precision, if iteration == 1 { STEPS_FROM_NOTHING } else { STEPS });
         factors.solve_items(STEPS);
-        swept(iteration);
+        on_iteration(iteration);
     }
     factors.finish(recipe.pinned, solved)
 }
 
-/// Features that are not to be learnt any more.
+/// Features that are given instead of learnt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given<'a> {
     /// Row-major `items x dim`, the last entry of a row 1.
@@ -173,14 +174,14 @@ pub(crate) struct Given<'a> {
     /// Length `dim`.
     pub(crate) cold_features: &'a [f32],
     pub(crate) active: &'a [bool],
-    /// The ridge `lambda`, raised as far as the condition asks for.
+    /// The ridge `lambda`, raised as far as the bound on the condition requires.
     pub(crate) ridge: f64,
 }
 
-/// What given features leave to find: every user's row, under `Lambda = Y^T Y + lambda I`.
+/// Fits every user's row to given features, under `Lambda = Y^T Y + lambda I`.
 ///
 /// # Errors
-/// `NonFinite` where sums of features have overflowed.
+/// `NonFinite` if sums of features overflow.
 pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Result<ImplicitFit, ModelError> {
     let Given { features, cold_features, active, ridge } = given;
     let dim = cold_features.len();
@@ -196,7 +197,7 @@ pub(crate) fn fit_users(users: usize, taken: &[Rating], given: Given) -> Result<
     let precision = ridged(gram_exactly(features, dim, |item| active[item]), ridge)?;
     factors.solve_users_exactly(&precision);
     let cold_item = ColdItem { offset: 0.0, features: cold_features.to_vec() };
-    // Nothing goes on from features that were given.
+    // No factors, since nothing is warm started from given features.
     Ok(ImplicitFit { features: factors.items, weights: factors.users, cold_item, precision, factors: Vec::new() })
 }
 
@@ -218,7 +219,7 @@ impl<'a> Factors<'a> {
         Self { dim, lambda: recipe.lambda, items: rows, users: vec![0.0; users * dim], active, by_user, by_item }
     }
 
-    /// The root mean square of all latent factors of active items.
+    /// Root mean square of all latent factors of active items.
     fn rms(&self) -> f64 {
         let (mut squares, mut count) = (0.0, 0.0);
         for (row, _) in self.items.chunks_exact(self.dim).zip(self.active).filter(|(_, active)| **active) {
@@ -229,8 +230,8 @@ impl<'a> Factors<'a> {
         if rms < RMS_MIN { 1.0 } else { rms }
     }
 
-    /// `Y^T Y` and the ridge. That of the constant's weight is `lambda` over the mean square of the others, since it is
-    /// not divided by it in the end.
+    /// `Y^T Y` plus the ridge. The ridge of the constant's weight is `lambda` over the mean square of the others, since
+    /// the constant is not scaled at the end.
     fn user_precision(&self) -> DMatrix<f64> {
         let mut precision = gram(&self.items, self.dim, |item| self.active[item]);
         for k in 0..self.dim - 1 {
@@ -250,7 +251,7 @@ impl<'a> Factors<'a> {
         });
     }
 
-    /// Has `solve` write every user's row, given what the user has taken.
+    /// Lets `solve` write every user's row, given the user's pairs.
     fn each_user(&mut self, precision: &DMatrix<f64>, solve: impl Fn(&Self, &mut Solver, &[Pair], &mut [f32]) + Sync) {
         let dim = self.dim;
         let shared = Shared::new(precision, &DVector::zeros(dim));
@@ -275,8 +276,8 @@ impl<'a> Factors<'a> {
         }));
     }
 
-    /// The users' rows to the last bit that they are stored with: conjugate gradients in `f32`, refined by residuals in
-    /// `f64` (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 12).
+    /// Solves the users' rows to full `f32` accuracy: conjugate gradients in `f32`, refined with residuals in `f64`
+    /// (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 12).
     fn solve_users_exactly(&mut self, precision: &DMatrix<f64>) {
         self.each_user(precision, |this, solver, pairs, weights| {
             let mut exact = DVector::zeros(this.dim);
@@ -303,7 +304,8 @@ impl<'a> Factors<'a> {
         residual.iter().map(|value| *value as f32).collect()
     }
 
-    /// The latent factors of active items; what the constant explains of a preference is taken off first.
+    /// Solves the latent factors of active items; the part of a preference that the constant explains is subtracted
+    /// first.
     fn solve_items(&mut self, steps: usize) {
         let (dim, latent) = (self.dim, self.dim - 1);
         if latent == 0 {
@@ -363,7 +365,7 @@ impl<'a> Factors<'a> {
         Ok(ImplicitFit { features: self.items, weights: self.users, cold_item, precision, factors })
     }
 
-    /// The mean features of active items: what an item that nobody has seen is scored with.
+    /// The mean features of active items: used to score items without observations.
     #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
     fn mean_item(&self) -> Vec<f32> {
         let mut sums = vec![0.0_f64; self.dim];
@@ -380,15 +382,15 @@ impl<'a> Factors<'a> {
     }
 }
 
-/// What the pair of an entry pulls with beside the `Y^T Y` that every pair is part of. The target that this is the product
-/// of with the excess is beyond `f32` where the excess is small.
+/// The pull of a pair, its contribution to the right-hand side beyond the shared `Y^T Y`. The target, which is the pull
+/// divided by the excess, would overflow `f32` for small excesses.
 #[expect(clippy::cast_possible_truncation, reason = "pairs are held in f32; rounding to the nearest is meant")]
 fn preference_pull(entry: &Entry) -> f32 {
     preference::Pair::taken(f64::from(entry.label)).pull() as f32
 }
 
-/// `sum y y^T` over the wanted rows, multiplied out in `f32` block by block and added in `f64`, in an order that does not
-/// depend on the threads.
+/// `sum y y^T` over the wanted rows, multiplied in `f32` block by block and added in `f64`, in an order that does not
+/// depend on the number of threads.
 fn gram(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync) -> DMatrix<f64> {
     let stride = kernel::padded(dim);
     let sums: Vec<DMatrix<f64>> = rows
@@ -440,7 +442,7 @@ fn gram_exactly(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync)
     (&sum + sum.transpose()) * 0.5
 }
 
-/// `G + lambda I`, with `lambda` raised as far as the bound on the condition asks for.
+/// `G + lambda I`, with `lambda` raised as far as the bound on the condition requires.
 fn ridged(gram: DMatrix<f64>, lambda: f64) -> Result<DMatrix<f64>, ModelError> {
     let eigen = symmetric_eigen(gram.clone()).ok_or(ModelError::NonFinite { what: "the squares of features" })?;
     let eigenvalues = eigen.eigenvalues;
@@ -461,7 +463,7 @@ mod tests {
     const ITEMS: usize = 7;
     const DIM: usize = 4;
 
-    /// Steps after which a system of so few unknowns is solved.
+    /// Steps sufficient to solve a system of this size.
     const ENOUGH: usize = 20;
 
     fn ratings() -> Ratings {
@@ -471,14 +473,14 @@ mod tests {
         Ratings::new(USERS, ITEMS, list).unwrap()
     }
 
-    /// Items 0 to 5 have been observed, item 6 has not.
+    /// Items 0 to 5 have observations, item 6 has none.
     const ACTIVE: [bool; ITEMS] = [true, true, true, true, true, true, false];
 
     fn recipe(pinned: &Pinned) -> ImplicitRecipe<'_> {
         ImplicitRecipe { dim: DIM, seed: 3, lambda: 0.5, iterations: 4, pinned, factors: None }
     }
 
-    /// Preference and confidence of every pair, entry by entry from the ratings.
+    /// Preference and confidence of every pair, computed entry by entry from the ratings.
     fn dense() -> (DMatrix<f64>, DMatrix<f64>) {
         let (mut p, mut c) = (DMatrix::zeros(USERS, ITEMS), DMatrix::from_element(USERS, ITEMS, 1.0));
         for rating in ratings().list().iter().filter(|rating| rating.label > 0.0) {
@@ -494,12 +496,12 @@ mod tests {
     }
 
     fn close(stored: f32, exact: f64) {
-        // Stored values are rounded to f32, and so are those they were solved from.
+        // Stored values are rounded to f32, and so are their inputs.
         assert!((f64::from(stored) - exact).abs() <= 1e-5 * exact.abs().max(1.0), "{stored} is not {exact}");
     }
 
     #[test]
-    fn half_sweeps_solve_the_whole_matrix_as_a_dense_solve_does() {
+    fn half_iterations_equal_a_dense_solve_of_the_whole_matrix() {
         let pinned = Pinned::default();
         let pairs = taken(&ratings());
         let mut factors = Factors::start((USERS, ITEMS), &pairs, &ACTIVE, recipe(&pinned));
@@ -562,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_pairs_are_one_preference_and_zeros_say_nothing() {
+    fn repeated_pairs_are_one_preference_and_zeros_add_no_confidence() {
         let rating = |label, weight| Rating { user: 0, item: 0, label, weight };
         let ratings = Ratings::new(1, 1, vec![rating(2.0, 1.0), rating(0.0, 5.0), rating(1.0, 3.0)]).unwrap();
         assert_eq!(taken(&ratings), [Rating { user: 0, item: 0, label: 5.0, weight: 1.0 }]);

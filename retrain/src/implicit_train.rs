@@ -1,7 +1,8 @@
-//! Training on implicit feedback: `lambda` by how many held-out pairs lists of ten find, then the factors of all.
+//! Training on implicit feedback: chooses `lambda` by the recall at 10 of held-out pairs, then fits the factors to all
+//! pairs.
 //!
-//! Lists are what recommendations are, and the percentile rank over the whole catalog is another aim: on
-//! ml-latest-small it is best at twice the ridge, where lists of ten find a sixth less of what users take next.
+//! Recall at 10 matches the use in recommendations. The percentile rank over the whole catalog is a different
+//! objective: on ml-latest-small it is best at twice the ridge, where recall at 10 is a sixth lower.
 
 use celeris_model::Loss;
 use rand::SeedableRng;
@@ -12,34 +13,34 @@ use crate::error::RetrainError;
 use crate::implicit::{ImplicitFit, ImplicitRecipe, Users, fit, taken};
 use crate::learn::Pinned;
 use crate::progress::{Phase, Progress, Step};
-use crate::ranking::{Ranks, judge};
+use crate::ranking::{Ranks, evaluate};
 use crate::ratings::{Rating, Ratings};
 use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{Metrics, TrainSettings, Trained};
 
-/// One pair in so many is held out.
+/// One in this many pairs is held out.
 const HELD_OUT_SHARE: usize = 10;
 
-/// With fewer pairs nothing is held out.
+/// With fewer pairs, nothing is held out.
 const PAIRS_MIN: usize = 100;
 
-/// Ridges that are tried, ascending. Steps of four: the ranks of some thousands of pairs resolve no less.
+/// Candidate ridges, ascending. Steps of four: the ranks of some thousands of pairs do not resolve finer ones.
 const LAMBDAS: [f64; 5] = [0.5, 2.0, 8.0, 32.0, 128.0];
 
-/// The ridge where nothing can be held out.
+/// Ridge if nothing can be held out.
 const LAMBDA_UNTUNED: f64 = 4.0;
 
-/// Iterations unless fewer are asked for; alternations on a whole matrix settle in about ten (Hu et al. 2008).
+/// Maximum number of iterations; alternations on a whole matrix converge in about ten (Hu et al. 2008).
 const ITERATIONS: usize = 12;
 
-/// Ranks that differ by less than this share are equal.
+/// Relative difference below which ranks are considered equal.
 const INDIFFERENCE: f64 = 5e-3;
 
-/// The noise where nothing could be held out: that of a preference of which nothing is known.
+/// Noise variance if nothing is held out: that of a preference without data.
 const NOISE_UNTUNED: f64 = 0.25;
 
-/// Iterations from the factors of an earlier training: what is new moves few of them, and a whole matrix settles in about ten
-/// from nothing.
+/// Iterations from the factors of an earlier training: new observations change few of them, and a cold start converges
+/// in about ten.
 const REFRESH_ITERATIONS: usize = 3;
 
 struct Tuned {
@@ -48,7 +49,8 @@ struct Tuned {
     ranks: Option<Ranks>,
 }
 
-/// Trains on what was taken. The result depends on ratings, settings and pinned features, not on the threads.
+/// Trains on the taken pairs. The result depends on ratings, settings and pinned features, not on the number of
+/// threads.
 pub(crate) fn train_implicit(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -64,8 +66,8 @@ pub(crate) fn train_implicit(
     data.train(ratings, ImplicitRecipe { lambda: tuned.lambda, ..recipe }, &tuned, progress)
 }
 
-/// Goes on from the factors of an earlier training with its ridge and noise. The few iterations need no held-out pairs to say
-/// when to stop: each lowers the same objective.
+/// Warm start from the factors, ridge and noise of an earlier training. No held-out pairs are needed to decide when to
+/// stop: each of the few iterations lowers the same objective.
 pub(crate) fn refresh_implicit(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -90,7 +92,7 @@ fn check_ridge(settings: &TrainSettings) -> Result<(), RetrainError> {
     Ok(())
 }
 
-/// What was taken, and what there was to take.
+/// The taken pairs and the shape of the matrix.
 struct Pairs {
     shape: (usize, usize),
     pairs: Vec<Rating>,
@@ -143,22 +145,22 @@ fn tune(
     let (known, asked) = (part(true), part(false));
     let fixed = fixed.map(|value| [value]);
     let candidates = fixed.as_ref().map_or(LAMBDAS.as_slice(), <[f64; 1]>::as_slice);
-    let mut judged: Vec<(f64, Ranks)> = Vec::with_capacity(candidates.len());
+    let mut ranked: Vec<(f64, Ranks)> = Vec::with_capacity(candidates.len());
     for (tried, &lambda) in candidates.iter().enumerate() {
         let fit = fit(shape, &known, active, ImplicitRecipe { lambda, ..recipe }, Users::Near, |iteration| {
             let within = iteration as f32 / recipe.iterations as f32;
             let fraction = (tried as f32 + within) / candidates.len() as f32;
             progress.report(Step { phase: Phase::Tuning, fraction });
         })?;
-        let ranks = judge(&fit, (shape.0, recipe.dim), active, &known, &asked);
+        let ranks = evaluate(&fit, (shape.0, recipe.dim), active, &known, &asked);
         if ranks.any() {
-            judged.push((lambda, ranks));
+            ranked.push((lambda, ranks));
         }
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
-    Ok(match choice(&judged) {
+    Ok(match choice(&ranked) {
         Some((lambda, ranks)) => Tuned { lambda, noise_variance: ranks.noise_variance(), ranks: Some(ranks) },
-        // Nobody took two things, so that nobody could be judged.
+        // No user took two items, so nothing could be held out.
         None => {
             let lambda = fixed.map_or(LAMBDA_UNTUNED, |[value]| value);
             Tuned { lambda, noise_variance: NOISE_UNTUNED, ranks: None }
@@ -166,17 +168,17 @@ fn tune(
     })
 }
 
-/// The strongest ridge whose lists find as much as the best's, but for one standard error (Breiman et al.,
-/// "Classification and Regression Trees", 1984, section 3.4.3): what some hundred users took tells no less apart. Where
-/// lists find nothing or all, in catalogs so large or so small, the best rank decides.
-fn choice(judged: &[(f64, Ranks)]) -> Option<(f64, Ranks)> {
-    let (_, best) = judged.iter().max_by(|(_, a), (_, b)| a.recall().total_cmp(&b.recall()))?;
+/// The strongest ridge whose recall is within one standard error of the best (Breiman et al., "Classification and
+/// Regression Trees", 1984, section 3.4.3): differences below that are noise for some hundred users. If recall is 0 or
+/// 1 for all ridges, as in very large or very small catalogs, the best rank decides.
+fn choice(ranked: &[(f64, Ranks)]) -> Option<(f64, Ranks)> {
+    let (_, best) = ranked.iter().max_by(|(_, a), (_, b)| a.recall().total_cmp(&b.recall()))?;
     let (most, error) = (best.recall(), best.recall_std_error());
     if error > 0.0 {
-        return judged.iter().rev().find(|(_, ranks)| ranks.recall() >= most - error).copied();
+        return ranked.iter().rev().find(|(_, ranks)| ranks.recall() >= most - error).copied();
     }
-    let lowest = judged.iter().map(|(_, ranks)| ranks.percentile()).fold(f64::INFINITY, f64::min);
-    judged.iter().rev().find(|(_, ranks)| ranks.percentile() <= lowest * (1.0 + INDIFFERENCE)).copied()
+    let lowest = ranked.iter().map(|(_, ranks)| ranks.percentile()).fold(f64::INFINITY, f64::min);
+    ranked.iter().rev().find(|(_, ranks)| ranks.percentile() <= lowest * (1.0 + INDIFFERENCE)).copied()
 }
 
 fn finish(

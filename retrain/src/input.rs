@@ -1,12 +1,11 @@
-//! What a training reads: observations in log order, and the features that callers gave.
+//! Input of a training: observations in log order, and the features supplied by callers.
 //!
 //! | file | columns that training reads |
 //! |---|---|
-//! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds), and, where a training goes on from an earlier one, `partition: int32, sequence: int64` if they are there |
+//! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds), and, for a warm start, `partition: int32, sequence: int64` if present |
 //! | pinned items | `item: utf8, features: list<float>` |
 //!
-//! Other columns are not looked at, so sealed segments and exports ([`crate::observations`]) can be trained on as they
-//! are.
+//! Other columns are ignored, so sealed segments and exports ([`crate::observations`]) can be used directly.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -30,32 +29,32 @@ use crate::ratings::{Rating, Ratings, check_weight};
 /// Pinned items written at a time.
 const ROWS_A_BATCH: usize = 16_384;
 
-/// The columns of observations that training reads, and those that say where in the log an observation is.
+/// The columns of observations that training reads, including those with the position in the log.
 const OBSERVATION_COLUMNS: [&str; 7] = ["user", "item", "label", "weight", "timestamp", "partition", "sequence"];
 
-/// A file and what its bytes must be.
+/// A file and its expected checksum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputFile {
-    /// Where it is; relative paths are taken from the folder of the job file.
+    /// Path of the file; relative paths are resolved against the folder of the job file.
     pub path: PathBuf,
     /// SHA-256 in lower-case hexadecimal.
     pub sha256: String,
 }
 
 impl InputFile {
-    /// The finished file at `path`, with the checksum of what it holds now.
+    /// The finished file at `path`, with its current checksum.
     ///
     /// # Errors
-    /// [`RetrainError::Files`] where it cannot be read.
+    /// [`RetrainError::Files`] if it cannot be read.
     pub fn sealed(path: &Path) -> Result<Self, RetrainError> {
         Ok(Self { path: path.to_owned(), sha256: sha256_of(path)? })
     }
 
-    /// The path as seen from `folder`, once the bytes are found to be the expected ones.
+    /// Checks the file's checksum and returns its path resolved against `folder`.
     ///
     /// # Errors
-    /// `Checksum`, or [`RetrainError::Files`] where it cannot be read.
+    /// `Checksum`, or [`RetrainError::Files`] if it cannot be read.
     pub(crate) fn verified(&self, folder: &Path) -> Result<PathBuf, RetrainError> {
         let path = folder.join(&self.path);
         let received = sha256_of(&path)?;
@@ -66,7 +65,7 @@ impl InputFile {
     }
 }
 
-/// Writes the features that callers gave for `items`, row-major in `features`, and seals the file.
+/// Writes the pinned features of `items`, row-major in `features`, and seals the file.
 ///
 /// The caller guarantees that `features` has the same whole number of entries for each item.
 ///
@@ -99,7 +98,7 @@ pub(crate) struct Numbering<Id> {
     hasher: RandomState,
 }
 
-/// An id that is checked once, when it is first met.
+/// An id that is validated once, on its first appearance.
 pub(crate) trait TextId: Sized {
     fn checked(text: &str) -> Result<Self, ModelError>;
     fn text(&self) -> &str;
@@ -144,7 +143,7 @@ impl<Id: TextId> Numbering<Id> {
         self.numbers.find(hash, |number| self.ids[*number as usize].text() == text).copied()
     }
 
-    /// The number of an id that has been met.
+    /// The number of an id, if it has one.
     fn known(&self, text: &str) -> Option<u32> {
         self.find(self.hasher.hash_one(text), text)
     }
@@ -163,22 +162,22 @@ impl Numbering<ItemId> {
         self.ids
     }
 
-    /// The number of an item by its id's text.
+    /// The number of an item by its id.
     pub(crate) fn item(&self, text: &str) -> Option<u32> {
         self.known(text)
     }
 }
 
-/// What the files say, numbered for the trainer.
+/// Contents of the input files, with numbered users and items.
 #[derive(Debug)]
 pub(crate) struct TrainingInput {
     pub(crate) users: Vec<UserId>,
-    /// Observed items, then pinned ones that nobody has observed yet.
+    /// Observed items, then pinned items without observations.
     pub(crate) items: Numbering<ItemId>,
     pub(crate) ratings: Ratings,
     pub(crate) pinned: Pinned,
-    /// For every rating whether it lies beyond the watermark that was asked about; `None` where none was, or where the
-    /// file does not say where in the log its rows are.
+    /// For every rating, whether it is beyond the given watermark; `None` without a watermark, or if the file has no
+    /// log positions.
     pub(crate) fresh: Option<Vec<bool>>,
 }
 
@@ -189,14 +188,14 @@ impl TrainingInput {
     }
 }
 
-/// Ratings that memory is asked for at once, whatever a file says of itself.
+/// Upper bound of the capacity reserved for ratings, whatever number of rows a file declares.
 const ROWS_EXPECTED_MAX: usize = 1 << 24;
 
-/// Reads an observations file and, where there is one, a pinned items file of `dim` features each. `seen` is a watermark:
-/// the last sequence of every partition that an earlier training has read.
+/// Reads an observations file and an optional pinned items file of `dim` features each. `seen` is a watermark: the last
+/// sequence of every partition that an earlier training has read.
 ///
 /// # Errors
-/// `NoRatings`, or [`RetrainError::Files`] naming the file and the place in it.
+/// `NoRatings`, or [`RetrainError::Files`] with the file and the position in it.
 pub(crate) fn read_input(
     observations: &Path,
     pinned_items: Option<&Path>,
@@ -209,7 +208,7 @@ pub(crate) fn read_input(
     let mut list = Vec::with_capacity(file.rows().min(ROWS_EXPECTED_MAX));
     let mut next = file.next_batch()?;
     while let Some(batch) = next {
-        // The next rows are unpacked meanwhile.
+        // Decode the next batch in parallel.
         let (read, following) =
             rayon::join(|| read_observations(&batch, &mut users, &mut items, &mut list), || file.next_batch());
         read?;
@@ -232,7 +231,7 @@ pub(crate) fn read_input(
     Ok(TrainingInput { users: users.ids, items, ratings, pinned, fresh })
 }
 
-/// Which rows lie beyond a watermark; `None` where the file does not say where its rows are.
+/// Marks the rows beyond a watermark; `None` if the file has no log positions.
 fn read_fresh(batch: &Batch, seen: &[u64]) -> Option<Vec<bool>> {
     let partitions = batch.numbers::<Int64Type>("partition").ok()?;
     let sequences = batch.numbers::<Int64Type>("sequence").ok()?;
@@ -245,7 +244,7 @@ fn read_fresh(batch: &Batch, seen: &[u64]) -> Option<Vec<bool>> {
         .collect()
 }
 
-/// Observations that a training was not given, with ids instead of numbers.
+/// Observations held out from a training, with ids instead of numbers.
 #[derive(Debug)]
 pub(crate) struct HeldOutInput {
     pub(crate) users: Vec<UserId>,
@@ -254,10 +253,10 @@ pub(crate) struct HeldOutInput {
     pub(crate) list: Vec<Rating>,
 }
 
-/// Reads an observations file, which may hold no rows.
+/// Reads an observations file, which may be empty.
 ///
 /// # Errors
-/// [`RetrainError::Files`], naming the file and the place in it.
+/// [`RetrainError::Files`] with the file and the position in it.
 pub(crate) fn read_held_out(observations: &Path) -> Result<HeldOutInput, RetrainError> {
     let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
     let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
@@ -273,11 +272,11 @@ fn read_observations(
     items: &mut Numbering<ItemId>,
     list: &mut Vec<Rating>,
 ) -> Result<(), RetrainError> {
-    // The two columns take most of the time of reading, and have nothing to do with one another.
+    // These two columns take most of the reading time and are independent.
     let (users, items) = rayon::join(|| users.column(batch, "user"), || items.column(batch, "item"));
     let (users, items) = (users?, items?);
     let (labels, weights) = (batch.numbers::<Float32Type>("label")?, batch.numbers::<Float32Type>("weight")?);
-    // Training does not look at the time, but a file without it is not one of ours.
+    // Training does not use the timestamp, but a valid file has the column.
     batch.numbers::<Int64Type>("timestamp")?;
     for (row, (user, item)) in users.into_iter().zip(items).enumerate() {
         let (label, weight) = (labels.value(row), weights.value(row));

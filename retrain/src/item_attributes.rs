@@ -1,10 +1,10 @@
-//! The attributes of items, as a training is given them.
+//! Attributes of items as training input.
 //!
 //! | file | columns |
 //! |---|---|
 //! | item attributes | `item: utf8, attributes: utf8`, a JSON object |
 //!
-//! An item may be missing, and there may be items that nobody observed.
+//! Items may be absent, and there may be items without observations.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use crate::error::RetrainError;
 use crate::input::InputFile;
 
-/// Rows of a row group, which is held in memory until it is whole.
+/// Rows of a row group, which is held in memory until it is complete.
 const ROWS_A_GROUP: usize = 8192;
 
 /// Writes the attributes of items, page by page.
@@ -67,10 +67,10 @@ impl AttributesWriter {
     }
 }
 
-/// Reads the attributes of those items that have a `place`; the last of several rows of an item counts.
+/// Reads the attributes of `items`; of several rows of an item, the last one counts.
 ///
 /// # Errors
-/// [`RetrainError::Files`], naming the file and the place in it.
+/// [`RetrainError::Files`] with the file and the position in it.
 pub(crate) fn read_attributes(path: &Path, items: &[ItemId]) -> Result<Vec<Option<Map<String, Value>>>, RetrainError> {
     let places: HashMap<&str, usize> = items.iter().enumerate().map(|(place, item)| (item.as_str(), place)).collect();
     let mut attributes = vec![None; items.len()];

@@ -1,4 +1,4 @@
-//! The train job: Parquet in, a version directory out, in a process of its own.
+//! The train job: reads Parquet and writes a version directory, in its own process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,53 +24,53 @@ use crate::refresh::{Parent, refresh};
 use crate::state::{ITEMS_FILE, STATE_FILE, TrainerState};
 use crate::trainer::{TrainSettings, Trained, train};
 
-/// How much nicer than its parent the job is to other processes: serving goes first.
+/// Nice value of the job, so that serving has priority.
 const NICENESS: i32 = 10;
 
-/// Who trains, and what can be set of it.
+/// The training algorithm and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Algorithm {
-    /// Alternating least squares, in the form that the loss asks for.
+    /// Alternating least squares, in the variant for the loss.
     Als {
-        /// Iterations at most.
+        /// Maximum number of iterations.
         #[serde(default = "default_iterations")]
         iterations_max: usize,
-        /// See [`TrainSettings::regularization`]; tuned where it is missing.
+        /// See [`TrainSettings::regularization`]; tuned if absent.
         #[serde(default)]
         regularization: Option<f64>,
     },
-    /// A program of others: Spark, or any command.
+    /// An external program: Spark, or any command.
     External(External),
 }
 
-/// What a trainer that is not built in is asked for, and where it leaves what it made.
+/// Settings of an external trainer, and its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct External {
     /// The engine's name, for the version's record.
     pub engine: String,
-    /// How many factors an item gets; the constant makes them `dim`.
+    /// Number of factors of an item; together with the constant they are `dim`.
     pub rank: usize,
-    /// Iterations; the engine chooses where it is missing.
+    /// Number of iterations; chosen by the engine if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
-    /// The engine's own; it chooses where it is missing.
+    /// The engine's regularization; chosen by the engine if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regularization: Option<f64>,
-    /// How much an observation adds to the confidence, under implicit feedback.
+    /// Confidence weight of an observation, under implicit feedback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// The folder that the engine has written. Where it is named, the job is to finish that into a version; where it is
-    /// missing, the job is the engine's own, and `output` is that folder.
+    /// The folder with the engine's output. If present, the job makes a version from that output; if absent, the job is
+    /// for the engine itself, and `output` is its output folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<PathBuf>,
-    /// Observations that the engine was not given: the prior's scale and the noise are fitted on them.
+    /// Observations held out from the engine: the scale of the prior and the noise variance are fitted on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<InputFile>,
 }
 
-/// What a trainer may take. Whoever runs it sees to it; a trainer may read it to plan.
+/// Resource limits of a trainer. The supervisor enforces them; a trainer may read them to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobLimits {
@@ -78,9 +78,9 @@ pub struct JobLimits {
     pub memory_bytes: u64,
     /// Seconds from its start.
     pub seconds: u64,
-    /// Seconds without a line of output or a change in its output folder.
+    /// Seconds without output and without a change in its output folder.
     pub heartbeat_seconds: u64,
-    /// Processes and threads, all of them together.
+    /// Number of processes and threads together.
     pub processes: u64,
     /// Bytes that it may write into the folder of its job.
     pub disk_bytes: u64,
@@ -100,45 +100,42 @@ impl Default for Algorithm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// The model to train.
     pub model: ModelName,
-    /// The version it will be, for the log; the directory does not depend on it.
+    /// The number of the new version, for the log; the directory does not depend on it.
     pub version: VersionId,
-    /// The length of features and weights, the constant included.
+    /// Length of feature and weight vectors, including the constant.
     pub dim: usize,
-    /// Seeds everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Threads to train on; where missing, all cores but one, which is left to serving.
+    /// Number of training threads; defaults to all cores but one, which is left to serving.
     #[serde(default)]
     pub threads: Option<NonZeroUsize>,
-    /// How to train.
     #[serde(default)]
     pub algorithm: Algorithm,
-    /// What labels mean; `squared` where it is missing.
+    /// The loss; `squared` if absent.
     #[serde(default)]
     pub loss: Loss,
-    /// What to train on.
+    /// The training data.
     pub observations: InputFile,
-    /// Features that callers gave for items, if there are any.
+    /// Features of items supplied by callers, if any.
     #[serde(default)]
     pub pinned_items: Option<InputFile>,
-    /// The attributes of items, if there are any: then the version has a map from attributes to features.
+    /// Attributes of items, if any; the version then has a map from attributes to features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_attributes: Option<InputFile>,
-    /// The version that this one comes after.
+    /// The version that was active when the job began.
     #[serde(default)]
     pub parent: Option<VersionId>,
-    /// The directory of the version that training goes on from, of the same model: a refresh. Where it is missing, or is
-    /// of no use for this training, training begins from nothing.
+    /// Directory of the version of the same model for a warm start. Cold start if absent or unusable for this training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<PathBuf>,
-    /// Up to where in the log the observations go, copied into the manifest.
+    /// End of the observations in the log, copied to the manifest.
     pub watermark: serde_json::Value,
-    /// What the training may take, where it is bounded.
+    /// Resource limits, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<JobLimits>,
-    /// The version directory to write, which must not hold a version yet. For an engine that is not built in, the folder
-    /// for its raw output.
+    /// The version directory to write, which must not contain a version yet. For an external engine, the folder for its
+    /// output.
     pub output: PathBuf,
 }
 
@@ -162,7 +159,7 @@ impl Job {
     }
 }
 
-/// All cores but one, which is left to serving, and at least one.
+/// All cores but one, which is left to serving; at least one.
 #[must_use]
 pub fn spare_threads() -> NonZeroUsize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -171,10 +168,10 @@ pub fn spare_threads() -> NonZeroUsize {
 
 /// Runs the job file at `path` and returns the manifest of the version written.
 ///
-/// Lowers the priority of the whole process. Paths in the job are taken from the folder of the job file.
+/// Lowers the priority of the whole process. Paths in the job are resolved against the folder of the job file.
 ///
 /// # Errors
-/// [`RetrainError`]; what was written by then has no manifest and is no version.
+/// [`RetrainError`]; files written so far have no manifest and are not a version.
 pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, RetrainError> {
     let started = Instant::now();
     be_nice();
@@ -203,7 +200,7 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     };
     if let Some(path) = &item_attributes {
         let attributes = read_attributes(path, &finished.items)?;
-        // A training that goes on from another takes over what that one has settled on.
+        // A warm training takes over the ridge of the earlier one.
         let ridge = ridge.filter(|_| warm.is_some());
         let input = ColdMapInput { trained: &finished.trained, observed: &observed, attributes: &attributes, ridge };
         finished.cold_map = pool.install(|| fit_cold_map(&input));
@@ -214,7 +211,7 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     Ok(manifest)
 }
 
-/// Lowers the priority of this process to that of a training, unless it is that low already.
+/// Lowers the priority of this process to that of a training, unless it is lower already.
 pub fn be_nice() {
     let lowered = rustix::process::getpriority_process(None).and_then(|niceness| {
         if niceness < NICENESS { rustix::process::nice(NICENESS - niceness) } else { Ok(niceness) }
@@ -239,7 +236,7 @@ fn finish_external(
     finish(&folder.join(raw), input, held_out, &job.settings(), progress)
 }
 
-/// Goes on from `start` where that is sound, and trains from nothing elsewhere.
+/// Warm starts from `start` if possible, otherwise starts cold.
 fn train_from(
     job: &Job,
     settings: &TrainSettings,
@@ -252,43 +249,42 @@ fn train_from(
         let parent = Parent { state: &state, fresh: input.fresh.as_deref() };
         match parent.objection(&input.ratings, settings) {
             None => {
-                tracing::info!(%model, %version, ratings, from = %start.warm.from, "training on from a version");
+                tracing::info!(%model, %version, ratings, from = %start.warm.from, "warm start");
                 let trained = refresh(&input.ratings, settings, &input.pinned, parent, progress)?;
                 return Ok((trained, Some(start.warm)));
             }
-            Some(reason) => tracing::info!(%model, %version, reason, "the version cannot be gone on from"),
+            Some(reason) => tracing::info!(%model, %version, reason, "no warm start from the version"),
         }
     }
-    tracing::info!(%model, %version, ratings, "training from nothing");
+    tracing::info!(%model, %version, ratings, "cold start");
     Ok((train(&input.ratings, settings, &input.pinned, progress)?, None))
 }
 
-/// The version that a training goes on from.
+/// The version of a warm start.
 struct Start {
     dir: PathBuf,
     manifest: Manifest,
-    /// The last sequence of every partition that the training from nothing has read whose factors it holds, where it says
-    /// so.
+    /// The last sequence of every partition that its cold training has read, if recorded.
     seen: Option<Vec<u64>>,
     warm: WarmStart,
 }
 
-/// How many versions in a row go on from one another before one is trained from nothing: settings are chosen anew only
-/// there, and what the training before has read is forgotten only there.
+/// Maximum number of consecutive warm trainings before a cold one: only a cold training chooses the settings again, and
+/// drops the dependence on what earlier trainings have read.
 pub const REFRESHES_MAX: u32 = 100;
 
 impl Start {
-    /// The version in `dir`; `None`, saying why, where there is none that this job can go on from. A start that cannot be
-    /// used costs time, and is no reason to go without a new version.
+    /// Opens the version in `dir`; `None`, after logging the reason, if this job cannot start from it. An unusable
+    /// version is no error, since a cold start still produces a new version.
     fn open(dir: &Path, job: &Job) -> Option<Self> {
         let usable = |manifest: Manifest| -> Result<Self, String> {
-            let Some(from) = job.parent else { return Err("the job does not say which version it is".to_owned()) };
+            let Some(from) = job.parent else { return Err("the job names no parent version".to_owned()) };
             if manifest.model != job.model {
                 return Err(format!("it is a version of {}", manifest.model));
             }
             let refreshes = manifest.warm.as_ref().map_or(0, |warm| warm.refreshes) + 1;
             if refreshes > REFRESHES_MAX {
-                return Err(format!("{REFRESHES_MAX} versions in a row have gone on from one another"));
+                return Err(format!("{REFRESHES_MAX} consecutive versions were warm started"));
             }
             let cold_watermark = match &manifest.warm {
                 Some(warm) => warm.cold_watermark.clone(),
@@ -299,29 +295,29 @@ impl Start {
             Ok(Self { dir: dir.to_owned(), manifest, seen, warm })
         };
         let opened = read_manifest(dir).map_err(|error| error.to_string()).and_then(usable);
-        opened.inspect_err(|reason| tracing::info!(dir = %dir.display(), reason, "training begins from nothing")).ok()
+        opened.inspect_err(|reason| tracing::info!(dir = %dir.display(), reason, "cold start")).ok()
     }
 
-    /// The ridge of its map from attributes to features.
+    /// The ridge of the version's map from attributes to features.
     fn ridge(&self) -> Option<f64> {
         let read = read_cold_map(&self.dir, &self.manifest);
-        let read = read.inspect_err(|error| tracing::warn!(%error, "the ridge of the map is chosen anew"));
+        let read = read.inspect_err(|error| tracing::warn!(%error, "the ridge of the map is tuned again"));
         read.ok().flatten().map(|map| map.ridge())
     }
 
-    /// What its trainer left, by the numbers of the input.
+    /// The version's trainer state, in the item numbering of the input.
     fn state(&self, input: &TrainingInput) -> Option<TrainerState> {
         let number = |item: &str| input.items.item(item);
         let read = TrainerState::read(&self.dir, &self.manifest, input.ratings.items(), number);
         let dir = self.dir.display();
         match read {
             Ok(None) => {
-                tracing::info!(%dir, "the version's trainer left nothing to go on from");
+                tracing::info!(%dir, "the version has no trainer state");
                 None
             }
             Ok(state) => state,
             Err(error) => {
-                tracing::warn!(%dir, %error, "training begins from nothing");
+                tracing::warn!(%dir, %error, "cold start");
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! From ratings to features: side_features, alternating least squares, standardisation, and the caller's own features.
+//! From ratings to features: side features, alternating least squares, standardisation, and pinned features.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::side_features::{SIDE_FEATURES, SideFeatures};
 use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{Metrics, Trained};
 
-/// Iterations that fit offsets and population to given features; nothing is latent then, so they settle soon.
+/// Iterations that fit offsets and population to given features; without latent factors they converge quickly.
 const REFIT_ITERATIONS: usize = 10;
 
-/// A feature that is smaller than this for all items carries nothing and is not blown up to unit RMS.
+/// A feature whose RMS is smaller than this carries no information and is not scaled to unit RMS.
 const RMS_MIN: f64 = 1e-12;
 
-/// Features that a caller gave for some items; they replace the trained ones.
+/// Features of some items that a caller supplied; they replace the trained ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pinned {
     /// Indices of the items, below [`Ratings::items`].
@@ -27,7 +27,7 @@ pub struct Pinned {
     pub features: Vec<f32>,
 }
 
-/// The settings of one fit.
+/// Settings of a fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe<'a> {
     pub(crate) dim: usize,
@@ -36,11 +36,11 @@ pub(crate) struct Recipe<'a> {
     pub(crate) pinned: &'a Pinned,
 }
 
-/// Standardised features, and the population of weights that goes with them.
+/// Standardised features, and the population of weights for them.
 #[derive(Debug, Clone)]
 pub(crate) struct Learnt {
     pub(crate) dim: usize,
-    /// What the coordinates are; `dim` of them.
+    /// Layout of the `dim` coordinates.
     pub(crate) shape: Shape,
     /// Length `items`; an item without ratings has the cold offset.
     pub(crate) offsets: Vec<f32>,
@@ -53,11 +53,11 @@ pub(crate) struct Learnt {
     pub(crate) weight_mean: DVector<f64>,
     pub(crate) weight_covariance: DMatrix<f64>,
     pub(crate) noise_variance: f64,
-    /// What the next fit can go on from.
+    /// The state for a later warm start.
     pub(crate) state: Arc<AlsState>,
 }
 
-/// What every fit to the same ratings begins with.
+/// Data shared by all fits to the same ratings.
 pub(crate) struct Prepared {
     pub(crate) grouped: Grouped,
     side_features: SideFeatures,
@@ -83,7 +83,7 @@ impl Prepared {
         Als::start(ratings, &self.grouped, start)
     }
 
-    /// What a fit has found, standardised.
+    /// Standardises the features of a fit and replaces pinned ones.
     pub(crate) fn finish(&self, ratings: &Ratings, recipe: Recipe, als: Als) -> Result<Learnt, ModelError> {
         let shape = als.shape;
         let mut cold_features = vec![0.0; shape.latent];
@@ -95,14 +95,15 @@ impl Prepared {
         if !recipe.pinned.items.is_empty() {
             learnt = learnt.with_pinned(ratings, &self.grouped, recipe.pinned)?;
         }
-        // A refit knows all features, but what they mean has not changed, and the next fit goes on from this one.
+        // A refit has no latent factors, but the meaning of the coordinates is unchanged, and the next warm start uses
+        // this state.
         learnt.shape = shape;
         learnt.state = state;
         Ok(learnt)
     }
 }
 
-/// Fits features to the ratings, iteration by iteration until `finished` says so, which is asked after each.
+/// Fits features to the ratings until `finished`, which is called after each iteration, returns true.
 pub(crate) fn learn(
     ratings: &Ratings,
     prepared: &Prepared,
@@ -112,7 +113,7 @@ pub(crate) fn learn(
     let mut als = prepared.begin(ratings, recipe);
     let mut iterations = 0;
     loop {
-        als.sweep()?;
+        als.iterate()?;
         iterations += 1;
         if finished(iterations, &als) {
             break;
@@ -121,8 +122,8 @@ pub(crate) fn learn(
     prepared.finish(ratings, recipe, als)
 }
 
-/// Fits offsets, weights and population to given features, row-major `items x dim` with the last entry of a row 1: with
-/// all features known, that is the same alternation without a latent part. `dim` is the length of `cold_features`.
+/// Fits offsets, weights and population to given features, row-major `items x dim` with the last entry of a row 1, by
+/// the same alternation without latent factors. `dim` is the length of `cold_features`.
 pub(crate) fn fit_weights(
     ratings: &Ratings,
     grouped: &Grouped,
@@ -134,7 +135,7 @@ pub(crate) fn fit_weights(
     let shape = Shape { latent: 0, side_features: dim - 1 };
     let mut als = Als::start(ratings, grouped, Start { shape, side_features: &known, regularization: 1.0, seed: 0 });
     for _ in 0..REFIT_ITERATIONS {
-        als.sweep()?;
+        als.iterate()?;
     }
     Ok(Learnt::of(ratings, als, cold_features))
 }
@@ -178,7 +179,7 @@ impl Learnt {
         }
     }
 
-    /// The version that users are served from under `prior`, with what was `settled` on the way to it.
+    /// The version with this prior, and the settings for a later warm start.
     pub(crate) fn trained(self, prior: Prior, label_range: (f32, f32), metrics: Metrics, settled: Settled) -> Trained {
         Trained {
             dim: self.dim,
@@ -193,8 +194,8 @@ impl Learnt {
         }
     }
 
-    /// Scales every feature but the constant to unit RMS over the rated items, and the weights inversely, which leaves
-    /// every score as it was. Features of one size keep the prior well conditioned and states in `f32` exact enough.
+    /// Scales every feature but the constant to unit RMS over the rated items, and the weights inversely, which changes
+    /// no score. Features of equal scale keep the prior well conditioned and states accurate in `f32`.
     #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
     fn standardise(&mut self, rated: &[bool]) {
         let dim = self.dim;
@@ -229,7 +230,7 @@ impl Learnt {
         }
     }
 
-    /// Replaces the features of pinned items, then fits offsets, weights and population to the features as they now are.
+    /// Replaces the features of pinned items, then fits offsets, weights and population to the resulting features.
     fn with_pinned(mut self, ratings: &Ratings, grouped: &Grouped, pinned: &Pinned) -> Result<Self, ModelError> {
         let dim = self.dim;
         for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
@@ -238,7 +239,7 @@ impl Learnt {
         fit_weights(ratings, grouped, &self.features, self.cold_features)
     }
 
-    /// The expected label, with the trainer's own weights.
+    /// The predicted label with the trainer's own weights.
     pub(crate) fn score(&self, rating: &Rating) -> f64 {
         let (user, item) = (rating.user as usize, rating.item as usize);
         let weights = &self.weights[user * self.dim..][..self.dim];

@@ -1,19 +1,17 @@
-//! Trainers: from ratings to the features, prior and noise of a model version.
+//! Trainers: compute the features, prior and noise variance of a model version from ratings.
 //!
-//! [`train`] works in memory; [`run_job`] is the same between Parquet files, for a process of its own.
+//! [`train`] works in memory; [`run_job`] does the same between Parquet files, in its own process.
 //!
-//! What this crate is not: it serves nothing, schedules nothing and activates nothing. User weights that it learns on
-//! the way are not published: a user's served state is a function of the prior and the user's own observations, and a
-//! version that named users would have to be looked through at every erasure.
+//! This crate does not serve, schedule or activate anything. The user weights that it computes are not published: a
+//! user's served state is a function of the prior and the user's own observations, and a version that contained users
+//! would have to be searched at every erasure.
 //!
-//! Where to look, in the order of the work: [`input`] and [`observations`] for the files, [`ratings`] for what is learnt from,
-//! `side_features` for what is known of items beforehand, `als` for the factors, `learn` for standardised features, `tuning`
-//! for the choice of settings on held-out ratings and `served` for how they are judged, [`prior_fit`] for what a new
-//! user is, [`trainer`] for the whole,
-//! `engine_output` and `finish` for what other engines bring, `logistic` for clicks, `implicit`, `conjugate`,
-//! `implicit_train` and `ranking` for implicit feedback, [`mod@refresh`] for training that goes on from an earlier one and
-//! `state` for what that needs, [`mod@cold_map`] for what attributes say of features and [`item_attributes`] for its input,
-//! [`job`] for the child process and [`progress`] for what it says meanwhile.
+//! Modules: [`input`] and [`observations`] (files), [`ratings`] (training data), `side_features` (known features of
+//! items), `als` (factors), `learn` (standardised features), `tuning` (choice of settings on held-out ratings),
+//! `posterior_evaluation` (errors of the served posteriors), [`prior_fit`] (prior of new users), [`trainer`] (the whole
+//! training), `engine_output` and `calibration` (external engines), `logistic` (clicks), `implicit`, `conjugate`,
+//! `implicit_train` and `ranking` (implicit feedback), [`mod@refresh`] and `state` (warm start), [`mod@cold_map`] and
+//! [`item_attributes`] (features from attributes), [`job`] and [`progress`] (child process).
 
 mod als;
 mod calibration;

@@ -1,4 +1,5 @@
-//! Training for clicks: features on the log-odds scale by one step of reweighting, judged by the log loss.
+//! Training on clicks: features on the log-odds scale by one step of reweighted least squares, evaluated by the log
+//! loss.
 //!
 //! Scores of a logistic model are log-odds, and `theta` and prior have to be on that scale. One step of iteratively
 //! reweighted least squares from the base rate `p0` (McCullagh and Nelder 1989, section 2.5) replaces a label by its
@@ -8,12 +9,12 @@
 //! z = logit(p0) + (y - p0) / (p0 (1 - p0))
 //! ```
 //!
-//! whose expectation is the log-odds to first order in `p - p0`, and whose weight `p0 (1 - p0)` is the same for all, so
-//! that least squares on `z` is the whole step. Offsets, factors and the population of users then come from the trainer
-//! for graded labels. What this leaves out: log-odds far from those of the base rate come out too far above it and not
-//! far enough below, and no later step corrects that in `theta`. Two numbers make up for it on average, both chosen by
-//! the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and the scale of the prior.
-//! Users' own states are solved under the exact logistic loss.
+//! Its expectation is the log-odds to first order in `p - p0`, and its weight `p0 (1 - p0)` is the same for all labels,
+//! so least squares on `z` is the whole step. Offsets, factors and the population of users then come from the trainer
+//! for graded labels. The limitation: log-odds far from those of the base rate are estimated too far above it and not
+//! far enough below, and no later step corrects that in `theta`. Two numbers compensate for it on average, both chosen
+//! by the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and the scale of the
+//! prior. The served user states are solved under the exact logistic loss.
 
 use celeris_model::linear::cholesky_of_squares;
 use celeris_model::{Loss, ModelError, Prior};
@@ -30,28 +31,28 @@ use crate::state::Settled;
 use crate::trainer::{Metrics, TrainSettings, Trained};
 use crate::tuning::{ITERATIONS_MIN, PRIOR_SCALES, RATINGS_MIN, folds};
 
-/// The base rate is kept this far from 0 and 1, so that working responses stay finite where all labels are equal.
+/// Minimum distance of the base rate from 0 and 1, so that working responses stay finite if all labels are equal.
 const RATE_MIN: f64 = 1e-4;
 
-/// Gains that are tried, descending; the first stays unless another is better.
+/// Candidate gains, descending; the first is kept unless another is better.
 const GAINS: [f64; 5] = [1.0, 0.71, 0.5, 0.35, 0.25];
 
-/// Losses that differ by less than this share are equal.
+/// Relative difference below which losses are considered equal.
 const INDIFFERENCE: f64 = 1e-3;
 
-/// Users whose held-out labels are predicted, at most; each is solved for every gain and scale.
+/// Maximum number of users whose held-out labels are predicted; each is solved for every gain and scale.
 const USERS_MAX: usize = 2048;
 
-/// Users whose sums are added together; fixed, so that sums do not depend on the threads.
+/// Users per partial sum; fixed, so that sums do not depend on the number of threads.
 const CHUNK_USERS: usize = 64;
 
-/// Steps of a user's solve; Newton's method on this loss settles in fewer than ten.
+/// Maximum number of Newton steps per user; on this loss they converge in fewer than ten.
 const NEWTON_STEPS_MAX: usize = 25;
 
-/// A step this small, relative to the weights, is the last.
+/// Step size relative to the weights below which the solver stops.
 const NEWTON_TOLERANCE: f64 = 1e-9;
 
-/// The chance at log-odds `score`.
+/// The probability at log-odds `score`.
 fn sigmoid(score: f64) -> f64 {
     if score >= 0.0 { 1.0 / (1.0 + (-score).exp()) } else { score.exp() / (1.0 + score.exp()) }
 }
@@ -68,7 +69,7 @@ struct BaseRate {
 }
 
 impl BaseRate {
-    /// Of labels cut to `[0, 1]`, weighted, with half a label of each kind added.
+    /// The weighted mean of labels clipped to `[0, 1]`, with half a label of each kind added.
     fn of(ratings: &Ratings) -> Self {
         let (mut total, mut positive) = (1.0, 0.5);
         for rating in ratings.list() {
@@ -82,7 +83,7 @@ impl BaseRate {
         (self.rate / (1.0 - self.rate)).ln()
     }
 
-    /// The ratings with working responses for labels.
+    /// The ratings with labels replaced by working responses.
     #[expect(clippy::cast_possible_truncation, reason = "labels are held in f32; rounding to the nearest is meant")]
     fn working(self, ratings: &Ratings) -> Result<Ratings, RetrainError> {
         let slope = self.rate * (1.0 - self.rate);
@@ -92,7 +93,7 @@ impl BaseRate {
     }
 }
 
-/// Everything but the base rate shrunk by `gain`.
+/// Shrinks everything but the base rate by `gain`.
 #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
 fn shrunk(mut learnt: Learnt, base: BaseRate, gain: f64) -> Learnt {
     let around = base.log_odds();
@@ -107,7 +108,7 @@ fn shrunk(mut learnt: Learnt, base: BaseRate, gain: f64) -> Learnt {
     learnt
 }
 
-/// What held-out labels cost.
+/// Sums of losses over held-out labels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Losses {
     weight: f64,
@@ -125,7 +126,7 @@ impl Losses {
     }
 }
 
-/// The weights of one user that maximise the logistic likelihood of what is known under the prior.
+/// The weights of one user that maximise the posterior of the `known` labels under the prior.
 fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> Result<DVector<f64>, ModelError> {
     let dim = learnt.dim;
     let precision = DMatrix::from_row_slice(dim, dim, prior.precision());
@@ -148,7 +149,7 @@ fn posterior_mode(learnt: &Learnt, prior: &Prior, known: &[Entry]) -> Result<DVe
             curvature.ger(weight * chance * (1.0 - chance), &features, &features, 1.0);
         }
         if now > cost {
-            // The loss is convex, so half of a step that led too far leads less far.
+            // The loss is convex, so halving a step that was too long reduces the loss.
             step *= 0.5;
             weights += &step;
             continue;
@@ -176,7 +177,7 @@ impl Learnt {
     }
 }
 
-/// The loss on `asked` of the users' posteriors that have learnt what is `known`.
+/// The loss on `asked` of users' posteriors that have learnt `known`.
 fn held_out_loss(
     learnt: &Learnt,
     prior: &Prior,
@@ -212,7 +213,7 @@ struct Tuned {
     losses: Option<Losses>,
 }
 
-/// Trains on labels from 0 to 1; others are cut to that range. The result does not depend on the threads.
+/// Trains on labels clipped to `[0, 1]`. The result does not depend on the number of threads.
 pub(crate) fn train_logistic(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -232,7 +233,7 @@ pub(crate) fn train_logistic(
     finish(ratings, shrunk(learnt, base, tuned.gain), &tuned, (regularization, iterations))
 }
 
-/// Goes on from an earlier training with its gain and scale: new working responses, a few iterations.
+/// Warm start with the gain and scale of an earlier training: new working responses, a few iterations.
 pub(crate) fn refresh_logistic(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -246,16 +247,17 @@ pub(crate) fn refresh_logistic(
     let base = BaseRate::of(ratings);
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;
-    // Iterations fit working responses, so that these say when to stop; what is served is judged in the end.
+    // Iterations fit working responses, so the error on these decides when to stop; the log loss is evaluated at the
+    // end.
     let error = |learnt: &Learnt| {
         Ok(asked.as_ref().map_or(0.0, |asked| learnt.own_rmse(asked.list(), (f32::NEG_INFINITY, f32::INFINITY))))
     };
     let working = base.working(ratings)?;
     let refit = refit(&working, recipe, state, (held.as_ref(), settings.iterations_max), error, progress)?;
-    let losses = match refit.judged.zip(held) {
+    let losses = match refit.evaluated.zip(held) {
         None => None,
-        Some((judged, held)) => {
-            let learnt = shrunk(judged, base, settled.gain);
+        Some((evaluated, held)) => {
+            let learnt = shrunk(evaluated, base, settled.gain);
             let prior = fit_absolute_prior(&learnt, settled.prior_scale)?;
             Some(held_out_loss(&learnt, &prior, &Rows::by_user(&held.known), &Rows::by_user(&held.asked), base)?)
         }
@@ -346,7 +348,8 @@ mod tests {
         let labels: Vec<Rating> = (0..1000).map(|k| rating(if k % 4 == 0 { 1.0 } else { 0.0 })).collect();
         let base = BaseRate::of(&Ratings::new(1, 1, labels.clone()).unwrap());
         assert!((base.rate - 0.25).abs() < 1e-3, "{}", base.rate);
-        // The mean response of labels with a rate near p0 is the log-odds of that rate, up to the square of the way.
+        // The mean response of labels with a rate close to p0 is the log-odds of that rate, up to the square of the
+        // difference.
         let rate: f64 = 0.26;
         let share = (rate * 1000.0).round() as usize;
         let near: Vec<Rating> = (0..1000).map(|k| rating(if k < share { 1.0 } else { 0.0 })).collect();
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_finite_and_right_however_far_the_scores() {
+    fn losses_are_finite_and_correct_for_extreme_scores() {
         for (score, label, expected) in [(0.0, 1.0, 2.0_f64.ln()), (800.0, 0.0, 800.0), (-800.0, 0.0, 0.0)] {
             assert!((log_loss(score, label) - expected).abs() < 1e-12, "{score} {label}");
         }

@@ -1,6 +1,6 @@
-//! The one form in which observations leave the log as Parquet: training input, sealed segments and exports.
+//! Parquet schema and writer of observations, shared by training input, sealed segments and exports.
 //!
-//! | column | type | null where |
+//! | column | type | null if |
 //! |---|---|---|
 //! | `partition` | int32 | |
 //! | `sequence` | int64 | |
@@ -10,17 +10,17 @@
 //! | `label` | float | |
 //! | `first_label` | float | no correction has replaced the label |
 //! | `weight` | float | |
-//! | `feedback` | utf8 | the client called it nothing |
+//! | `feedback` | utf8 | the client gave none |
 //! | `timestamp` | int64, Unix milliseconds | |
 //! | `observation_id` | utf8 | |
-//! | `decision_id` | utf8 | it is the outcome of no decision |
-//! | `decision_slot` | int32 | … or the item was not among the shown |
-//! | `decision_propensity` | float | … or the propensity is not known |
-//! | `decision_pool` | bool | it is the outcome of no decision |
+//! | `decision_id` | utf8 | it is not the outcome of a decision |
+//! | `decision_slot` | int32 | … or the item was not shown |
+//! | `decision_propensity` | float | … or the propensity is unknown |
+//! | `decision_pool` | bool | it is not the outcome of a decision |
 //! | `predictions` | list of `{model_id: int64, version: int64, predicted: float}` | |
 //!
-//! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and because a client may
-//! send a time that no calendar of a reader holds.
+//! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and because timestamps
+//! from clients may exceed the range of a reader's calendar.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -37,7 +37,7 @@ use celeris_model::{DecisionFacts, ObservationId, Partition, Prediction, Record,
 use crate::error::RetrainError;
 use crate::input::InputFile;
 
-/// Rows gathered before they are handed to the file: with [`ROWS_A_GROUP`], bounds the memory of writing a long log.
+/// Rows buffered before they are written: together with [`ROWS_A_GROUP`], bounds the memory of writing a long log.
 const ROWS_A_BATCH: usize = 8192;
 
 /// Rows of a row group, which is compressed in memory before it is written: some ten megabytes.
@@ -78,18 +78,17 @@ static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
     ]))
 });
 
-/// One row of an observations file: a record of the log with its place and name there.
+/// One row of an observations file: a record of the log with its position and id.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ObservationRow<'a> {
-    /// Its place in the partition of its user.
+    /// Sequence in the partition of its user.
     pub sequence: Sequence,
-    /// The client's name for it, or the server's.
+    /// Id given by the client or the server.
     pub observation_id: &'a ObservationId,
-    /// What it says.
     pub record: &'a Record,
 }
 
-/// Rows that wait to be written.
+/// Buffered rows.
 #[derive(Default)]
 struct Columns {
     rows: usize,
@@ -124,7 +123,7 @@ struct PredictionColumns {
     predicted: Float32Builder,
 }
 
-/// A count as Parquet's signed integer; the log counts from 1 and does not reach 2^63.
+/// A count as Parquet's signed integer; log sequences start at 1 and do not reach 2^63.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -132,7 +131,7 @@ fn signed(count: u64) -> i64 {
 impl DecisionColumns {
     fn push(&mut self, facts: Option<&DecisionFacts>) {
         self.id.append_option(facts.map(|facts| facts.id.as_str()));
-        // Slots are counted within one ranking, whose length is bounded far below 2^31.
+        // Slots are indexes within a ranking, whose length is bounded far below 2^31.
         self.slot.append_option(facts.and_then(|facts| facts.slot).and_then(|slot| i32::try_from(slot).ok()));
         self.propensity.append_option(facts.and_then(|facts| facts.propensity));
         self.pool.append_option(facts.map(|facts| facts.pool));
@@ -177,7 +176,7 @@ impl Columns {
         self.predictions.push(&record.predictions);
     }
 
-    /// The rows, which are then gone from here; the buffers stay.
+    /// Returns the buffered rows and clears them; the buffers are reused.
     fn take(&mut self) -> RecordBatch {
         self.rows = 0;
         let columns: Vec<ArrayRef> = vec![
@@ -220,16 +219,16 @@ impl ObservationsWriter {
         Ok(Self { path: path.to_owned(), out, waiting: Columns::default(), rows: 0 })
     }
 
-    /// How many rows there are so far.
+    /// Number of rows so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Appends a row, where the record is an observation; other kinds of records are no rows.
+    /// Appends the record if it is an observation; records of other kinds are skipped.
     ///
     /// # Errors
-    /// [`RetrainError::Files`]; the file is then of no use.
+    /// [`RetrainError::Files`]; the file is then unusable.
     pub fn push(&mut self, row: ObservationRow) -> Result<(), RetrainError> {
         let (RecordKind::Observe, Some(item)) = (row.record.kind, row.record.item.as_ref()) else { return Ok(()) };
         self.waiting.push(row, item.as_str());
@@ -237,7 +236,7 @@ impl ObservationsWriter {
         if self.waiting.rows >= ROWS_A_BATCH { self.write_waiting() } else { Ok(()) }
     }
 
-    /// Writes what is left, makes the file durable, and seals it.
+    /// Writes the remaining rows, syncs the file to disk, and seals it.
     ///
     /// # Errors
     /// [`RetrainError::Files`].
@@ -257,8 +256,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_what_readers_and_existing_segments_have() {
-        // Others' queries name these. A column may be added; none may go or change its type.
+    fn columns_match_readers_and_existing_segments() {
+        // External queries use these names. A column may be added; none may be removed or change its type.
         let columns: Vec<String> = SCHEMA
             .fields()
             .iter()

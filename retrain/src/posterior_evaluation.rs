@@ -1,4 +1,4 @@
-//! How well the posteriors that will be served predict ratings that they have not seen.
+//! Accuracy of the served posteriors on held-out ratings.
 
 use celeris_model::{Example, Learning, ModelError, Prior, Timestamp, UserModel};
 use rayon::prelude::*;
@@ -6,13 +6,13 @@ use rayon::prelude::*;
 use crate::learn::Learnt;
 use crate::ratings::{Entry, Rating, Ratings, Rows};
 
-/// Users whose sums are added together; fixed, so that sums do not depend on the threads.
+/// Users per partial sum; fixed, so that sums do not depend on the number of threads.
 const CHUNK_USERS: usize = 64;
 
-/// Ratings whose errors are added together; fixed for the same reason.
+/// Ratings per partial sum; fixed for the same reason.
 const CHUNK_RATINGS: usize = 1 << 15;
 
-/// Users whose predictions are judged, at most: two thousand tell one setting from another.
+/// Maximum number of evaluated users: two thousand are enough to tell settings apart.
 const USERS_MAX: usize = 2048;
 
 /// Sums over held-out ratings.
@@ -20,9 +20,9 @@ const USERS_MAX: usize = 2048;
 pub(crate) struct Errors {
     count: f64,
     weight: f64,
-    /// Weighted squared errors of the scores, cut to the range of the labels.
+    /// Weighted squared errors of the scores, clipped to the range of the labels.
     squares: f64,
-    /// Squared errors of the uncut scores, each divided by its variance in units of the noise.
+    /// Squared errors of the unclipped scores, each divided by its variance in units of the noise variance.
     relative_squares: f64,
 }
 
@@ -31,7 +31,7 @@ impl Errors {
         (self.squares / self.weight).sqrt()
     }
 
-    /// The `sigma^2` under which the errors have the size that their label intervals say.
+    /// The `sigma^2` under which the label intervals match the errors.
     pub(crate) fn noise_variance(&self) -> f64 {
         self.relative_squares / self.count
     }
@@ -46,7 +46,7 @@ impl Errors {
     }
 }
 
-/// What is known, and what is to be predicted.
+/// Known ratings and held-out ratings.
 pub(crate) struct HeldOut {
     label_range: (f32, f32),
     known: Rows,
@@ -67,10 +67,10 @@ impl HeldOut {
         }
     }
 
-    /// The errors of the posteriors under `prior` that have absorbed what is known.
+    /// The errors of the posteriors under `prior` that have absorbed the known ratings.
     ///
     /// # Errors
-    /// [`ModelError`] where a posterior cannot be computed.
+    /// [`ModelError`] if a posterior cannot be computed.
     pub(crate) fn errors(&self, learnt: &Learnt, prior: &Prior) -> Result<Errors, ModelError> {
         let learning = Learning::from(prior.clone());
         let chunks: Vec<Result<Errors, ModelError>> = self
@@ -117,7 +117,7 @@ impl Learnt {
         }
     }
 
-    /// The weighted RMSE of the trainer's own weights, cut to `range`.
+    /// The weighted RMSE of the trainer's own weights, with scores clipped to `range`.
     pub(crate) fn own_rmse(&self, ratings: &[Rating], range: (f32, f32)) -> f64 {
         let sums: Vec<(f64, f64)> = ratings
             .par_chunks(CHUNK_RATINGS)

@@ -1,11 +1,11 @@
-//! How far a training run has come, for whoever waits for it.
+//! Progress reports of a training run.
 
 use std::io::Write;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-/// The stages of a training run, in their order.
+/// The stages of a training run, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -13,14 +13,14 @@ pub enum Phase {
     Reading,
     /// Choosing the settings on held-out ratings.
     Tuning,
-    /// Training on everything with the chosen settings.
+    /// Training on all ratings with the chosen settings.
     Training,
     /// Writing the version directory.
     Writing,
 }
 
 impl Phase {
-    /// Its name, as in progress lines and job records.
+    /// Its name in progress lines and job records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,22 +32,20 @@ impl Phase {
     }
 }
 
-/// One report of progress: a line of the train job's standard output.
+/// A progress report: one line of the train job's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// The stage.
     pub phase: Phase,
-    /// How much of the stage is done, from 0 to 1; it never falls within a stage.
+    /// Completed share of the stage, from 0 to 1; never decreases within a stage.
     pub fraction: f32,
 }
 
-/// Told of every step. Called from one thread at a time, at most some tens of times a second.
+/// Receives progress reports. Called from one thread at a time, at most some tens of times per second.
 pub trait Progress: Sync {
-    /// Takes note of a step.
     fn report(&self, step: Step);
 }
 
-/// For callers who do not wait.
+/// Discards progress reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -55,14 +53,13 @@ impl Progress for Silent {
     fn report(&self, _step: Step) {}
 }
 
-/// Steps as JSON lines, for a parent process to read.
+/// Writes progress reports as JSON lines for a parent process.
 #[derive(Debug)]
 pub struct JsonLines<W> {
     out: Mutex<W>,
 }
 
 impl<W: Write> JsonLines<W> {
-    /// Writes to `out`.
     pub fn new(out: W) -> Self {
         Self { out: Mutex::new(out) }
     }
@@ -72,7 +69,7 @@ impl<W: Write + Send> Progress for JsonLines<W> {
     fn report(&self, step: Step) {
         let line = serde_json::to_string(&step).expect("two plain fields always serialise");
         if let Ok(mut out) = self.out.lock() {
-            // A parent that no longer listens is no reason to stop training: it may still come for the result.
+            // A parent that closed the pipe may still read the result, so training goes on.
             let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         }
     }

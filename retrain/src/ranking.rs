@@ -1,55 +1,55 @@
-//! How well preferences rank items that users took, and that were kept from the training.
+//! Ranking metrics of an implicit fit on held-out pairs.
 
 use rayon::prelude::*;
 
 use crate::implicit::ImplicitFit;
 use crate::ratings::{Rating, Rows};
 
-/// Users who are judged, at most: each is scored on the whole catalog.
+/// Maximum number of evaluated users: each is scored on the whole catalog.
 const USERS_MAX: usize = 1000;
 
-/// The length of the list that recall looks at.
+/// Length of the list for recall.
 const LIST_LENGTH: usize = 10;
 
 /// Sums over held-out pairs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Ranks {
     confidence: f64,
-    /// Percentile ranks, weighted by the confidence beyond 1.
+    /// Percentile ranks, weighted by the excess confidence.
     percentiles: f64,
     users: f64,
     recall: f64,
     /// Squares of users' recalls.
     recall_squares: f64,
     pairs: f64,
-    /// Squared errors of all pairs that were not known, weighted by their confidence.
+    /// Squared errors of all pairs that are not known, weighted by their confidence.
     squares: f64,
 }
 
 impl Ranks {
-    /// The expected percentile rank (Hu et al. 2008, eq. 8): 0 where what users took leads every list, 0.5 for lists
-    /// drawn at random.
+    /// The expected percentile rank (Hu et al. 2008, eq. 8): 0 if the taken items lead every list, 0.5 for random
+    /// lists.
     pub(crate) fn percentile(&self) -> f64 {
         self.percentiles / self.confidence
     }
 
-    /// The share of what a user took that is among the first ten, where ten of ten is the most there is room for.
+    /// Recall at 10: the share of a user's held-out items among the first ten, relative to at most ten.
     pub(crate) fn recall(&self) -> f64 {
         self.recall / self.users
     }
 
-    /// The standard error of [`Ranks::recall`], over users.
+    /// Standard error of [`Ranks::recall`], over users.
     pub(crate) fn recall_std_error(&self) -> f64 {
         let variance = self.recall_squares / self.users - self.recall().powi(2);
         (variance.max(0.0) / self.users).sqrt()
     }
 
-    /// The variance of a preference around its score, in the measure in which `Lambda` counts.
+    /// Variance of a preference around its score, in the units of `Lambda`.
     pub(crate) fn noise_variance(&self) -> f64 {
         self.squares / self.pairs
     }
 
-    /// Whether anybody could be judged.
+    /// Whether any user was evaluated.
     pub(crate) fn any(&self) -> bool {
         self.users > 0.0
     }
@@ -67,9 +67,9 @@ impl Ranks {
     }
 }
 
-/// Judges a fit to `known` on `asked`, over the active items that the user is not known to have taken. Users of whom
-/// nothing is known are left out: nothing can be said of them.
-pub(crate) fn judge(
+/// Evaluates a fit to `known` on `asked`, over the active items that the user has not taken in `known`. Users without
+/// known pairs are skipped.
+pub(crate) fn evaluate(
     fit: &ImplicitFit,
     (users, dim): (usize, usize),
     active: &[bool],
@@ -78,17 +78,17 @@ pub(crate) fn judge(
 ) -> Ranks {
     let known = Rows::grouped(users, known, |pair| (pair.user, pair.item));
     let asked = Rows::grouped(users, asked, |pair| (pair.user, pair.item));
-    let judged: Vec<usize> =
+    let evaluated: Vec<usize> =
         (0..users).filter(|user| !known.row(*user).is_empty() && !asked.row(*user).is_empty()).collect();
-    let stride = judged.len().div_ceil(USERS_MAX).max(1);
-    let judged: Vec<usize> = judged.into_iter().step_by(stride).collect();
-    let ranks: Vec<Ranks> = judged
+    let stride = evaluated.len().div_ceil(USERS_MAX).max(1);
+    let evaluated: Vec<usize> = evaluated.into_iter().step_by(stride).collect();
+    let ranks: Vec<Ranks> = evaluated
         .par_iter()
         .map(|user| {
             let weights = &fit.weights[user * dim..][..dim];
             let mut scores: Vec<f32> =
                 fit.features.chunks_exact(dim).map(|row| celeris_model::linear::dot(weights, row)).collect();
-            // What is out of the ranking is below everything in it.
+            // Excluded items rank below all others.
             let out = known.row(*user).iter().map(|entry| entry.other as usize);
             let inactive = active.iter().enumerate().filter(|(_, active)| !**active).map(|(item, _)| item);
             for item in out.chain(inactive) {
@@ -109,12 +109,12 @@ fn user_ranks(scores: &[f32], asked: &[crate::ratings::Entry]) -> Ranks {
     for entry in asked {
         let (score, beyond) = (scores[entry.other as usize], f64::from(entry.label));
         let above = ranked.iter().filter(|other| **other > score).count() as f64;
-        // Items of one score are in no order: the middle of them.
+        // Ties count as the middle of their ranks.
         let equal = ranked.iter().filter(|other| **other == score).count() as f64;
         ranks.confidence += beyond;
         ranks.percentiles += beyond * (above + (equal - 1.0) / 2.0) / others;
         hits += f64::from(above + (equal - 1.0) / 2.0 < LIST_LENGTH as f64);
-        // The pair's part of the sum above took it for one that was not taken.
+        // The sum above counted the pair as not taken; replace its term.
         ranks.squares += (1.0 + beyond) * (1.0 - f64::from(score)).powi(2) - f64::from(score).powi(2);
     }
     ranks.recall = hits / (asked.len().min(LIST_LENGTH) as f64);

@@ -1,24 +1,23 @@
-//! What the trainer learns from: labelled pairs of a user and an item, and the two ways of walking through them.
+//! Training data: labelled pairs of a user and an item, and their grouping by user and by item.
 
 use celeris_model::ModelError;
 use celeris_model::observation::{WEIGHT_MAX, check_label};
 
 use crate::error::RetrainError;
 
-/// One labelled pair. A pair that was labelled several times is several ratings.
+/// A labelled pair. Several labels of a pair are several ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rating {
     /// Index of the user, below [`Ratings::users`].
     pub user: u32,
     /// Index of the item, below [`Ratings::items`].
     pub item: u32,
-    /// The label.
     pub label: f32,
-    /// How many times over it counts; above zero.
+    /// Weight of the rating, as a number of repetitions; above zero.
     pub weight: f32,
 }
 
-/// Ratings whose numbers have been checked.
+/// Validated ratings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratings {
     users: usize,
@@ -44,31 +43,31 @@ impl Ratings {
         Ok(Self { users, items, list })
     }
 
-    /// The part of these ratings that `chosen` picks out, over the same users and items; possibly empty.
+    /// The ratings selected by `chosen`, over the same users and items; possibly empty.
     pub(crate) fn filtered(&self, chosen: impl Fn(usize) -> bool) -> Self {
         let picked = self.list.iter().enumerate().filter(|(row, _)| chosen(*row)).map(|(_, rating)| *rating);
         Self { users: self.users, items: self.items, list: picked.collect() }
     }
 
-    /// How many users there are, rated or not.
+    /// Number of users, with or without ratings.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users
     }
 
-    /// How many items there are, rated or not.
+    /// Number of items, with or without ratings.
     #[must_use]
     pub fn items(&self) -> usize {
         self.items
     }
 
-    /// The ratings, in the order given.
+    /// The ratings in their original order.
     #[must_use]
     pub fn list(&self) -> &[Rating] {
         &self.list
     }
 
-    /// How many ratings each item has.
+    /// Number of ratings of each item.
     #[must_use]
     pub fn observed(&self) -> Vec<u32> {
         let mut observed = vec![0_u32; self.items];
@@ -115,16 +114,16 @@ pub(crate) fn check_weight(weight: f32) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// One entry of a [`Rows`] row: the rating as seen from its user or from its item.
+/// One entry of a [`Rows`] row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Entry {
-    /// The item of a user's entry, the user of an item's.
+    /// The item in a user's row, the user in an item's row.
     pub(crate) other: u32,
     pub(crate) label: f32,
     pub(crate) weight: f32,
 }
 
-/// Ratings grouped by user or by item (compressed sparse rows), each row in the order given.
+/// Ratings grouped by user or by item (compressed sparse rows), each row in the original order.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
     starts: Vec<usize>,

@@ -1,19 +1,19 @@
-//! Training that goes on from an earlier one.
+//! Warm start: training from the state of an earlier training.
 //!
-//! A refresh takes over what an earlier training from nothing settled on (regularization, the scale of the prior, the
-//! noise) and its factors, and iterations on over everything there is now until held-out ratings are no longer predicted
-//! better. Only ratings that the earlier training has not seen can be held out: of the others its factors know. Where the
-//! caller cannot say which those are, or they are few, a fixed number of iterations is taken.
+//! A refresh takes over the settings of an earlier cold training (regularization, scale of the prior, noise variance)
+//! and its factors, and iterates over all current ratings until held-out ratings are no longer predicted better. Only
+//! ratings that the cold training has not seen can be held out, since its factors were fitted to the others. If the
+//! caller does not know which ratings these are, or there are few, a fixed number of iterations is made.
 //!
-//! Every refresh goes on from the factors of the training from nothing, not from those of the refresh before, which are
-//! not kept. One reason is that iterations beyond the first dozens make the served posteriors worse, though the trainer's own
-//! weights go on improving: these know how unsure each item's features are, and the posteriors do not (on
-//! ml-latest-small, 36 iterations more raise the served RMSE from 0.837 to 0.844). Twenty refreshes one upon the other would
-//! take as many. The other is that a version then knows only of what two trainings have read, and not of what any refresh
-//! between them has.
+//! Every refresh starts from the factors of the cold training, not from those of the previous refresh, which are not
+//! stored. One reason is that iterations beyond the first dozens make the served posteriors worse, though the trainer's
+//! own weights still improve: the trainer accounts for the uncertainty of each item's features, and the posteriors do
+//! not (on ml-latest-small, 36 more iterations raise the served RMSE from 0.837 to 0.844). A chain of twenty refreshes
+//! would make that many. The other reason is that a version then depends only on the log as read by two trainings, and
+//! not on what the refreshes between them have read.
 //!
-//! What a refresh does not do: choose settings. When the data have changed as a whole, a training from nothing does; a
-//! refresh of much more data than its start was trained on is refused for that reason.
+//! A refresh does not choose settings. If the data have changed as a whole, a cold training is needed; for that reason,
+//! a refresh on much more data than the cold training had is rejected.
 
 use celeris_model::Loss;
 use rand::SeedableRng;
@@ -34,36 +34,36 @@ use crate::state::{Known, Settled, TrainerState};
 use crate::trainer::{TrainSettings, Trained, check, finish};
 use crate::tuning::{HeldOutFigures, Tuned};
 
-/// One fresh rating in so many is held out, from [`HELD_OUT_MIN`] on and up to [`HELD_OUT_MAX`].
+/// One in this many fresh ratings is held out, if that gives [`HELD_OUT_MIN`] or more, up to [`HELD_OUT_MAX`].
 const HELD_OUT_SHARE: usize = 10;
 const HELD_OUT_MIN: usize = 50;
 const HELD_OUT_MAX: usize = 20_000;
 
-/// With so many held-out ratings their own noise is believed; with fewer, that of the earlier training, changed as the
-/// trainer's own estimate has changed.
+/// Minimum number of held-out ratings to estimate the noise variance from them; with fewer, that of the earlier
+/// training is scaled by the change of the trainer's own estimate.
 const NOISE_ENOUGH: usize = 2000;
 
-/// Iterations where nothing is held out. On ml-latest-small with 70 % more ratings, one to three iterations serve alike.
+/// Iterations if nothing is held out. On ml-latest-small with 70 % more ratings, one to three iterations give the same
+/// served error.
 const ITERATIONS_UNJUDGED: usize = 3;
 
-/// A iteration that lowers the held-out error by less than this share is the last but one.
+/// Iterations stop when the held-out error decreases by less than this share.
 const IMPROVEMENT_MIN: f64 = 1e-3;
 
-/// With more ratings than this times those of the earlier training, its settings say little.
+/// Maximum growth of the number of ratings: beyond it, the settings of the earlier training are not reliable.
 const GROWTH_MAX: f64 = 2.0;
 
-/// An earlier training, and what is new since.
+/// An earlier training, and the ratings that are new since.
 #[derive(Debug, Clone, Copy)]
 pub struct Parent<'a> {
-    /// What it left; items are numbered as in the ratings, and those beyond its own are new.
+    /// Its state; items are numbered as in the ratings, and items beyond its own are new.
     pub state: &'a TrainerState,
-    /// For every rating whether the earlier training from nothing, whose factors the state holds, has not seen it; `None`
-    /// where that is not known.
+    /// For every rating, whether the cold training whose factors the state contains has not seen it; `None` if unknown.
     pub fresh: Option<&'a [bool]>,
 }
 
 impl Parent<'_> {
-    /// Why a training with these settings cannot go on from it; `None` where it can.
+    /// Why a training with these settings cannot start from it; `None` if it can.
     #[must_use]
     pub fn objection(&self, ratings: &Ratings, settings: &TrainSettings) -> Option<String> {
         let settled = &self.state.settled;
@@ -81,7 +81,7 @@ impl Parent<'_> {
     }
 }
 
-/// What the trainers of graded labels and of clicks go on from.
+/// Warm start of the trainers of graded labels and of clicks.
 #[derive(Clone, Copy)]
 pub(crate) struct Fresh<'a> {
     pub(crate) settled: &'a Settled,
@@ -89,12 +89,12 @@ pub(crate) struct Fresh<'a> {
     pub(crate) rows: Option<&'a [bool]>,
 }
 
-/// Trains on `ratings`, going on from an earlier training of the same loss and `dim`.
+/// Trains on `ratings`, starting from an earlier training with the same loss and `dim`.
 ///
 /// The result depends on ratings, settings, pinned features and the earlier training, not on the number of threads.
 ///
 /// # Errors
-/// `WarmStart` where [`Parent::objection`] has one, and those of [`crate::train`].
+/// `WarmStart` if [`Parent::objection`] returns a reason, and the errors of [`crate::train`].
 pub fn refresh(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -133,15 +133,15 @@ fn refresh_squared(
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let served = held.as_ref().map(|held| HeldOut::new(&held.known, &held.asked));
-    let judge = |learnt: &Learnt| -> Result<Option<Errors>, RetrainError> {
+    let evaluate = |learnt: &Learnt| -> Result<Option<Errors>, RetrainError> {
         let prior = fit_prior(learnt, settled.prior_scale, learnt.noise_variance)?;
         Ok(served.as_ref().map(|served| served.errors(learnt, &prior)).transpose()?)
     };
-    let error = |learnt: &Learnt| Ok(judge(learnt)?.map_or(0.0, |errors| errors.rmse()));
+    let error = |learnt: &Learnt| Ok(evaluate(learnt)?.map_or(0.0, |errors| errors.rmse()));
     let refit = refit(ratings, recipe, fresh.state, (held.as_ref(), settings.iterations_max), error, progress)?;
     let changed = refit.learnt.noise_variance / fresh.state.population.noise_variance;
     let mut figures = HeldOutFigures { rmse: None, noise_variance: settled.noise_variance * changed };
-    let errors = refit.judged.as_ref().map(judge).transpose()?.flatten();
+    let errors = refit.evaluated.as_ref().map(evaluate).transpose()?.flatten();
     if let (Some(errors), Some(held)) = (errors, &held) {
         figures.rmse = Some(errors.rmse());
         if held.asked.list().len() >= NOISE_ENOUGH {
@@ -156,16 +156,16 @@ fn refresh_squared(
     )
 }
 
-/// Ratings that are held out of a refresh until its last iteration.
+/// Ratings held out from a refresh until its last iteration.
 pub(crate) struct HeldRows {
-    /// For every rating whether it is held out.
+    /// For every rating, whether it is held out.
     pub(crate) rows: Vec<bool>,
     pub(crate) known: Ratings,
     pub(crate) asked: Ratings,
 }
 
 impl HeldRows {
-    /// A share of the fresh ratings; `None` where those are not known or too few.
+    /// Holds out a share of the fresh ratings; `None` if these are unknown or too few.
     pub(crate) fn of(ratings: &Ratings, fresh: Option<&[bool]>, seed: u64) -> Option<Self> {
         let rows = hold_out(fresh?, seed)?;
         let (known, asked) = (ratings.filtered(|row| !rows[row]), ratings.filtered(|row| rows[row]));
@@ -173,15 +173,16 @@ impl HeldRows {
     }
 }
 
-/// A fit to everything, and the same fit before it saw what was held out.
+/// A fit to all ratings, and the same fit before it saw the held-out ones.
 pub(crate) struct Refit {
     pub(crate) learnt: Learnt,
     pub(crate) iterations: usize,
-    pub(crate) judged: Option<Learnt>,
+    pub(crate) evaluated: Option<Learnt>,
 }
 
-/// Iterations on from `state`: over what is not held out until `error`, that of what is held out, no longer falls; then once
-/// over everything. The caller guarantees that `held` is of the same rows as `ratings`, whatever its labels.
+/// Iterates from `state`: over the ratings that are not held out until `error`, the held-out error, no longer
+/// decreases; then once over all ratings. The caller guarantees that `held` has the same rows as `ratings`; the labels
+/// may differ.
 pub(crate) fn refit(
     ratings: &Ratings,
     recipe: Recipe,
@@ -200,16 +201,16 @@ pub(crate) fn refit(
     let Some(held) = held else {
         let iterations = ITERATIONS_UNJUDGED.min(iterations_max);
         for iteration in 1..=iterations {
-            als.sweep()?;
+            als.iterate()?;
             report(iteration, iterations);
         }
-        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, iterations, judged: None });
+        return Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, iterations, evaluated: None });
     };
     let known = ratings.filtered(|row| !held.rows[row]);
     als.learn_from(&Grouped::of(&known));
     let (mut iterations, mut last) = (0, f64::INFINITY);
-    let judged = loop {
-        als.sweep()?;
+    let evaluated = loop {
+        als.iterate()?;
         iterations += 1;
         report(iterations, iterations_max + 1);
         let learnt = prepared.finish(&known, recipe, als.clone())?;
@@ -220,12 +221,12 @@ pub(crate) fn refit(
         last = now;
     };
     als.learn_from(&prepared.grouped);
-    als.sweep()?;
+    als.iterate()?;
     report(1, 1);
-    Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, iterations: iterations + 1, judged: Some(judged) })
+    Ok(Refit { learnt: prepared.finish(ratings, recipe, als)?, iterations: iterations + 1, evaluated: Some(evaluated) })
 }
 
-/// Which ratings are held out: a share of the fresh ones; `None` where those are too few.
+/// Selects the held-out ratings, a share of the fresh ones; `None` if these are too few.
 fn hold_out(fresh: &[bool], seed: u64) -> Option<Vec<bool>> {
     let mut rows: Vec<usize> = fresh.iter().enumerate().filter(|(_, fresh)| **fresh).map(|(row, _)| row).collect();
     let count = (rows.len() / HELD_OUT_SHARE).min(HELD_OUT_MAX);

@@ -1,13 +1,14 @@
-//! What a trainer leaves in a version directory, so that the next training can go on from it.
+//! The trainer's state in a version directory, for the warm start of the next training.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `trainer_state.json` | the settings that were settled on, and the numbers of the fit that do not grow with the data |
+//! | `trainer_state.json` | the chosen settings, and the part of the fit whose size does not depend on the data |
 //! | `trainer_items.parquet` | `item: utf8, bias: float, bias_variance: float, factors: list<float>, factor_variances: list<float>` |
 //!
-//! The version's own `item_features.parquet` does not do for this: features there are standardised, and stand in for
-//! what a caller gave. Without these files a version serves as well as with them; only the next training begins from
-//! nothing. A version that has gone on from another holds what that one held: see [`crate::refresh`]. Lists are missing where a model has no latent factors, and everything but factors where feedback is implicit.
+//! The version's own `item_features.parquet` is not sufficient: its features are standardised, and contain pinned ones.
+//! Serving does not need these files; without them the next training starts cold. A version from a warm start contains
+//! the state of its cold training: see [`crate::refresh`]. The lists are absent if a model has no latent factors, and
+//! everything but the factors is absent under implicit feedback.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,32 +25,30 @@ use crate::als::{AlsState, Population};
 use crate::error::RetrainError;
 use crate::side_features::SIDE_FEATURES;
 
-/// The file of settings.
 pub(crate) const STATE_FILE: &str = TRAINER_STATE_FILE;
 
-/// The file of items.
 pub(crate) const ITEMS_FILE: &str = TRAINER_ITEMS_FILE;
 
 /// Items written at a time.
 const ROWS_A_BATCH: usize = 16_384;
 
-/// What a training has settled on, which the next one takes over.
+/// The settings chosen by a cold training, which the next trainings take over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settled {
     pub(crate) loss: Loss,
     pub(crate) dim: usize,
-    /// Ratings trained on.
+    /// Number of ratings in the training.
     pub(crate) ratings: usize,
     pub(crate) regularization: f64,
     pub(crate) prior_scale: f64,
-    /// By how much clicks' log-odds are shrunk; 1 for other losses.
+    /// Gain by which log-odds of clicks are shrunk; 1 for other losses.
     pub(crate) gain: f64,
     /// `sigma^2` of the version.
     pub(crate) noise_variance: f64,
 }
 
-/// Factors by the numbers of items.
+/// Factors, indexed by the numbers of items.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Known {
     Als(Arc<AlsState>),
@@ -57,14 +56,14 @@ pub(crate) enum Known {
     Implicit(Vec<f32>),
 }
 
-/// What a later training can go on from, instead of from nothing.
+/// The state from which a later training can start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainerState {
     pub(crate) settled: Settled,
     pub(crate) known: Known,
 }
 
-/// The JSON file.
+/// Contents of the JSON file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StateFile {
@@ -73,7 +72,7 @@ struct StateFile {
 }
 
 impl Settled {
-    /// Latent factors of an item.
+    /// Number of latent factors.
     fn latent(&self) -> usize {
         match self.loss {
             Loss::Squared | Loss::Logistic => self.dim - 1 - SIDE_FEATURES.min(self.dim - 1),
@@ -83,7 +82,7 @@ impl Settled {
 }
 
 impl TrainerState {
-    /// The same for so many items, of which those beyond its own are unknown.
+    /// The state extended to `items` items; the added ones are unknown.
     #[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
     pub(crate) fn for_items(&self, items: usize) -> Self {
         let latent = self.settled.latent();
@@ -106,7 +105,7 @@ impl TrainerState {
         Self { settled: self.settled.clone(), known }
     }
 
-    /// The files' contents; `items` names the rows.
+    /// Contents of the files; `items` are the ids of the rows.
     pub(crate) fn files(&self, items: &[ItemId]) -> (Vec<u8>, Vec<RecordBatch>) {
         let population = match &self.known {
             Known::Als(state) => Some(state.population.clone()),
@@ -141,11 +140,10 @@ impl TrainerState {
             .expect("columns of one table have one length")
     }
 
-    /// What the trainer of a version left in its directory, for items numbered by `number` below `count`; `None` where it
-    /// left nothing.
+    /// Reads the state from a version directory, for items numbered by `number` below `count`; `None` if there is none.
     ///
     /// # Errors
-    /// [`RetrainError::Files`] or `JobFile`, naming the file.
+    /// [`RetrainError::Files`] or `JobFile` with the file.
     pub(crate) fn read(
         dir: &Path,
         manifest: &Manifest,

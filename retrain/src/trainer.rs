@@ -1,4 +1,4 @@
-//! The built-in trainer: settings in, everything that a version needs out.
+//! The built-in trainer.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -18,35 +18,36 @@ use crate::ratings::{Rating, Ratings};
 use crate::state::{Settled, TrainerState};
 use crate::tuning::{Tuned, tune};
 
-/// The largest `dim`: beyond it a user's state alone is megabytes.
+/// Largest `dim`: beyond it, the state of a single user takes megabytes.
 pub use celeris_features::bounds::DIM_MAX;
 
-/// The most iterations that can be asked for.
+/// Largest number of iterations that can be configured.
 pub const ITERATIONS_LIMIT: usize = 1000;
 
-/// What the caller chooses; everything else is chosen on held-out ratings.
+/// Settings of the caller; all others are tuned on held-out ratings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainSettings {
-    /// The length of features and weights, the constant included: `dim` 20 is 17 latent factors, two side_features, and 1.
+    /// Length of feature and weight vectors, including the constant: with `dim` 20, 17 latent factors, two side
+    /// features, and 1.
     pub dim: usize,
-    /// Seeds the factors and the choice of held-out ratings. Equal seeds and ratings give equal bytes.
+    /// Seed of the factors and of the choice of held-out ratings. Equal seeds and ratings give equal bytes.
     pub seed: u64,
-    /// Threads to train on; they change nothing but the time.
+    /// Number of training threads; does not affect the result.
     pub threads: NonZeroUsize,
-    /// Iterations at most.
+    /// Maximum number of iterations.
     pub iterations_max: usize,
-    /// The share of the partners' variances that goes into every row's ridge; `None` tunes it.
+    /// Share of the partners' variances in every row's ridge; `None` tunes it.
     pub regularization: Option<f64>,
-    /// What labels mean, and so which trainer: graded, clicks, or implicit feedback, where `regularization` is the
-    /// `lambda` of Hu et al. (2008).
+    /// The loss, which selects the trainer: for graded labels, clicks, or implicit feedback, where `regularization` is
+    /// the `lambda` of Hu et al. (2008).
     pub loss: Loss,
 }
 
 impl TrainSettings {
-    /// Iterations at most, unless told.
+    /// Default maximum number of iterations.
     pub const ITERATIONS_MAX: usize = 30;
 
-    /// Everything tuned, on one thread.
+    /// Settings with everything tuned, on one thread.
     #[must_use]
     pub fn new(dim: usize, seed: u64) -> Self {
         Self {
@@ -78,41 +79,41 @@ impl TrainSettings {
     }
 }
 
-/// What a training run measured of itself.
+/// Metrics of a training run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metrics {
-    /// Ratings, users and items trained on.
+    /// Number of ratings.
     pub ratings: usize,
-    /// Users, rated or not.
+    /// Number of users, with or without ratings.
     pub users: usize,
-    /// Items, rated or not.
+    /// Number of items, with or without ratings.
     pub items: usize,
-    /// The chosen or given regularization.
+    /// The tuned or given regularization.
     pub regularization: f64,
-    /// Iterations of the final training.
+    /// Number of iterations of the final training.
     pub iterations: usize,
-    /// The chosen scale of the prior precision.
+    /// The tuned scale of the prior precision.
     pub prior_scale: f64,
-    /// RMSE of the served posterior on held-out ratings; `None` where there were too few to hold any out.
+    /// RMSE of the served posterior on held-out ratings; `None` if there were too few to hold out.
     pub validation_rmse: Option<f64>,
-    /// The expected percentile rank of held-out pairs (Hu et al. 2008, eq. 8), 0.5 by chance; implicit feedback only.
+    /// Expected percentile rank of held-out pairs (Hu et al. 2008, eq. 8), 0.5 by chance; implicit feedback only.
     pub validation_percentile_rank: Option<f64>,
-    /// The share of a user's held-out items among the first ten; implicit feedback only.
+    /// Recall at 10 of held-out items; implicit feedback only.
     pub validation_recall_at_10: Option<f64>,
-    /// The mean log loss of the served posterior on held-out labels; clicks only.
+    /// Mean log loss of the served posterior on held-out labels; clicks only.
     pub validation_log_loss: Option<f64>,
-    /// The same of the base rate alone.
+    /// The same for the base rate alone.
     pub base_rate_log_loss: Option<f64>,
-    /// RMSE of the trainer's own weights on what they were trained on: of labels, of chances, or of preferences.
+    /// RMSE of the trainer's own weights on the training data: of labels, probabilities or preferences.
     pub train_rmse: f64,
-    /// `sigma^2`: from held-out ratings, or else the trainer's own estimate.
+    /// `sigma^2`: from held-out ratings, otherwise the trainer's own estimate.
     pub noise_variance: f64,
-    /// The condition of `Lambda`.
+    /// Condition number of `Lambda`.
     pub prior_condition: f64,
 }
 
 impl Metrics {
-    /// The same by name, for a version's manifest.
+    /// The metrics by name, for a version's manifest.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, f64> {
         let mut metrics: BTreeMap<String, f64> = [
@@ -144,32 +145,31 @@ impl Metrics {
 /// A trained version, in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trained {
-    /// The length of features and weights.
+    /// Length of feature and weight vectors.
     pub dim: usize,
     /// Length `items`.
     pub item_offsets: Vec<f32>,
     /// Row-major `items x dim`: unit RMS per column over the rated items, the last column exactly 1. Items without
     /// ratings have the cold item's row.
     pub item_features: Vec<f32>,
-    /// Row-major `users x dim`: the trainer's own weights, which are not what is served.
+    /// Row-major `users x dim`: the trainer's own weights, which are not served.
     pub user_weights: Vec<f32>,
-    /// What every user is served from.
+    /// The prior of all users.
     pub prior: Prior,
-    /// What an item that was not trained is.
+    /// Offset and features of items that were not trained.
     pub cold_item: ColdItem,
     /// The smallest and largest label.
     pub label_range: (f32, f32),
-    /// What the run measured.
     pub metrics: Metrics,
-    /// What a later training can go on from, see [`mod@crate::refresh`]; `None` of what another engine has trained.
+    /// State for a warm start, see [`mod@crate::refresh`]; `None` for a version of an external engine.
     pub state: Option<TrainerState>,
 }
 
 impl Trained {
-    /// The rating as a served user state absorbs it, as the first of its user and item; whoever repeats a pair under
-    /// implicit loss says so ([`celeris_model::preference::Takings`]).
+    /// The rating as an example for a served user state, as the first one of its user and item. For repeated pairs
+    /// under implicit loss, use [`celeris_model::preference::Takings`].
     ///
-    /// The caller guarantees that the item's index is below the number of items trained on.
+    /// The caller guarantees that the item's index is below the number of items in the training.
     #[must_use]
     pub fn example(&self, rating: &Rating) -> Example<'_> {
         let item = rating.item as usize;
@@ -185,19 +185,19 @@ impl Trained {
 
     /// The trainer's own weights of a user, length `dim`.
     ///
-    /// The caller guarantees that the user's index is below the number of users trained on.
+    /// The caller guarantees that the user's index is below the number of users in the training.
     #[must_use]
     pub fn own_weights(&self, user: u32) -> &[f32] {
         &self.user_weights[user as usize * self.dim..][..self.dim]
     }
 }
 
-/// Trains on `ratings`: chooses settings on held-out ratings, then trains on all.
+/// Trains on `ratings`: tunes settings on held-out ratings, then trains on all.
 ///
 /// The result depends on ratings, settings and pinned features, not on the number of threads.
 ///
 /// # Errors
-/// `Setting`, `IndexOutOfRange` or `Prior` for bad input, `Threads` where threads cannot be had.
+/// `Setting`, `IndexOutOfRange` or `Prior` for invalid input, `Threads` if the threads cannot be started.
 pub fn train(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -213,7 +213,7 @@ pub fn train(
     })
 }
 
-/// Checks what a training is asked for.
+/// Checks the input of a training.
 pub(crate) fn check(ratings: &Ratings, settings: &TrainSettings, pinned: &Pinned) -> Result<(), RetrainError> {
     settings.check()?;
     check_pinned(ratings, settings.dim, pinned)
@@ -250,10 +250,10 @@ fn check_pinned(ratings: &Ratings, dim: usize, pinned: &Pinned) -> Result<(), Re
     Ok(pinned.features.chunks_exact(dim).try_for_each(|row| check_features(row, dim))?)
 }
 
-/// The version of what was learnt with the chosen settings.
+/// Makes the version from the final training.
 pub(crate) fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, RetrainError> {
     let noise_variance = tuned.held_out.map_or(learnt.noise_variance, |held_out| held_out.noise_variance);
-    // Labels that are all predicted exactly would leave no noise, and a prior needs some.
+    // If all labels are predicted exactly, there is no noise, but a prior needs a positive variance.
     let noise_variance = noise_variance.max(f64::from(f32::MIN_POSITIVE));
     let prior = fit_prior(&learnt, tuned.prior_scale, noise_variance)?;
     let label_range = ratings.label_range();

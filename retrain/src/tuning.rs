@@ -1,8 +1,8 @@
-//! The choice of settings on held-out ratings.
+//! Tuning of settings on held-out ratings.
 //!
 //! A tenth of the ratings is held out, features are learnt from the rest for each regularization until they stop
-//! improving, and each is judged by the served posteriors under priors of several scales. Where a tenth is few ratings,
-//! several tenths are held out in turn and judged together.
+//! improving, and each fit is evaluated by the served posteriors under priors of several scales. If a tenth is few
+//! ratings, several tenths are held out in turn and evaluated together.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -17,29 +17,30 @@ use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
 use crate::trainer::TrainSettings;
 
-/// One rating in so many is held out.
+/// One in this many ratings is held out.
 const FOLDS: u8 = 10;
 
-/// Folds are tried until so many ratings have been held out in turn, or [`FOLDS_TRIED_MAX`] folds.
+/// Folds are evaluated until this many ratings have been held out in total, or [`FOLDS_TRIED_MAX`] folds.
 const HELD_OUT_ENOUGH: usize = 2000;
 const FOLDS_TRIED_MAX: usize = 3;
 
-/// With fewer ratings nothing is held out, and the settings are [`Tuned::untuned`].
+/// With fewer ratings, nothing is held out, and the settings are [`Tuned::untuned`].
 pub(crate) const RATINGS_MIN: usize = 100;
 
-/// Iterations before the held-out error is asked whether to go on.
+/// Minimum number of iterations before the held-out error is evaluated.
 ///
-/// Chosen on ml-latest-small, where the error of a split is flat from 10 iterations to 20. With some ten ratings a user fewer
-/// iterations predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::side_features`]), but the users learn less online.
+/// Chosen on ml-latest-small, where the error of a split is flat from 10 to 20 iterations. With some ten ratings per
+/// user, fewer iterations predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::side_features`]), but users
+/// learn less online.
 pub(crate) const ITERATIONS_MIN: usize = 18;
 
-/// Shares of the partners' variances that are tried. The first is what the model says, and stays unless one is better.
+/// Candidate shares of the partners' variances. The first is that of the model, and is kept unless another is better.
 const REGULARIZATIONS: [f64; 2] = [1.0, 0.5];
 
-/// Scales of the prior precision that are tried, ascending, in steps that the error hardly resolves.
+/// Candidate scales of the prior precision, ascending, in steps that the error hardly resolves.
 pub(crate) const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];
 
-/// Errors that differ by less than this share are equal: some thousands of held-out ratings tell no more.
+/// Relative difference below which errors are considered equal: some thousands of held-out ratings do not resolve less.
 const INDIFFERENCE: f64 = 1e-3;
 
 /// The settings of the final training.
@@ -51,10 +52,10 @@ pub(crate) struct Tuned {
     pub(crate) held_out: Option<HeldOutFigures>,
 }
 
-/// What the held-out ratings say of the chosen settings.
+/// Metrics of the chosen settings on held-out ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HeldOutFigures {
-    /// Absent where the noise is taken over from an earlier training and too little could be held out to judge by.
+    /// `None` if the noise variance is from an earlier training and too few ratings could be held out.
     pub(crate) rmse: Option<f64>,
     pub(crate) noise_variance: f64,
 }
@@ -83,7 +84,7 @@ impl Trial {
         self.errors.iter().map(Errors::rmse).fold(f64::INFINITY, f64::min)
     }
 
-    /// Position of the smallest scale that is as good as the best: a wider prior lets users learn faster.
+    /// Index of the smallest scale that is as good as the best: a wider prior lets users learn faster.
     fn best_scale(&self) -> usize {
         let enough = self.lowest_rmse() * (1.0 + INDIFFERENCE);
         self.errors.iter().position(|errors| errors.rmse() <= enough).unwrap_or_default()
@@ -97,7 +98,7 @@ impl Trial {
 /// Chooses the regularization, the number of iterations and the scale of the prior.
 ///
 /// # Errors
-/// [`RetrainError::Prior`] where a prior or posterior overflows.
+/// [`RetrainError::Prior`] if a prior or posterior overflows.
 pub(crate) fn tune(
     ratings: &Ratings,
     recipe: Recipe,
@@ -156,7 +157,7 @@ pub(crate) fn tune(
     })
 }
 
-/// Pairs of what is known and what is held out.
+/// Pairs of known and held-out ratings.
 pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
     let count = ratings.list().len();
     let mut fold_of: Vec<u8> = (0_u8..FOLDS).cycle().take(count).collect();
@@ -166,7 +167,8 @@ pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
     (0_u8..FOLDS).take(tried).map(split).collect()
 }
 
-/// Learns until a iteration, from [`ITERATIONS_MIN`] on, no longer lowers the held-out error; returns the number of iterations too.
+/// Learns until an iteration, from [`ITERATIONS_MIN`] on, no longer lowers the held-out error. Returns the fit and the
+/// number of iterations.
 fn learn_until_worse(
     (known, prepared): (&Ratings, &Prepared),
     asked: &[Rating],

@@ -1,4 +1,4 @@
-//! What other engines bring is finished into versions that are as good as their features, or refused by name.
+//! Output of external engines: valid output becomes a version, invalid output is rejected with a precise error.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -23,7 +23,7 @@ const ITEMS: usize = 60;
 const RANK: usize = 3;
 const DIM: usize = RANK + 1;
 
-/// The spread of labels around what users and items make of each other.
+/// Standard deviation of the noise of labels.
 const NOISE: f64 = 0.5;
 
 fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
@@ -37,14 +37,14 @@ fn item(number: usize) -> String {
     format!("film-{number}")
 }
 
-/// Factors on any scale, and labels made of them.
+/// Factors on an arbitrary scale, and labels generated from them.
 struct World {
     factors: Vec<[f32; RANK]>,
     ratings: Vec<(usize, usize, f32)>,
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
-    // Twelve uniform numbers make a good enough bell.
+    // A sum of twelve uniform numbers is close enough to a normal distribution.
     (0..12).map(|_| random.random_range(-0.5..0.5)).sum()
 }
 
@@ -120,7 +120,8 @@ fn write_success(raw: &Path, rows: &[(&str, usize)], more: &Value) {
     fs::write(raw.join("_SUCCESS"), manifest.to_string()).unwrap();
 }
 
-/// A folder with observations, nine tenths of which the engine is given, and the job that finishes its output.
+/// A folder with observations, nine tenths of which are passed to the engine, and the job that makes a version from its
+/// output.
 fn prepare(folder: &Path, loss: Loss) -> (World, Job) {
     let world = world();
     let (held_out, known): (Vec<_>, Vec<_>) = world.ratings.iter().enumerate().partition(|(row, _)| row % 10 == 0);
@@ -155,32 +156,33 @@ fn bring_factors(folder: &Path, world: &World) {
     let raw = folder.join("raw");
     let rows: Vec<Vec<f32>> = world.factors.iter().map(|row| row.to_vec()).collect();
     write_features(&raw.join("item_features.parquet"), &rows);
-    fs::write(raw.join("metrics.json"), r#"{"sweeps_of_theirs": 12}"#).unwrap();
+    fs::write(raw.join("metrics.json"), r#"{"engine_iterations": 12}"#).unwrap();
     write_success(&raw, &[("item_features.parquet", ITEMS)], &json!({}));
 }
 
 #[test]
-fn factors_on_any_scale_become_a_version_that_predicts_as_well_as_they_allow() {
+fn factors_on_any_scale_become_an_accurate_version() {
     let folder = tempfile::tempdir().unwrap();
     let (world, job) = prepare(folder.path(), Loss::Squared);
     bring_factors(folder.path(), &world);
     let LoadedVersion { manifest, theta, prior, .. } = finish(folder.path(), &job).unwrap();
     assert_eq!((manifest.algorithm.as_str(), manifest.parent), ("external: test", Some(VersionId(1))));
     assert_eq!(manifest.watermark, json!([7]));
-    assert!((manifest.metrics["sweeps_of_theirs"] - 12.0).abs() < 1e-9);
-    assert!((manifest.metrics["ratings"] - world.ratings.len() as f64).abs() < 0.5, "all of them, in the end");
+    assert!((manifest.metrics["engine_iterations"] - 12.0).abs() < 1e-9);
+    assert!((manifest.metrics["ratings"] - world.ratings.len() as f64).abs() < 0.5, "the final fit uses all");
     for column in 0..RANK {
         let squares: f64 = (0..ITEMS)
             .map(|row| f64::from(theta.get(&ItemId::new(item(row)).unwrap()).unwrap().features[column]).powi(2))
             .sum();
-        // Rounding to f32 alone.
+        // Only rounding to f32.
         assert!((squares / ITEMS as f64 - 1.0).abs() < 1e-4, "column {column}: {squares}");
     }
-    // With the true features, what is left is the noise and what 27 ratings leave open of four weights: some 8 %.
+    // With the true features, the error consists of the noise and of the uncertainty of four weights given 27 ratings:
+    // some 8 %.
     let rmse = manifest.metrics["validation_rmse"];
     assert!((0.85 * NOISE..1.2 * NOISE).contains(&rmse), "{rmse}");
     assert!((prior.noise_variance() / (NOISE * NOISE) - 1.0).abs() < 0.25, "{}", prior.noise_variance());
-    // The spread of weights on features of unit size is that of tastes, 0.7 squared.
+    // The variance of weights on features of unit scale is that of the users' true weights, 0.7 squared.
     let precision = prior.precision();
     for k in 0..RANK {
         let spread = prior.noise_variance() / precision[k * DIM + k];
@@ -189,20 +191,20 @@ fn factors_on_any_scale_become_a_version_that_predicts_as_well_as_they_allow() {
 }
 
 #[test]
-fn implicit_factors_are_finished_by_how_they_rank() {
+fn implicit_factors_are_calibrated_by_their_ranking() {
     let folder = tempfile::tempdir().unwrap();
     let (world, job) = prepare(folder.path(), Loss::Implicit);
     bring_factors(folder.path(), &world);
     let LoadedVersion { manifest, prior, .. } = finish(folder.path(), &job).unwrap();
     assert!(manifest.metrics.contains_key("validation_percentile_rank"), "{:?}", manifest.metrics);
-    assert!(prior.mean().iter().all(|w| *w == 0.0), "nothing is known to be taken");
+    assert!(prior.mean().iter().all(|w| *w == 0.0), "the prior mean is zero");
 }
 
 #[test]
-fn a_prior_of_the_engines_own_is_taken_as_it_is() {
+fn a_prior_from_the_engine_is_used_unchanged() {
     const PRECISION: [[f64; DIM]; DIM] =
         [[2.0, 0.5, 0.0, 0.0], [0.5, 3.0, 0.0, 0.0], [0.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 1.0]];
-    // Whatever the loss: to bring a prior is the way for those that nothing here can finish.
+    // An engine's own prior works for any loss, including those that cannot be calibrated here.
     let folder = tempfile::tempdir().unwrap();
     let (world, job) = prepare(folder.path(), Loss::Logistic);
     bring_factors(folder.path(), &world);
@@ -240,7 +242,7 @@ fn a_prior_of_the_engines_own_is_taken_as_it_is() {
 }
 
 #[test]
-fn an_engines_own_job_is_not_for_the_built_in_trainer() {
+fn the_built_in_trainer_rejects_a_job_for_an_engine() {
     let folder = tempfile::tempdir().unwrap();
     let (_, job) = prepare(folder.path(), Loss::Squared);
     let Algorithm::External(external) = job.algorithm.clone() else { panic!("{:?}", job.algorithm) };

@@ -1,4 +1,4 @@
-//! Trainings on weights, labels and pinned features anywhere within their bounds: a version comes of them, of finite numbers.
+//! Trainings on weights, labels and pinned features anywhere within their bounds produce versions of finite numbers.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -13,13 +13,13 @@ use rand_chacha::ChaCha8Rng;
 const USERS: u32 = 12;
 const ITEMS: u32 = 15;
 
-/// Which magnitudes a training sees.
+/// Distribution of magnitudes in the training data.
 #[derive(Debug, Clone, Copy)]
 enum Magnitudes {
     Any,
     Largest,
     Smallest,
-    /// A few of the largest among many of 1.
+    /// A few values at the maximum among many values of 1.
     Spikes,
 }
 
@@ -73,14 +73,14 @@ fn check(version: &Trained, what: &str) {
     let numbers = version.item_features.iter().chain(&version.item_offsets).chain(&version.user_weights);
     assert!(numbers.into_iter().all(|value| value.is_finite()), "{what}");
     assert!(version.cold_item.features.iter().all(|value| value.is_finite()), "{what}");
-    // The prior's own rounding of the bound.
+    // Allows for rounding in the prior.
     assert!(version.prior.condition() <= CONDITION_MAX * 1.001, "{what}: {}", version.prior.condition());
     let metrics = version.metrics.by_name();
     assert!(metrics.values().all(|value| value.is_finite()), "{what}: {metrics:?}");
 }
 
 #[test]
-fn a_version_comes_of_extreme_weights_labels_and_pinned_features() {
+fn extreme_weights_labels_and_pinned_features_train() {
     for loss in [Loss::Squared, Loss::Logistic, Loss::Implicit] {
         for weights in ALL {
             for labels in ALL {
@@ -101,9 +101,10 @@ fn a_version_comes_of_extreme_weights_labels_and_pinned_features() {
     }
 }
 
-/// A product of weight and label below the smallest float, and a target beyond the largest: what was taken was taken.
+/// The product of weight and label is below the smallest float, and the target beyond the largest: the pair still
+/// counts as taken.
 #[test]
-fn what_was_taken_was_taken_however_little_it_says() {
+fn a_taken_pair_with_a_tiny_weight_counts_as_taken() {
     let rating = |user, item, label, weight| Rating { user, item, label, weight };
     let list = |label, weight| -> Vec<Rating> {
         (0..150_u32).map(|k| rating(k % 9, (k % 9 / 3) * 4 + k * 7 % 4, label, weight)).collect()
@@ -115,7 +116,7 @@ fn what_was_taken_was_taken_however_little_it_says() {
         check(&version, &format!("label {label:e} of weight {weight:e}"));
         version
     };
-    // What an excess of next to nothing comes to, whose numbers are all far from the ends of `f32`.
+    // The result for a tiny excess whose numbers are all far from the limits of `f32`.
     let expected = trained(1e-7, 1.0);
     for (label, weight) in [(1e-39, 1.0), (1e-20, 1e-20), (f32::from_bits(1), f32::from_bits(1)), (2.9e-39, 0.9)] {
         let version = trained(label, weight);

@@ -1,4 +1,4 @@
-//! The train job between real Parquet files.
+//! The train job with real Parquet files.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -21,7 +21,7 @@ fn item(number: u32) -> ItemId {
     ItemId::new(format!("film-{number}")).unwrap()
 }
 
-/// Thirty users and twenty films, every pair rated, one of them twice.
+/// Thirty users and twenty films: every pair has a rating, one of them two.
 fn write_observations(path: &Path) -> InputFile {
     let mut writer = ObservationsWriter::create(path).unwrap();
     let pairs = (0..30_u32).flat_map(|user| (0..20_u32).map(move |film| (user, film))).chain([(0, 0)]);
@@ -45,7 +45,7 @@ fn write_observations(path: &Path) -> InputFile {
         let observation_id = ObservationId::new(format!("o{k}")).unwrap();
         let sequence = Sequence(k as u64 + 1);
         writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &record }).unwrap();
-        // What is no observation is no row.
+        // Records that are not observations are skipped.
         let retraction = Record { kind: RecordKind::Retract, targets: vec![sequence], ..record };
         writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &retraction }).unwrap();
     }
@@ -78,7 +78,7 @@ fn write_job(folder: &Path, job: &Job) -> std::path::PathBuf {
     path
 }
 
-/// Runs a job that must fail, and returns what it said once it is sure that no version was left behind.
+/// Runs a job that must fail, checks that it left no version, and returns the error text.
 fn refusal(folder: &Path, job: &Job) -> String {
     let error = run_job(&write_job(folder, job), &Silent).unwrap_err();
     assert!(!folder.join(&job.output).join(MANIFEST_FILE).exists(), "a failed job leaves no version");
@@ -86,10 +86,10 @@ fn refusal(folder: &Path, job: &Job) -> String {
 }
 
 #[test]
-fn a_version_comes_out_whole_and_says_how_it_was_made() {
+fn a_version_is_complete_and_describes_its_training() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = job(write_observations(&folder.path().join("observations.parquet")));
-    // As the manager would write it: relative to the job file.
+    // As written by the manager: relative to the job file.
     job.observations.path = "observations.parquet".into();
     let pinned = [0.5, 0.0, -1.0, 2.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0];
     let items = [item(2), item(99)];
@@ -105,8 +105,8 @@ fn a_version_comes_out_whole_and_says_how_it_was_made() {
     assert!((manifest.metrics["ratings"] - 601.0).abs() < 0.5, "both ratings of the repeated pair count");
     let files: Vec<&str> = manifest.files.keys().map(String::as_str).collect();
     let of_items = ["item_features.parquet", "prior.parquet", "trainer_items.parquet", "trainer_state.json"];
-    assert_eq!(files, of_items, "nothing of single users is published");
-    assert_eq!(loaded.theta.items().len(), 21, "the pinned film that nobody has seen is there");
+    assert_eq!(files, of_items, "no data of single users is published");
+    assert_eq!(loaded.theta.items().len(), 21, "the pinned film without ratings is included");
     assert_eq!(loaded.theta.get(&item(2)).unwrap().features, &pinned[..5]);
     assert_eq!(loaded.theta.get(&item(99)).unwrap().features, &pinned[5..]);
 
@@ -121,7 +121,7 @@ fn a_version_comes_out_whole_and_says_how_it_was_made() {
 }
 
 #[test]
-fn a_version_that_went_on_from_another_says_so_and_where_the_first_began() {
+fn a_warm_version_records_its_parent_and_the_cold_watermark() {
     let folder = tempfile::tempdir().unwrap();
     let observations = write_observations(&folder.path().join("observations.parquet"));
     let run = |job: &Job| run_job(&write_job(folder.path(), job), &Silent).unwrap();
@@ -141,10 +141,10 @@ fn a_version_that_went_on_from_another_says_so_and_where_the_first_began() {
     for (manifest, from, refreshes) in [(&second, 4, 1), (&third, 5, 2)] {
         let warm = manifest.warm.as_ref().unwrap();
         assert_eq!((warm.from, warm.refreshes), (VersionId(from), refreshes));
-        assert_eq!(warm.cold_watermark, first.watermark, "that of the version trained from nothing");
+        assert_eq!(warm.cold_watermark, first.watermark, "that of the cold training");
         assert!(manifest.metrics["iterations"] < cold.metrics["iterations"] / 2.0, "{:?}", manifest.metrics);
     }
-    // Nothing is new since the first version, so that there is little to change.
+    // There are no ratings after the first version, so there is little to change.
     let scores = |dir: &str| {
         let version = read_version(&folder.path().join(dir)).unwrap();
         let mean = version.prior.mean().to_vec();
@@ -158,7 +158,7 @@ fn a_version_that_went_on_from_another_says_so_and_where_the_first_began() {
         assert!((a - b).abs() < 0.05, "{a} became {b}");
     }
 
-    // What cannot be gone on from costs no version.
+    // An unusable warm start still produces a version.
     fs::write(folder.path().join("first/trainer_state.json"), "{}").unwrap();
     for dir in ["first", "nowhere"] {
         let manifest = run(&on_from(4, dir, &format!("after {dir}")));
@@ -169,7 +169,7 @@ fn a_version_that_went_on_from_another_says_so_and_where_the_first_began() {
 }
 
 #[test]
-fn input_that_is_not_what_the_job_says_is_refused() {
+fn input_with_a_wrong_checksum_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("observations.parquet");
     let sealed = write_observations(&path);
@@ -186,20 +186,20 @@ fn input_that_is_not_what_the_job_says_is_refused() {
 }
 
 #[test]
-fn truncated_parquet_is_refused() {
+fn truncated_parquet_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("observations.parquet");
     write_observations(&path);
     let bytes = fs::read(&path).unwrap();
     for length in [bytes.len() - 1, bytes.len() / 2, 3, 0] {
         fs::write(&path, &bytes[..length]).unwrap();
-        // The seal is of the broken file, so that the reader is what has to find out.
+        // The checksum is that of the truncated file, so the reader has to detect the damage.
         let said = refusal(folder.path(), &job(InputFile::sealed(&path).unwrap()));
         assert!(said.contains("observations.parquet"), "{length} bytes: {said}");
     }
 }
 
-/// A file of one row, with some columns exchanged.
+/// A file of one row, with some columns replaced.
 fn write_row(path: &Path, exchanged: &[(&str, ArrayRef)]) -> InputFile {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("user", Arc::new(StringArray::from(vec!["ann"]))),
@@ -240,7 +240,7 @@ fn bad_values_are_named_by_file_row_and_column() {
 }
 
 #[test]
-fn an_empty_log_and_unknown_settings_are_refused() {
+fn an_empty_log_and_unknown_settings_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let empty = ObservationsWriter::create(&folder.path().join("observations.parquet")).unwrap().finish().unwrap();
     let empty = job(empty);
@@ -257,7 +257,7 @@ fn an_empty_log_and_unknown_settings_are_refused() {
 }
 
 #[test]
-fn attributes_of_items_make_a_map_for_items_to_come() {
+fn attributes_of_items_give_a_map_for_new_items() {
     let folder = tempfile::tempdir().unwrap();
     let observations = write_observations(&folder.path().join("observations.parquet"));
     let described: Vec<(ItemId, serde_json::Map<String, serde_json::Value>)> = (0..21)
@@ -270,13 +270,13 @@ fn attributes_of_items_make_a_map_for_items_to_come() {
     let file = writer.finish().unwrap();
     let job = Job { item_attributes: Some(file), ..job(observations) };
     let manifest = run_job(&write_job(folder.path(), &job), &Silent).unwrap();
-    assert!((manifest.metrics["cold_map_items"] - 20.0).abs() < 0.5, "nobody has seen the last film: {manifest:?}");
+    assert!((manifest.metrics["cold_map_items"] - 20.0).abs() < 0.5, "the last film has no ratings: {manifest:?}");
     let map = read_version(&folder.path().join("version")).unwrap().cold_map.unwrap();
     assert_eq!(map.map(&described[20].1).features.len(), 5);
 }
 
 #[test]
-fn attributes_that_are_no_object_are_named_by_file_and_row() {
+fn attributes_that_are_no_object_are_rejected_with_file_and_row() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("item_attributes.parquet");
     let text = |values: [&str; 2]| -> ArrayRef { Arc::new(StringArray::from(values.to_vec())) };

@@ -1,4 +1,4 @@
-//! What can be relied on of versions trained for clicks and for implicit feedback.
+//! Properties of versions trained on clicks and on implicit feedback.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::num::NonZeroUsize;
@@ -28,13 +28,13 @@ fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// Every user sees `shown` random items twice over, the second half being kept from training. The log-odds of a click are
-/// `-2 + b_i + c_u + w_u·x_i`, so that about one in five is one.
+/// Every user is shown twice `shown` random items, and the second half is held out. The log-odds of a click are `-2 +
+/// b_i + c_u + w_u·x_i`, so about one in five shown items is clicked.
 fn clicks(shown: usize) -> (Ratings, Vec<Rating>) {
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let items: Vec<[f64; 3]> =
         (0..ITEMS).map(|_| [normal(&mut random, 1.0), normal(&mut random, 1.0), normal(&mut random, 0.7)]).collect();
-    let (mut told, mut kept) = (Vec::new(), Vec::new());
+    let (mut observed, mut kept) = (Vec::new(), Vec::new());
     for user in 0..USERS {
         let weights = [normal(&mut random, 0.7), normal(&mut random, 0.7), normal(&mut random, 0.5)];
         for k in 0..2 * shown {
@@ -43,13 +43,13 @@ fn clicks(shown: usize) -> (Ratings, Vec<Rating>) {
             let log_odds = -2.0 + bias + weights[0] * x1 + weights[1] * x2 + weights[2];
             let label = f32::from(random.random::<f64>() < sigmoid(log_odds));
             let rating = Rating { user: user as u32, item: item as u32, label, weight: 1.0 };
-            if k < shown { told.push(rating) } else { kept.push(rating) }
+            if k < shown { observed.push(rating) } else { kept.push(rating) }
         }
     }
-    (Ratings::new(USERS, ITEMS, told).unwrap(), kept)
+    (Ratings::new(USERS, ITEMS, observed).unwrap(), kept)
 }
 
-/// Users take from one of four shelves, and now and then from any.
+/// Users take items from one of four shelves, and occasionally from any shelf.
 fn purchases() -> Ratings {
     let mut random = ChaCha8Rng::seed_from_u64(12);
     let mut list = Vec::new();
@@ -81,7 +81,7 @@ fn an_implicit_posterior_is_the_users_row_of_the_factorisation() {
     assert!(version.item_offsets.iter().all(|offset| *offset == 0.0));
     assert!(version.prior.mean().iter().all(|mean| *mean == 0.0));
 
-    // The prior is the whole catalog not taken: Y^T Y plus one number on the diagonal.
+    // The prior is the posterior of taking nothing in the whole catalog: Y^T Y plus a constant on the diagonal.
     let mut rest = precision(&version);
     for item in 0..ITEMS as u32 {
         let y = features(&version, item);
@@ -108,13 +108,13 @@ fn an_implicit_posterior_is_the_users_row_of_the_factorisation() {
         }
         let posterior = matrix.cholesky().unwrap().solve(&moment);
         for (own, exact) in version.own_weights(user).iter().zip(&posterior) {
-            // The trainer's own are rounded to f32.
+            // The trainer's own weights are rounded to f32.
             assert!((f64::from(*own) - exact).abs() < 1e-6 * exact.abs().max(1.0), "{own} is not {exact}");
         }
     }
 }
 
-/// Observations of one pair, in any number, come to the same for who trains on all of them and who learns one by one.
+/// Several observations of a pair have the same effect in a training and in online learning.
 #[test]
 fn trainer_and_learner_agree_on_repeated_pairs() {
     let mut random = ChaCha8Rng::seed_from_u64(13);
@@ -128,12 +128,12 @@ fn trainer_and_learner_agree_on_repeated_pairs() {
         .collect();
     let ratings = Ratings::new(USERS, ITEMS, list).unwrap();
     let version = trained(&ratings, &TrainSettings { loss: Loss::Implicit, ..TrainSettings::new(6, 2) });
-    // Nothing fades while no time passes, whatever the half-life.
+    // Without passing time there is no decay, for any half-life.
     for half_life in [None, Some(HalfLife::from_seconds(60.0).unwrap())] {
         let learning = Learning::new(version.prior.clone(), Loss::Implicit, half_life);
         for user in [0_u32, 7, 299] {
             let mut takings = Takings::default();
-            let told: Vec<Example> = ratings
+            let examples: Vec<Example> = ratings
                 .list()
                 .iter()
                 .filter(|rating| rating.user == user)
@@ -142,13 +142,13 @@ fn trainer_and_learner_agree_on_repeated_pairs() {
                     Example { taken_before, ..version.example(rating) }
                 })
                 .collect();
-            assert!(told.iter().any(|example| example.taken_before.is_some()));
+            assert!(examples.iter().any(|example| example.taken_before.is_some()));
             let mut learner = UserModel::from_prior(&learning).unwrap();
-            for _ in &told {
-                learner.absorb(&learning, told.as_slice()).unwrap();
+            for _ in &examples {
+                learner.absorb(&learning, examples.as_slice()).unwrap();
             }
             for (own, learnt) in version.own_weights(user).iter().zip(learner.weights()) {
-                // The promise of states.
+                // The documented accuracy of states.
                 assert!((f64::from(*own) - learnt).abs() < 1e-4 * learnt.abs().max(1.0), "{own} is not {learnt}");
             }
         }
@@ -159,8 +159,8 @@ fn trainer_and_learner_agree_on_repeated_pairs() {
 fn implicit_feedback_ranks_what_users_take_first() {
     let version = trained(&purchases(), &TrainSettings { loss: Loss::Implicit, ..TrainSettings::new(6, 2) });
     let metrics = version.metrics.by_name();
-    // Of 80 items, a user's shelf holds 20: a ranking that knows the shelf and nothing else puts 85 % of what is taken
-    // at an expected 0.125 and the rest at 0.56, which is 0.19.
+    // Of 80 items, a user's shelf contains 20: a ranking by shelf only puts 85 % of the taken items at an expected
+    // 0.125 and the rest at 0.56, which is 0.19.
     let rank = metrics["validation_percentile_rank"];
     assert!((0.1..0.25).contains(&rank), "{rank}");
     assert!(metrics["validation_recall_at_10"] > 0.3, "{metrics:?}");
@@ -170,12 +170,12 @@ fn implicit_feedback_ranks_what_users_take_first() {
 }
 
 /// The mode of a user's posterior under the logistic loss, by plain Newton steps in `f64`.
-fn served_weights(version: &Trained, told: &[Rating]) -> DVector<f64> {
+fn served_weights(version: &Trained, observed: &[Rating]) -> DVector<f64> {
     let (precision, mean) = (precision(version), DVector::from_column_slice(version.prior.mean()));
     let mut weights = mean.clone();
     for _ in 0..30 {
         let (mut gradient, mut curvature) = (&precision * (&weights - &mean), precision.clone());
-        for rating in told {
+        for rating in observed {
             let x = features(version, rating.item);
             let chance = sigmoid(f64::from(version.item_offsets[rating.item as usize]) + weights.dot(&x));
             gradient += &x * (chance - f64::from(rating.label));
@@ -187,7 +187,7 @@ fn served_weights(version: &Trained, told: &[Rating]) -> DVector<f64> {
 }
 
 #[test]
-fn clicks_are_predicted_better_than_by_the_base_rate_and_by_items_alone() {
+fn clicks_are_predicted_better_than_by_the_base_rate_or_items_only() {
     let (ratings, kept) = clicks(30);
     let version = trained(&ratings, &TrainSettings { loss: Loss::Logistic, ..TrainSettings::new(6, 2) });
     assert!((version.prior.noise_variance() - 1.0).abs() < 1e-12, "the precision is absolute");
@@ -210,17 +210,17 @@ fn clicks_are_predicted_better_than_by_the_base_rate_and_by_items_alone() {
         }
     }
     let count = kept.len() as f64;
-    // 9000 held-out clicks put a mean loss within about 0.005; the gaps are several times that.
+    // 9000 held-out clicks determine a mean loss to about 0.005; the differences are several times that.
     assert!(prior / count < base / count - 0.015, "items: {} against {}", prior / count, base / count);
     assert!(served / count < prior / count - 0.015, "users: {} against {}", served / count, prior / count);
-    assert!((mean / count - rate).abs() < 0.03, "chances are calibrated on the whole: {} of {rate}", mean / count);
+    assert!((mean / count - rate).abs() < 0.03, "probabilities are calibrated on average: {} of {rate}", mean / count);
     let metrics = version.metrics.by_name();
     assert!(metrics["validation_log_loss"] < metrics["base_rate_log_loss"] - 0.03, "{metrics:?}");
     assert!((metrics["validation_log_loss"] - served / count).abs() < 0.03, "{metrics:?}");
 }
 
 #[test]
-fn equal_bytes_come_out_whatever_the_number_of_threads() {
+fn the_result_does_not_depend_on_the_number_of_threads() {
     let (clicked, _) = clicks(10);
     for (loss, ratings) in [(Loss::Logistic, clicked), (Loss::Implicit, purchases())] {
         let on = |threads: usize, seed: u64| {

@@ -1,4 +1,4 @@
-//! Figures on MovieLens ml-latest-small, where it is at hand: `../shared/data` beside the repository.
+//! Accuracy on MovieLens ml-latest-small, if available in `../shared/data` next to the repository.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ struct MovieLens {
     genres: Vec<(u32, String)>,
 }
 
-/// The data, or `None` with a word about it.
+/// The data; prints a message and returns `None` if it is missing.
 fn movielens() -> Option<MovieLens> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/ml-latest-small");
     let (Ok(ratings), Ok(movies)) =
@@ -58,26 +58,26 @@ fn posterior(version: &Trained, ratings: &[Rating]) -> UserModel {
 }
 
 #[test]
-fn a_held_out_tenth_is_predicted_and_covered() {
+fn a_held_out_tenth_is_predicted_and_covered_by_label_intervals() {
     let Some(data) = movielens() else { return };
     let mut ratings = data.ratings.clone();
     ratings.shuffle(&mut ChaCha8Rng::seed_from_u64(11));
-    let (asked, told) = ratings.split_at(ratings.len() / 10);
-    let version = trained(&data, told);
+    let (held_out, training) = ratings.split_at(ratings.len() / 10);
+    let version = trained(&data, training);
     let (mut squares, mut covered) = (0.0, 0.0);
     for user in 0..u32::try_from(data.users).unwrap() {
         let of_user = |rating: &&Rating| rating.user == user;
-        let model = posterior(&version, &told.iter().filter(of_user).copied().collect::<Vec<_>>());
-        for rating in asked.iter().filter(of_user) {
+        let model = posterior(&version, &training.iter().filter(of_user).copied().collect::<Vec<_>>());
+        for rating in held_out.iter().filter(of_user) {
             let example = version.example(rating);
             let estimate = model.estimate(&Learning::from(version.prior.clone()), example.offset, example.features);
             squares += f64::from(rating.label - estimate.score.clamp(0.5, 5.0)).powi(2);
             covered += f64::from((rating.label - estimate.score).abs() <= 1.96 * estimate.label_std);
         }
     }
-    let count = asked.len() as f64;
+    let count = held_out.len() as f64;
     let (rmse, coverage) = ((squares / count).sqrt(), covered / count);
-    // Biases alone reach 0.863. Ratings are not Gaussian, so that 95 % is met to about a percent.
+    // Biases alone reach 0.863. Ratings are not Gaussian, so the coverage of 95 % holds only to about a percent.
     assert!(rmse <= 0.85, "rmse {rmse}");
     assert!((0.93..=0.97).contains(&coverage), "coverage {coverage}");
 }
@@ -91,7 +91,7 @@ fn three_good_labels_of_horror_raise_horror_more_than_films_for_children() {
         data.genres.iter().filter(|(_, genres)| wanted(genres)).map(|(item, _)| *item).collect()
     };
     let (horror, children) = (of_genre("Horror", "Children"), of_genre("Children", "Horror"));
-    // Alien, Psycho and The Shining: well-known films, of which it is hardest to tell what one likes in them.
+    // Alien, Psycho and The Shining: well-known films, whose ratings say the least about the reason for liking them.
     let rated = ["1214", "1219", "1258"].map(|id| data.items[id]);
     let ratings = rated.map(|item| Rating { user: 0, item, label: 5.0, weight: 1.0 });
     let (before, after) = (posterior(&version, &[]), posterior(&version, &ratings));

@@ -1,4 +1,4 @@
-//! What can be relied on of a version trained in memory.
+//! Properties of a version trained in memory.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::num::NonZeroUsize;
@@ -19,14 +19,14 @@ struct World {
     seed: u64,
 }
 
-/// The variance of a user's bias, and of the weight of each of the two true factors (which have unit variance).
+/// Variance of a user's bias, and of the weight of each of the two true factors (which have unit variance).
 const BIAS_VARIANCE: f64 = 0.16;
 const FACTOR_VARIANCE: f64 = 0.09;
 
 impl World {
     const DEFAULT: Self = Self { users: 400, items: 120, ratings_a_user: 40, noise: 0.5, seed: 7 };
 
-    /// Ratings to train on, and as many again that are not shown.
+    /// Ratings to train on, and the same number of held-out ratings.
     fn draw(&self) -> (Ratings, Vec<Rating>) {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         let mut normal = move |deviation: f64| -> f64 {
@@ -65,7 +65,7 @@ fn of_user(ratings: &[Rating], user: usize) -> Vec<Rating> {
 }
 
 #[test]
-fn equal_bytes_come_out_whatever_the_number_of_threads() {
+fn the_result_does_not_depend_on_the_number_of_threads() {
     let (ratings, _) = World { users: 150, ..World::DEFAULT }.draw();
     let on = |threads: usize| {
         let threads = NonZeroUsize::new(threads).unwrap();
@@ -84,17 +84,17 @@ fn equal_bytes_come_out_whatever_the_number_of_threads() {
 }
 
 #[test]
-fn the_population_and_the_noise_are_found() {
+fn the_population_and_the_noise_variance_are_estimated() {
     let world = World::DEFAULT;
     let (ratings, kept) = world.draw();
     let version = trained(&ratings, &TrainSettings::new(6, 1));
 
-    // 16,000 held-in ratings put the noise within a few percent; the items' own errors are counted as noise too.
+    // 16,000 training ratings determine the noise variance to a few percent; the errors of items count as noise too.
     let noise = version.prior.noise_variance();
     assert!((noise / world.noise.powi(2) - 1.0).abs() < 0.1, "noise {noise}");
 
-    // How far users differ on the same items: over all items, the prior's variance of a score is that of the truth. A
-    // covariance of 400 users is known to about 7 % (sqrt(2/400)), and the tuned scale comes in steps of 1.41.
+    // The variance of scores between users: over all items, that of the prior equals the true one. A covariance of 400
+    // users is known to about 7 % (sqrt(2/400)), and the tuned scale has steps of 1.41.
     let dim = version.dim;
     let variance = |features: &[f32]| -> f64 {
         let inverse = version.prior.inverse();
@@ -105,7 +105,7 @@ fn the_population_and_the_noise_are_found() {
     let truth = BIAS_VARIANCE + 2.0 * FACTOR_VARIANCE;
     assert!((0.65..1.5).contains(&(mean / truth)), "scores vary by {mean} between users, in truth by {truth}");
 
-    // Mean and variance of labels by the prior alone, for users who have said nothing.
+    // Mean and variance of the error of the prior alone, for users without observations.
     let nobody = UserModel::from_prior(&version.prior.clone().into()).unwrap();
     let (mut errors, mut squares) = (0.0, 0.0);
     for rating in &kept {
@@ -115,7 +115,7 @@ fn the_population_and_the_noise_are_found() {
         squares += (f64::from(rating.label - estimate.score) / f64::from(estimate.label_std)).powi(2);
     }
     let count = kept.len() as f64;
-    // The mean over 400 users of deviation 0.6 has a deviation of 0.03.
+    // The mean over 400 users with a standard deviation of 0.6 has a standard deviation of 0.03.
     assert!((errors / count).abs() < 0.09, "biased by {}", errors / count);
     assert!((0.8..1.25).contains(&(squares / count)), "relative squares {}", squares / count);
 }
@@ -139,10 +139,11 @@ fn label_intervals_cover_and_learning_helps() {
         }
     }
     let count = kept.len() as f64;
-    // 16,000 Gaussian labels: the deviation of the share is 0.2 %; the rest is for the noise being estimated.
+    // With 16,000 Gaussian labels, the standard deviation of the share is 0.2 %; the rest allows for the estimate of
+    // the noise.
     assert!((0.94..0.96).contains(&(covered / count)), "coverage {}", covered / count);
     let (rmse, prior_rmse) = ((squares / count).sqrt(), (prior_squares / count).sqrt());
-    // The truth itself would reach 0.5, biases alone 0.66; forty ratings a user cost some of the rest.
+    // The true model would reach 0.5, biases alone 0.66; forty ratings per user leave some error.
     assert!(rmse < 0.56, "rmse {rmse}");
     assert!(prior_rmse > 0.7, "rmse of the prior {prior_rmse}");
 }
@@ -187,7 +188,7 @@ fn pinned_features_replace_trained_ones_and_the_rest_is_fitted_to_them() {
     assert_eq!(version.item_features[8 * 5..9 * 5], pinned.features[5..]);
     assert_eq!(version.item_features[..3 * 5], free.item_features[..3 * 5], "other items keep their trained features");
     assert_ne!(version.item_offsets, free.item_offsets, "offsets are fitted again");
-    // Vectors that mean nothing must not be believed: the offsets make up for them, so nobody is far off.
+    // Arbitrary vectors must not affect the scores: the offsets compensate, so the prior predictions are not far off.
     let nobody = UserModel::from_prior(&version.prior.clone().into()).unwrap();
     let errors: Vec<f64> = kept
         .iter()
@@ -201,7 +202,8 @@ fn pinned_features_replace_trained_ones_and_the_rest_is_fitted_to_them() {
         })
         .collect();
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-    // About 130 labels of deviation 0.7: three deviations of their mean, and as much for the fit.
+    // About 130 labels with a standard deviation of 0.7: three standard deviations of their mean, and the same for the
+    // fit.
     assert!(mean.abs() < 0.35, "pinned item is off by {mean}");
 
     let short = Pinned { items: vec![3], features: vec![1.0; 4] };
@@ -230,7 +232,7 @@ fn the_smallest_data_sets_train() {
         let score = posterior(&version, &equal[..20])
             .estimate(&Learning::from(version.prior.clone()), example.offset, example.features)
             .score;
-        // All labels are 3, and there is nothing to tell users or items apart by.
+        // All labels are 3, and users and items are indistinguishable.
         assert!((score - 3.0).abs() < 1e-3, "dim {dim}: {score}");
     }
 }
@@ -251,7 +253,7 @@ fn extreme_labels_and_weights_train() {
 }
 
 #[test]
-fn bad_input_is_refused_by_name() {
+fn bad_input_is_rejected_by_name() {
     let rating = Rating { user: 0, item: 0, label: 1.0, weight: 1.0 };
     assert!(matches!(Ratings::new(1, 1, vec![]), Err(RetrainError::NoRatings)));
     let refused = |rating: Rating| Ratings::new(1, 1, vec![rating]).unwrap_err().to_string();

@@ -1,20 +1,20 @@
-//! The best hits of a search so far.
+//! The top `k` hits of a search.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::{Hit, Row};
 
-/// Keeps the `k` best of the hits it is offered: higher scores first, and of equal scores the lower row. What it keeps is
+/// Keeps the `k` best of the offered hits: higher scores first, and lower rows first among equal scores. The result is
 /// a function of the hits alone, not of their order.
 #[derive(Debug, Clone)]
 pub struct Best {
     k: usize,
-    /// The worst hit that is kept is on top.
+    /// The worst kept hit is on top.
     kept: BinaryHeap<Worse>,
 }
 
-/// A hit in the order of a heap whose greatest entry is the worst.
+/// A hit in the order of a max-heap whose greatest entry is the worst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Worse(Hit);
 
@@ -32,18 +32,18 @@ impl PartialOrd for Worse {
     }
 }
 
-/// `Less` where `left` is the better of the two.
+/// `Less` if `left` is better.
 fn order(left: &Hit, right: &Hit) -> Ordering {
     key(right.score).total_cmp(&key(left.score)).then(left.row.cmp(&right.row))
 }
 
-/// Scores compare as numbers: both zeros are equal, and what is no number is below all that are.
+/// Comparison key of a score: both zeros are equal, and NaN is below all numbers.
 fn key(score: f32) -> f32 {
     if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }
 }
 
 impl Best {
-    /// Keeps at most `k` hits; memory grows with those it is offered only.
+    /// Keeps at most `k` hits; memory grows only with offered hits.
     #[must_use]
     pub fn new(k: usize) -> Self {
         Self { k, kept: BinaryHeap::new() }
@@ -60,7 +60,7 @@ impl Best {
         }
     }
 
-    /// A hit with a score below this cannot be kept any more; one that reaches it may be.
+    /// The least score with which a hit can still be kept.
     #[inline]
     #[must_use]
     pub fn floor(&self) -> f32 {
@@ -71,32 +71,30 @@ impl Best {
         }
     }
 
-    /// How many hits are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether none is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Another one for as many hits, without any.
+    /// An empty instance with the same `k`.
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self::new(self.k)
     }
 
-    /// Takes over what another one kept.
+    /// Adds the hits of another instance.
     pub fn merge(&mut self, other: Self) {
         for Worse(hit) in other.kept {
             self.offer(hit.row, hit.score);
         }
     }
 
-    /// What was kept, best first.
+    /// The kept hits, best first.
     #[must_use]
     pub fn into_hits(self) -> Vec<Hit> {
         self.kept.into_sorted_vec().into_iter().map(|Worse(hit)| hit).collect()
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_scores_are_ordered_by_row_whatever_came_first() {
+    fn equal_scores_are_ordered_by_row_in_any_order_of_offers() {
         let forwards = [(1, 2.0), (2, 3.0), (3, 2.0), (4, 2.0)];
         let backwards: Vec<_> = forwards.iter().rev().copied().collect();
         assert_eq!(best(3, &forwards), [(2, 3.0), (1, 2.0), (3, 2.0)]);
@@ -126,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_below_the_floor_before_there_are_k() {
+    fn there_is_no_floor_before_k_hits_are_kept() {
         let mut best = Best::new(2);
         assert_eq!(best.floor(), f32::NEG_INFINITY);
         best.offer(1, 5.0);

@@ -1,8 +1,8 @@
-//! A set of rows, as a search asks about it: one bit a row.
+//! A set of rows as a bitmap.
 
 use crate::Row;
 
-/// The rows that may be returned.
+/// The rows that a search may return.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CandidateSet {
     /// Bit `row % 64` of word `row / 64`.
@@ -11,7 +11,6 @@ pub struct CandidateSet {
 }
 
 impl CandidateSet {
-    /// No row.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -44,25 +43,22 @@ impl CandidateSet {
         Self::of_words(words)
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether `row` is one of them.
     #[must_use]
     pub fn contains(&self, row: Row) -> bool {
         self.words.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
     }
 
-    /// Adds a row.
     pub fn insert(&mut self, row: Row) {
         let at = row as usize / 64;
         if at >= self.words.len() {
@@ -73,7 +69,6 @@ impl CandidateSet {
         self.words[at] |= bit;
     }
 
-    /// Takes a row out.
     pub fn remove(&mut self, row: Row) {
         if self.contains(row) {
             self.words[row as usize / 64] &= !(1 << (row % 64));
@@ -106,21 +101,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_counted_once_and_come_back_in_order() {
-        let mut allowed = CandidateSet::none();
+    fn rows_are_counted_once_and_returned_in_order() {
+        let mut rows = CandidateSet::none();
         for row in [200, 3, 63, 64, 3, 200] {
-            allowed.insert(row);
+            rows.insert(row);
         }
-        allowed.remove(64);
-        allowed.remove(64);
-        allowed.remove(10_000);
-        assert_eq!(allowed.rows().collect::<Vec<_>>(), [3, 63, 200]);
-        assert_eq!(allowed.count(), 3);
+        rows.remove(64);
+        rows.remove(64);
+        rows.remove(10_000);
+        assert_eq!(rows.rows().collect::<Vec<_>>(), [3, 63, 200]);
+        assert_eq!(rows.count(), 3);
         assert!(!allowed.contains(64) && !allowed.contains(1_000_000));
     }
 
     #[test]
-    fn all_ends_where_it_should() {
+    fn all_has_exactly_the_rows_below_its_end() {
         for rows in [0, 1, 63, 64, 65, 130] {
             let all = CandidateSet::all(rows);
             assert_eq!((all.count(), all.rows().count()), (rows, rows), "{rows}");

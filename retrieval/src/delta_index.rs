@@ -1,5 +1,5 @@
-//! Items that a version was not trained on: they come, change and go one by one, and are searched by computing every
-//! score.
+//! An index of items that a version was not trained on: they are added, changed and removed one by one, and searched by
+//! computing every score.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::similarity::Similarity;
 use crate::table::{Matrix, scan};
 use crate::{CandidateSet, Hit, Row};
 
-/// A table that changes: features as one version sees them, of items that are not in the version's own.
+/// A mutable table: features under one version of items that are not in the version's own table.
 #[derive(Debug, Clone)]
 pub struct DeltaIndex {
     dim: usize,
@@ -16,18 +16,18 @@ pub struct DeltaIndex {
     offsets: Vec<f32>,
     /// Row-major, `rows.len() x dim`.
     features: Vec<f32>,
-    /// Where each row is.
+    /// The position of each row in `rows`.
     places: HashMap<Row, usize>,
 }
 
 impl DeltaIndex {
-    /// Nothing yet, of features of length `dim`.
+    /// An empty index for features of length `dim`.
     #[must_use]
     pub fn new(dim: usize) -> Self {
         Self { dim, rows: Vec::new(), offsets: Vec::new(), features: Vec::new(), places: HashMap::new() }
     }
 
-    /// Adds an item, or replaces what is known of it. The caller guarantees features of the table's length.
+    /// Adds or replaces an item. The caller guarantees the length of the features.
     pub fn put(&mut self, row: Row, offset: f32, features: &[f32]) {
         debug_assert_eq!(features.len(), self.dim);
         match self.places.get(&row) {
@@ -44,7 +44,7 @@ impl DeltaIndex {
         }
     }
 
-    /// Takes an item out; whether it was there. The last one takes its place.
+    /// Removes an item; returns whether it was present. The last one moves to its position.
     pub fn remove(&mut self, row: Row) -> bool {
         let Some(place) = self.places.remove(&row) else { return false };
         self.rows.swap_remove(place);
@@ -65,7 +65,7 @@ impl DeltaIndex {
         Some((self.offsets[place], &self.features[place * self.dim..][..self.dim]))
     }
 
-    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer where there are
+    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer if there are
     /// not as many.
     ///
     /// The caller guarantees that `weights` has the length of the features.
@@ -75,30 +75,28 @@ impl DeltaIndex {
         scan(matrix, &self.rows, weights, k, allowed)
     }
 
-    /// The `k` of the allowed items that are most like another; see [`Similarity::search`].
+    /// The `k` allowed items most similar to another one; see [`Similarity::search`].
     #[must_use]
     pub fn alike(&self, wanted: &Similarity<'_>, k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         wanted.search(Matrix::new(self.dim, &self.features, &self.offsets), &self.rows, k, allowed)
     }
 
-    /// How many items there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Bytes it holds in memory.
+    /// Size in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let arrays = self.rows.capacity() * size_of::<Row>()
             + (self.offsets.capacity() + self.features.capacity()) * size_of::<f32>();
-        // A byte of the table's own beside each entry.
+        // The hash table has one control byte per entry.
         size_of::<Self>() + arrays + self.places.capacity() * (size_of::<(Row, usize)>() + 1)
     }
 }
@@ -122,21 +120,21 @@ mod tests {
 
     use super::*;
 
-    /// Puts, replacements and removals in any order, against a map that is sorted for each search.
+    /// Puts, replacements and removals in any order, compared with a map that is sorted for each search.
     #[test]
-    fn what_was_put_last_is_found_and_what_was_removed_is_not() {
+    fn searches_see_the_last_put_and_no_removed_items() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        let mut fresh = DeltaIndex::new(2);
+        let mut index = DeltaIndex::new(2);
         let mut oracle: BTreeMap<Row, f32> = BTreeMap::new();
         let allowed = CandidateSet::of_words(vec![0xdead_beef_dead_beef]);
         for step in 0..2_000 {
             let row = rng.random_range(0..64);
             if rng.random_bool(0.4) {
-                assert_eq!(fresh.remove(row), oracle.remove(&row).is_some());
+                assert_eq!(index.remove(row), oracle.remove(&row).is_some());
             } else {
                 // Few different values, so that scores are often equal.
                 let (offset, feature) = (rng.random_range(0..3) as f32, rng.random_range(0..3) as f32);
-                fresh.put(row, offset, &[feature, 1.0]);
+                index.put(row, offset, &[feature, 1.0]);
                 oracle.insert(row, offset + (2.0 * feature + 0.5));
             }
             let mut expected: Vec<(Row, f32)> =
@@ -144,9 +142,9 @@ mod tests {
             expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             expected.truncate(5);
             let found: Vec<(Row, f32)> =
-                fresh.search(&[2.0, 0.5], 5, &allowed).iter().map(|hit| (hit.row, hit.score)).collect();
+                index.search(&[2.0, 0.5], 5, &allowed).iter().map(|hit| (hit.row, hit.score)).collect();
             assert_eq!(found, expected, "after step {step}");
-            assert_eq!(fresh.len(), oracle.len());
+            assert_eq!(index.len(), oracle.len());
         }
     }
 

@@ -1,10 +1,10 @@
-//! Finding the best items of a whole catalog for a user: which items may be shown, and which of these score best.
+//! Retrieval of the best items of a whole catalog for a user: filters, and exact and approximate top-k search.
 //!
-//! A [`catalog`] gives every item of a stream a [`Row`] for life and knows its attributes; a [`filter`] compiles to the
-//! [`CandidateSet`] rows. A table holds what is searched of one version: `offset_i + w · f_i` over all its items, exactly or by
-//! an index.
+//! A [`catalog`] assigns every item of a stream a [`Row`] for life and stores its attributes; a [`filter`] is evaluated
+//! to a [`CandidateSet`] of rows. A [`table`] searches the items of one version by `offset_i + w · f_i`, exactly or
+//! with an index.
 //!
-//! What this crate is not: it knows no user, no version's life and no HTTP; weights come in as a plain vector.
+//! This crate does no I/O except for the files of a graph. It does not depend on users, the life cycle of versions or HTTP; weights are passed as a plain vector.
 
 mod best;
 pub mod candidate_set;
@@ -25,13 +25,13 @@ pub use graph::GraphIndex;
 pub use similarity::Similarity;
 pub use table::{Matrix, Table};
 
-/// The place of an item in its stream's catalog, from 0; an item keeps it for life, through deletion and return.
+/// The row of an item in its stream's catalog, from 0; kept for life, also after a deletion and re-creation.
 pub type Row = u32;
 
-/// An item that was found.
+/// A search result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// Its row in the catalog.
+    /// Row in the catalog.
     pub row: Row,
     /// `offset_i + w · f_i`.
     pub score: f32,

@@ -1,48 +1,47 @@
-//! Items like an item: those whose features point the same way.
+//! Similar items: those whose features have a similar direction.
 
-use celeris_model::kernel;
+use celeris_kernel as kernel;
 use rayon::prelude::*;
 
 use crate::best::Best;
 use crate::table::Matrix;
 use crate::{CandidateSet, Hit, Row};
 
-/// Slots that are compared by one thread at a time: a millisecond's work.
+/// Slots compared per task: about a millisecond's work.
 const PART: usize = 16_384;
 
-/// The direction of an item's features, to compare others with by the cosine of the angle between: 1 for the same
-/// direction, 0 for nothing in common, -1 for the opposite. The constant at the end of features is left out.
+/// The direction of an item's features, compared with those of others by cosine similarity: 1 for the same direction, 0
+/// for orthogonal, -1 for the opposite. The constant at the end of features is ignored.
 #[derive(Debug, Clone)]
 pub struct Similarity<'a> {
-    /// Of length 1, without the constant.
+    /// Unit vector, without the constant.
     direction: Vec<f32>,
-    /// Features that say nothing of an item, constant included.
+    /// Default features of unknown items, constant included.
     blank: &'a [f32],
 }
 
 impl<'a> Similarity<'a> {
-    /// Similarity to an item of these `features`; `None` where they say nothing of it: they are `blank`, which stands in
-    /// for items that nothing is known of, or nothing but the constant.
+    /// Similarity to an item with these `features`; `None` if they carry no information: they equal `blank`, the
+    /// default of unknown items, or have only the constant.
     #[must_use]
     pub fn to(features: &[f32], blank: &'a [f32]) -> Option<Self> {
         let varying = varying(features);
         let length = kernel::dot(varying, varying).sqrt();
-        let says_nothing = features == blank || length <= 0.0;
-        (!says_nothing).then(|| Self { direction: varying.iter().map(|entry| entry / length).collect(), blank })
+        let is_blank = features == blank || length <= 0.0;
+        (!is_blank).then(|| Self { direction: varying.iter().map(|entry| entry / length).collect(), blank })
     }
 
-    /// The cosine with the features of another item; `None` where they say nothing of it.
+    /// The cosine with the features of another item; `None` if these carry no information.
     #[must_use]
     pub fn cosine(&self, features: &[f32]) -> Option<f32> {
         let varying = varying(features);
         let length = kernel::dot(varying, varying).sqrt();
-        let says_nothing = features == self.blank || length <= 0.0;
-        // Rounding may put a cosine a little beyond its range.
-        (!says_nothing).then(|| (kernel::dot(&self.direction, varying) / length).clamp(-1.0, 1.0))
+        let is_blank = features == self.blank || length <= 0.0;
+        // Rounding may move a cosine slightly out of its range.
+        (!is_blank).then(|| (kernel::dot(&self.direction, varying) / length).clamp(-1.0, 1.0))
     }
 
-    /// The `k` most like it of all slots whose rows are allowed, by a pass over the whole matrix on all
-    /// processors; equal ones by row.
+    /// The `k` most similar of all slots whose rows are allowed, by a parallel scan of the whole matrix; ties by row.
     #[must_use]
     pub fn search(&self, matrix: Matrix<'_>, rows: &[Row], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         let of_part = |(part, rows): (usize, &[Row])| {
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn direction_counts_and_neither_length_nor_the_constant_does() {
+    fn the_cosine_ignores_length_and_constant() {
         assert_eq!(cosine([2.0, 0.0, 1.0], [7.0, 0.0, 1.0]), Some(1.0));
         assert_eq!(cosine([2.0, 0.0, 1.0], [0.0, 3.0, 1.0]), Some(0.0));
         assert_eq!(cosine([2.0, 0.0, 1.0], [-0.1, 0.0, 1.0]), Some(-1.0));
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_is_known_of_is_like_nothing() {
+    fn blank_features_have_no_similarity() {
         for nothing in [[0.0, 0.0, 1.0], BLANK] {
             assert!(Similarity::to(&nothing, &BLANK).is_none());
             assert_eq!(cosine([1.0, 2.0, 1.0], nothing), None);
@@ -102,11 +101,11 @@ mod tests {
         let features = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.9, 1.0, 0.0, 0.0, 1.0, 5.0, 0.1, 1.0, 2.0, 0.0, 1.0];
         let (rows, offsets) = ([4, 8, 2, 1, 9, 0], [0.0; 6]);
         let matrix = Matrix::new(3, &features, &offsets);
-        let wanted = Similarity::to(&[1.0, 0.0, 1.0], &BLANK).expect("it has a direction");
+        let similarity = Similarity::to(&[1.0, 0.0, 1.0], &BLANK).expect("it has a direction");
         let found = |k, allowed: &CandidateSet| -> Vec<Row> {
-            wanted.search(matrix, &rows, k, allowed).iter().map(|hit| hit.row).collect()
+            similarity.search(matrix, &rows, k, allowed).iter().map(|hit| hit.row).collect()
         };
-        assert_eq!(found(9, &CandidateSet::all(10)), [0, 4, 9, 2, 8], "equal ones by row, and not what says nothing");
+        assert_eq!(found(9, &CandidateSet::all(10)), [0, 4, 9, 2, 8], "ties by row, without blank features");
         assert_eq!(found(2, &CandidateSet::all(10)), [0, 4]);
         let mut some = CandidateSet::all(10);
         some.remove(0);

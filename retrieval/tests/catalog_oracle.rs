@@ -1,5 +1,5 @@
-//! A catalog with what is searched of two versions, against an oracle that looks at every item: random attributes,
-//! filters, deletions, returns, versions that come and go, and exclusions.
+//! A catalog with the search structures of two versions, compared with an oracle that checks every item: random
+//! attributes, filters, deletions, re-creations, version changes, and exclusions.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use celeris_retrieval::{Catalog, DeltaIndex, Filter, Hit, Matrix, Row, Table, be
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Few of everything, so that they meet.
+/// Few items and values, so that collisions are frequent.
 const ITEMS: usize = 40;
 const DIM: usize = 3;
 const NOW: i64 = 1_000_000;
@@ -18,12 +18,12 @@ fn item(number: usize) -> ItemId {
     ItemId::new(format!("item {number}")).unwrap()
 }
 
-/// What happens to a catalog.
+/// A change of a catalog.
 #[derive(Debug, Clone)]
 enum Step {
     Put(usize, Map<String, Value>),
     Delete(usize),
-    /// A version with these items takes the place of the one before.
+    /// A version with these items replaces the previous one.
     Serve(BTreeSet<usize>),
 }
 
@@ -41,7 +41,7 @@ fn rfc3339(milliseconds: i64) -> String {
     format!("1970-01-01T00:{:02}:{:02}.{:03}Z", seconds / 60, seconds % 60, milliseconds % 1000)
 }
 
-/// Values of every kind under every name: a filter must not mind what it finds.
+/// Values of every kind under every name: a filter must accept any type.
 fn value() -> impl Strategy<Value = Value> {
     prop_oneof![
         genre().prop_map(Value::from),
@@ -78,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn filter() -> impl Strategy<Value = Value> {
-    let field = || prop::sample::select(vec!["a", "b", "c", "available_from", "nobody has it"]);
+    let field = || prop::sample::select(vec!["a", "b", "c", "available_from", "no item has it"]);
     let simple = || {
         prop_oneof![
             genre().prop_map(Value::from),
@@ -112,7 +112,7 @@ fn filter() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A number, or the milliseconds of a time as this test writes them.
+/// A number, or the milliseconds of a time in the format of this test.
 fn number(value: &Value) -> Option<f64> {
     let time = |text: &str| {
         let rest = text.strip_prefix("1970-01-01T00:")?.strip_suffix('Z')?;
@@ -122,7 +122,7 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str().and_then(time))
 }
 
-/// What the documentation says, item by item.
+/// The documented semantics, item by item.
 fn holds(filter: &Value, attributes: &Map<String, Value>) -> bool {
     let (kind, body) = filter.as_object().unwrap().iter().next().unwrap();
     let filters = || body.as_array().unwrap().iter();
@@ -149,7 +149,7 @@ fn holds(filter: &Value, attributes: &Map<String, Value>) -> bool {
     }
 }
 
-/// What there is, as a plain table.
+/// The expected contents, as a plain table.
 #[derive(Default)]
 struct Oracle {
     described: BTreeMap<usize, Map<String, Value>>,
@@ -188,13 +188,13 @@ impl Oracle {
     }
 }
 
-/// Features that an item has under a version: of few values, so that scores tie.
+/// Features of an item under a version: few distinct values, so that scores tie.
 fn features(item: usize, version: usize) -> (f32, [f32; DIM]) {
     let part = |k: usize| ((item * 7 + version * 3 + k * 5) % 4) as f32 - 1.5;
     (part(9), [part(1), part(2), 1.0])
 }
 
-/// The version that serves, as a node keeps it.
+/// The active version, as a node keeps it.
 struct Serving {
     number: usize,
     rows: Vec<Row>,
@@ -236,7 +236,7 @@ proptest! {
     })]
 
     #[test]
-    fn what_is_allowed_and_best_is_what_looking_at_every_item_finds(
+    fn filters_and_searches_equal_a_check_of_every_item(
         steps in prop::collection::vec(step(), 1..60),
         filters in prop::collection::vec(filter(), 1..6),
         excluded in prop::collection::btree_set(0..ITEMS, 0..5),
@@ -263,7 +263,7 @@ proptest! {
                     serving = next;
                 }
             }
-            // An item has its row for life.
+            // An item keeps its row for life.
             for n in 0..ITEMS {
                 if let Some(row) = catalog.row(&item(n)) {
                     prop_assert_eq!(*rows.entry(n).or_insert(row), row);
@@ -299,7 +299,7 @@ proptest! {
 }
 
 #[test]
-fn catalogs_that_take_many_pieces_are_filtered_to_the_item() {
+fn catalogs_of_many_chunks_are_filtered_exactly() {
     const MANY: usize = 150_000;
     let mut catalog = Catalog::new();
     for n in 0..MANY {
@@ -314,19 +314,19 @@ fn catalogs_that_take_many_pieces_are_filtered_to_the_item() {
     let middle = json!({"range": {"field": "n", "gt": 4095, "lte": 131_072}});
     assert_eq!(rows(&catalog, third.clone()).count(), expected(&|n| n % 3 == 1));
     assert_eq!(rows(&catalog, middle.clone()).count(), 131_072 - 4095);
-    assert!(rows(&catalog, middle.clone()).rows().eq(4096..=131_072), "every item got the row of its turn");
+    assert!(rows(&catalog, middle.clone()).rows().eq(4096..=131_072), "rows are assigned in order");
     let odd = json!({"not": {"eq": {"field": "even", "value": true}}});
     let both = json!({"all": [third, middle, odd]});
     let holds = |n: usize| n % 3 == 1 && n % 2 == 1 && (4096..=131_072).contains(&n);
     assert_eq!(rows(&catalog, both.clone()).count(), expected(&holds));
-    // What a reader has begun with is not changed under it.
-    let begun = catalog.select(Some(&Filter::from_json(&both).unwrap()), Timestamp(NOW));
+    // A selection is a snapshot: later changes do not affect it.
+    let selection = catalog.select(Some(&Filter::from_json(&both).unwrap()), Timestamp(NOW));
     (0..MANY).for_each(|n| assert!(catalog.delete(&item(n))));
-    assert_eq!(begun.allowed().count(), expected(&holds));
+    assert_eq!(selection.allowed().count(), expected(&holds));
     assert_eq!(rows(&catalog, json!({"exists": {"field": "tags"}})).count(), 0);
     let size = catalog.size();
-    assert_eq!((size.items, size.rows, size.fields), (0, MANY, 0), "rows stay, attributes are forgotten");
-    // Beside what a row takes without attributes, there is the place where they were.
+    assert_eq!((size.items, size.rows, size.fields), (0, MANY, 0), "rows remain, attributes are removed");
+    // In addition to a row without attributes, the empty list of its terms remains.
     let mut bare = Catalog::new();
     for n in 0..MANY {
         bare.add(&item(n));

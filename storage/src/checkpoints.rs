@@ -1,11 +1,12 @@
-//! How far the log went, kept on the disk, so that opening the store need not read all of it to know.
+//! Checkpoints of the log, so that opening the store need not read all of it.
 //!
-//! A *checkpoint* is a stream's watermark. The committer puts one of every stream into the batch that comes after each
-//! [`CHECKPOINT_BYTES`] of the log, and closing the store one more. A checkpoint says only that its records are there: they
-//! were durable when it was written, and it is in the same write-ahead log as they are, so that no crash leaves it without
-//! them, and the deletion of a stream takes it along in one atomic write. Opening trusts it for nothing else: it looks for
-//! the last record that the checkpoint names, and checks all that come after it. So no mark tells a clean stop from a
-//! crash, which differ only in how much comes after: nothing, or at most what is between two checkpoints.
+//! A *checkpoint* is a stream's watermark. After every [`CHECKPOINT_BYTES`] of the log, the committer adds checkpoints
+//! of all streams to the next batch; closing the store writes them once more. A checkpoint states that its records
+//! exist: they were durable when it was written, and it is in the same write-ahead log, so no crash leaves it without
+//! them, and the deletion of a stream removes its checkpoint in the same atomic write. On opening, the last record of
+//! each checkpoint is looked up, and all records after it are checked. No marker distinguishes a clean stop from a
+//! crash; they differ only in the number of records after the checkpoint: none, or at most those between two
+//! checkpoints.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -20,12 +21,12 @@ use crate::verify::LogCheck;
 use crate::watermark::Watermark;
 use crate::wire::{Reader, Writer};
 
-/// Bytes of the log, indexes included, from one checkpoint to the next: what opening checks after a crash.
+/// Bytes of the log, including indexes, between two checkpoints: the amount that opening checks after a crash.
 pub(crate) const CHECKPOINT_BYTES: usize = 32 << 20;
 
 pub(crate) type Watermarks = HashMap<StreamName, Watermark>;
 
-/// Puts a checkpoint of every stream into `batch`.
+/// Adds checkpoints of all streams to `batch`.
 pub(crate) fn put(batch: &mut Batch, watermarks: &Watermarks) {
     for (stream, watermark) in watermarks {
         let key = keys::of_stream(stream);
@@ -34,7 +35,7 @@ pub(crate) fn put(batch: &mut Batch, watermarks: &Watermarks) {
     }
 }
 
-/// Writes the checkpoints of all streams, unless they are on the disk already.
+/// Writes the checkpoints of all streams, unless they are on disk already.
 ///
 /// # Errors
 /// `Corrupt`, `CorruptLog` or `Database`.
@@ -47,10 +48,10 @@ pub(crate) fn write(database: &Database, watermarks: &Watermarks) -> Result<(), 
     batch.commit(Durability::Synced)
 }
 
-/// The last sequences of every stream: the records that come after the checkpoints are read and checked, and no others.
+/// Returns the last sequences of every stream. Reads and checks only the records after the checkpoints.
 ///
 /// # Errors
-/// `Corrupt` where a record is damaged, or missing up to the last one; `CorruptLog` or `Database`.
+/// `Corrupt` if a record is damaged or missing; `CorruptLog` or `Database`.
 pub(crate) fn recover(database: &Database) -> Result<Watermarks, StorageError> {
     let mut watermarks = read(database)?;
     for stream in streams(database)? {
@@ -75,13 +76,14 @@ fn read(database: &Database) -> Result<Watermarks, StorageError> {
     let everything = KeyRange::from(Vec::new());
     database.scan(Column::Checkpoints, everything, Access::Lookup, |key, value| {
         let found = decode(key, unseal(Column::Checkpoints, key, value)?);
-        watermarks.extend([found.ok_or_else(|| corrupt(Column::Checkpoints, key, "it is no watermark of a stream"))?]);
+        watermarks
+            .extend([found.ok_or_else(|| corrupt(Column::Checkpoints, key, "it is not a watermark of a stream"))?]);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(watermarks)
 }
 
-/// The streams that have records; some may have begun after the last checkpoint.
+/// The streams that have records, including those created after the last checkpoint.
 fn streams(database: &Database) -> Result<Vec<StreamName>, StorageError> {
     let mut streams = Vec::new();
     let mut from = Vec::new();
@@ -98,7 +100,7 @@ fn streams(database: &Database) -> Result<Vec<StreamName>, StorageError> {
     }
 }
 
-/// The last sequence of a partition whose record `known` was durable once; 0 for none.
+/// The last sequence of a partition whose record `known` was durable; 0 for an empty partition.
 fn last_after(
     database: &Database,
     stream: &StreamName,
@@ -119,7 +121,7 @@ fn last_after(
     Ok(log.last())
 }
 
-/// The numbers of all partitions, in their order.
+/// Encodes the sequences of all partitions, in order.
 fn encode(key: &[u8], watermark: &Watermark) -> Vec<u8> {
     let mut value = Writer(begin());
     for partition in Partition::all() {
@@ -184,7 +186,7 @@ mod tests {
         }
     }
 
-    /// A store that was closed with ten records of one partition, opened again.
+    /// Closes a store with ten records of one partition and opens it again.
     async fn ten_records(dir: &Path) -> Storage {
         let storage = open(dir).unwrap();
         for epoch in 1..=10 {
@@ -194,7 +196,7 @@ mod tests {
         open(dir).unwrap()
     }
 
-    /// Loses a record, as no crash does.
+    /// Deletes a record, which no crash can do.
     fn lose(storage: &Storage, sequence: u64) {
         let mut batch = storage.database().batch();
         batch.delete(Column::Log, &keys::log(&films(), Partition::of(&user()), Sequence(sequence)));
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_record_of_a_checkpoint_must_be_there_to_open() {
+    async fn opening_requires_the_record_of_a_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let storage = ten_records(dir.path()).await;
         lose(&storage, 10);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gap_after_the_checkpoint_is_refused_and_one_before_it_found_by_the_verification() {
+    async fn a_gap_is_found_by_opening_after_the_checkpoint_and_by_verification_before_it() {
         let dir = tempfile::tempdir().unwrap();
         let storage = ten_records(dir.path()).await;
         lose(&storage, 4);
@@ -221,14 +223,14 @@ mod tests {
         let found = storage.verify().unwrap_err();
         assert!(found.to_string().contains("record 4 of its partition is missing"), "{found}");
         drop(storage);
-        assert!(open(dir.path()).is_err(), "what was found is not forgotten");
+        assert!(open(dir.path()).is_err(), "the damage is recorded");
 
         let dir = tempfile::tempdir().unwrap();
         let storage = ten_records(dir.path()).await;
         append(&storage, 11, "").durable().await.unwrap();
         append(&storage, 12, "").durable().await.unwrap();
         lose(&storage, 11);
-        // Poisoned, it writes no checkpoint of its own.
+        // A poisoned log writes no checkpoint on closing.
         storage.log().progress().poison("a test ends it without a clean stop");
         drop(storage);
         let refused = open(dir.path()).err().unwrap();
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn checkpoints_follow_the_log_and_go_with_their_stream() {
+    async fn checkpoints_follow_the_log_and_are_deleted_with_their_stream() {
         let dir = tempfile::tempdir().unwrap();
         let storage = open(dir.path()).unwrap();
         let feedback = "x".repeat(60_000);
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_what_existing_stores_hold() {
+    fn checkpoints_keep_their_stored_format() {
         let stream = StreamName::new("films").unwrap();
         let mut watermark = Watermark::start();
         watermark.set(Partition::from_index(0).unwrap(), Sequence(300));

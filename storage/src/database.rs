@@ -1,4 +1,4 @@
-//! RocksDB, and the only file that knows it.
+//! The RocksDB wrapper; the only file that uses RocksDB.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use rocksdb::{
 use crate::error::StorageError;
 use crate::keys::after_prefix;
 
-/// Memory for what RocksDB has read, shared by the databases of one store.
+/// RocksDB's block cache, shared by the databases of one store.
 pub(crate) type BlockCache = Cache;
 
-/// A cache of this size. Each part is large beside what is put into it.
+/// A cache of `bytes`. A shard is large compared to an entry.
 pub(crate) fn block_cache(bytes: usize) -> BlockCache {
     let mut options = LruCacheOptions::default();
     options.set_capacity(bytes);
@@ -24,26 +24,26 @@ pub(crate) fn block_cache(bytes: usize) -> BlockCache {
     Cache::new_lru_cache_opts(&options)
 }
 
-/// Bytes read ahead when a whole column family is swept.
+/// Readahead of full scans of a column family.
 const READAHEAD_BYTES: usize = 2 << 20;
 
-/// Large blocks, because the log is read in runs and its index should stay small.
+/// Block size: large, because the log is read in runs and its index should stay small.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// Of the history, of which a block is read, checked and decompressed in every level for the few entries of one user.
+/// Block size of the history: a read of one user's few entries reads, checks and decompresses a block in every level.
 const HISTORY_BLOCK_BYTES: usize = 4 << 10;
 
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 
 const FILTER_PIECE_BYTES: usize = 16 << 10;
 
-/// The cache is cut into `2^CACHE_SHARD_BITS` parts with a lock each.
+/// The cache has `2^CACHE_SHARD_BITS` shards with a lock each.
 const CACHE_SHARD_BITS: i32 = 4;
 
-/// The filter's share of a write buffer: some 16 bits for each id.
+/// The bloom filter's share of a memtable: about 16 bits per id.
 const MEMTABLE_BLOOM_RATIO: f64 = 0.02;
 
-/// The column families; [`crate::keys`] says what is in them.
+/// The column families; [`crate::keys`] documents their contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
     Log,
@@ -62,7 +62,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    /// Those of the main database.
+    /// The column families of the main database.
     pub(crate) const MAIN: &'static [Self] = &[
         Self::Log,
         Self::History,
@@ -94,27 +94,27 @@ impl Column {
         }
     }
 
-    /// Whether its values carry a seal of their own ([`crate::envelope`]).
+    /// Whether its values are sealed ([`crate::envelope`]).
     pub(crate) fn is_sealed(self) -> bool {
         !matches!(self, Self::History | Self::ObservationIds | Self::DecidedFor)
     }
 
-    /// Whether single keys are looked up that may well be absent, so that a filter pays.
+    /// Whether point look-ups of absent keys are frequent, so that a bloom filter pays off.
     fn wants_filter(self) -> bool {
         !matches!(self, Self::Log | Self::History | Self::Registry | Self::Checkpoints | Self::DecidedFor)
     }
 }
 
-/// What becomes of a write-ahead log that is damaged before its end.
+/// Handling of a write-ahead log that is damaged before its end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Recovery {
-    /// The database does not open.
+    /// Opening fails.
     Refuse,
-    /// It opens with what precedes the damage: for what may be lost.
+    /// Opens with the writes before the damage; for data that may be lost.
     UpToDamage,
 }
 
-/// What a database is opened with.
+/// Options of a database.
 pub(crate) struct Tuning<'a> {
     pub(crate) recovery: Recovery,
     pub(crate) cache: &'a BlockCache,
@@ -122,25 +122,25 @@ pub(crate) struct Tuning<'a> {
     pub(crate) wal_bytes_max: u64,
 }
 
-/// How far a write has gone when the call returns.
+/// The durability of a write when the call returns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Durability {
-    /// It survives a loss of power.
+    /// Survives a power failure.
     Synced,
-    /// It survives the end of the process.
+    /// Survives the end of the process.
     Buffered,
 }
 
-/// What a read does to the cache.
+/// The effect of a read on the cache.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Access {
-    /// It will probably be read again.
+    /// Fills the cache.
     Lookup,
-    /// It is read once and in a long run: read ahead, leave the cache alone.
+    /// A long run read once: reads ahead, does not fill the cache.
     Sweep,
 }
 
-/// Sorts behind every key.
+/// Sorts after every key.
 pub(crate) const END: &[u8] = &[0xff; 8];
 
 /// Keys from `from` up to, not including, `to`.
@@ -151,17 +151,15 @@ pub(crate) struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys that begin with `prefix`.
     pub(crate) fn prefix(prefix: Vec<u8>) -> Self {
         Self { to: after_prefix(prefix.clone()), from: prefix }
     }
 
-    /// All keys from `from` on.
     pub(crate) fn from(from: Vec<u8>) -> Self {
         Self { from, to: END.to_vec() }
     }
 
-    /// The keys of this range that come after `key`.
+    /// The keys of this range after `key`.
     pub(crate) fn after(self, mut key: Vec<u8>) -> Self {
         key.push(0);
         Self { from: key, to: self.to }
@@ -173,24 +171,23 @@ pub(crate) struct Database {
     db: DB,
     columns: &'static [Column],
     path: PathBuf,
-    /// Holds the counters.
+    /// Owns the statistics.
     options: Options,
 }
 
-/// Bytes that a database has written since it was opened.
+/// Bytes written by a database since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BytesWritten {
-    /// Into the write-ahead log.
     pub wal: u64,
-    /// Into sorted files, when they were first written; moving them on (compaction) is not counted.
+    /// To sorted files by flushes; compactions are not counted.
     pub flush: u64,
 }
 
 impl Database {
-    /// Opens the database at `path`, or creates it.
+    /// Opens or creates the database at `path`.
     ///
     /// # Errors
-    /// [`StorageError::CorruptLog`] where RocksDB finds damage, else [`StorageError::Database`].
+    /// [`StorageError::CorruptLog`] if RocksDB finds damage, otherwise [`StorageError::Database`].
     pub(crate) fn open(path: &Path, columns: &'static [Column], tuning: &Tuning) -> Result<Self, StorageError> {
         let failed = |error| failure(path, "open the database", error);
         let descriptors = columns
@@ -211,12 +208,11 @@ impl Database {
         move |error| failure(&self.path, action, error)
     }
 
-    /// The value of one key.
     pub(crate) fn get(&self, column: Column, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
         self.db.get_pinned_cf(self.handle(column), key).map_err(self.failure("read"))
     }
 
-    /// The values of several keys, which the caller has sorted.
+    /// The values of several keys. The caller guarantees that they are sorted.
     pub(crate) fn get_many(
         &self,
         column: Column,
@@ -227,7 +223,7 @@ impl Database {
         found.into_iter().map(|value| value.map_err(self.failure("read"))).collect()
     }
 
-    /// Visits the entries of `range` in key order, as they were when the call began, until told to stop.
+    /// Visits the entries of `range` in key order, as of the start of the call, until `visit` breaks.
     pub(crate) fn scan(
         &self,
         column: Column,
@@ -245,7 +241,7 @@ impl Database {
             }
             entries.next();
         }
-        // An iterator that meets damage ends early, and only its status tells.
+        // An iterator that finds damage ends early; only its status reports the error.
         entries.status().map_err(self.failure("read"))
     }
 
@@ -270,10 +266,9 @@ impl Database {
         entries.status().map_err(self.failure("read"))
     }
 
-    /// The greatest key that begins with `prefix`.
     pub(crate) fn last_key(&self, column: Column, prefix: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), read_options(Access::Lookup));
-        // The bound itself is never a key: it would have to begin with another, shorter text or number.
+        // The bound itself is never a key: it would have to begin with a text or number of another length.
         entries.seek_for_prev(after_prefix(prefix.to_vec()));
         entries.status().map_err(self.failure("read"))?;
         Ok(entries.key().filter(|key| key.starts_with(prefix)).map(<[u8]>::to_vec))
@@ -283,33 +278,34 @@ impl Database {
         self.batch_of(0)
     }
 
-    /// A batch that will take about this many bytes.
+    /// A batch with capacity for about `bytes`.
     pub(crate) fn batch_of(&self, bytes: usize) -> Batch<'_> {
         let handles = self.columns.iter().map(|column| (*column, self.handle(*column))).collect();
         Batch { database: self, handles, writes: WriteBatch::with_capacity_bytes(bytes) }
     }
 
-    /// A number that every write raises, for the life of the database.
+    /// RocksDB's sequence number, which every write increases for the life of the database.
     pub(crate) fn latest_write(&self) -> u64 {
         self.db.latest_sequence_number()
     }
 
-    /// Moves all writes into sorted files, which leaves the write-ahead log empty.
+    /// Flushes all memtables to sorted files, which leaves the write-ahead log empty.
     pub(crate) fn flush(&self) -> Result<(), StorageError> {
         let handles: Vec<&ColumnFamily> = self.columns.iter().map(|column| self.handle(*column)).collect();
         self.db.flush_cfs_opt(&handles, &FlushOptions::default()).map_err(self.failure("flush"))
     }
 
-    /// Rewrites the sorted files that reach into `range`, so that nothing deleted or overwritten is left in them. What
-    /// is not in sorted files yet is left alone.
+    /// Rewrites the sorted files that overlap `range`, so that deleted and overwritten entries are gone from them. Does
+    /// not affect memtables.
     ///
     /// # Errors
-    /// [`StorageError::Database`] where RocksDB counts a failure of its background work meanwhile: it tells no more.
+    /// [`StorageError::Database`] if RocksDB's counter of background errors increases meanwhile; the call itself
+    /// reports no failure.
     pub(crate) fn compact(&self, column: Column, range: &KeyRange) -> Result<(), StorageError> {
         let failures = self.background_errors()?;
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
-        // A deletion that comes to rest in the last level still holds the key.
+        // A tombstone in the last level still holds the key.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
         self.db.compact_range_cf_opt(self.handle(column), Some(&range.from), Some(&range.to), &options);
         if self.background_errors()? > failures {
@@ -324,7 +320,7 @@ impl Database {
         Ok(errors.map_err(self.failure("ask for the state of"))?.unwrap_or(0))
     }
 
-    /// Bytes in memory that are still to go into sorted files; 0 where RocksDB does not say.
+    /// Bytes in memtables that are not flushed yet; 0 if RocksDB does not report them.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
         let of = |column: &Column| {
             let property = rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
@@ -333,7 +329,7 @@ impl Database {
         self.columns.iter().map(of).sum()
     }
 
-    /// Bytes in sorted files; 0 where RocksDB does not say.
+    /// Bytes in sorted files; 0 if RocksDB does not report them.
     pub(crate) fn sorted_bytes(&self) -> u64 {
         let of = |column: &Column| {
             let property = rocksdb::properties::TOTAL_SST_FILES_SIZE;
@@ -350,10 +346,10 @@ impl Database {
     }
 }
 
-/// Writes that happen together or not at all, in their order.
+/// Writes that are applied atomically and in order.
 pub(crate) struct Batch<'a> {
     database: &'a Database,
-    /// Looked up once: a batch of the log has thousands of writes.
+    /// Cached handles: a batch of the log has thousands of writes.
     handles: Vec<(Column, &'a ColumnFamily)>,
     writes: WriteBatch,
 }
@@ -372,7 +368,6 @@ impl<'a> Batch<'a> {
         self.writes.delete_cf(self.handle(column), key);
     }
 
-    /// Deletes every key that begins with `prefix`.
     pub(crate) fn delete_prefix(&mut self, column: Column, prefix: &[u8]) {
         let to = after_prefix(prefix.to_vec());
         self.writes.delete_range_cf(self.handle(column), prefix, to.as_slice());
@@ -390,8 +385,8 @@ impl<'a> Batch<'a> {
 }
 
 fn database_options(tuning: &Tuning) -> Result<Options, rocksdb::Error> {
-    // The manifest holds the first and last key of every sorted file, of files that are gone too, and a key holds a
-    // user. Written anew at every change, which are few, it forgets with the files.
+    // The manifest holds the first and last key of every sorted file, including deleted files, and a key holds a user.
+    // It is rewritten at every change, of which there are few, so that deleted files leave no trace in it.
     let mut options =
         Options::default().get_options_from_string("max_manifest_file_size=1;max_manifest_space_amp_pct=0")?;
     options.create_if_missing(true);
@@ -413,7 +408,7 @@ fn database_options(tuning: &Tuning) -> Result<Options, rocksdb::Error> {
     options.set_stats_dump_period_sec(0);
     options.set_max_log_file_size(1 << 20);
     options.set_keep_log_file_num(4);
-    // Its notes on compactions quote keys.
+    // RocksDB's info messages on compactions quote keys.
     options.set_log_level(LogLevel::Warn);
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
@@ -424,29 +419,30 @@ fn column_options(column: Column, tuning: &Tuning) -> Result<Options, rocksdb::E
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(tuning.cache);
     blocks.set_block_size(if column == Column::History { HISTORY_BLOCK_BYTES } else { BLOCK_BYTES });
-    // Indexes and filters count against the cache, so that memory stays bounded whatever the log's length.
+    // Indexes and filters are charged to the cache, so that memory is bounded for any length of the log.
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
     if column.wants_filter() {
         blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
-        // In pieces: a whole file's filter takes a megabyte, so that a few of them would push each other out of a part
-        // of the cache, to be read and checked again for every new id.
+        // Partitioned: the filter of a whole file takes a megabyte, so a few of them would evict each other from a
+        // cache shard and be read and checked again for every new id.
         blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         blocks.set_partition_filters(true);
         blocks.set_metadata_block_size(FILTER_PIECE_BYTES);
-        // Every append of an id asks all of them. They count against the cache still, at some 1.5 bytes for each id.
+        // Every append with an id reads all partitions. They are still charged to the cache, about 1.5 bytes per id.
         blocks.set_top_level_index_pinning_tier(BlockBasedTablePinningTier::All);
         blocks.set_partition_pinning_tier(BlockBasedTablePinningTier::All);
     }
     let mut options = Options::default();
     if column != Column::History {
-        // The committer writes each column in key order: a hint where the last key went spares the search from the top.
-        // The next user of the history is too far for that, measured with groups of 18 records and of thousands.
+        // The committer writes each column in key order: an insert hint at the last key avoids a search from the top.
+        // In the history, the next user is too far away for that, as measured with groups of 18 and of thousands of
+        // records.
         let hint = "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1";
         options = options.get_options_from_string(hint)?;
     }
     if column == Column::ObservationIds {
-        // Nearly every id looked up is new, and the newest are in memory.
+        // Nearly every id looked up is new, and the most recent ids are in memtables.
         options.set_memtable_whole_key_filtering(true);
         options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_RATIO);
     }
@@ -475,7 +471,7 @@ fn failure(path: &Path, action: &'static str, error: rocksdb::Error) -> StorageE
     }
 }
 
-/// The file that RocksDB's message names, or the directory where it names none.
+/// The file named in RocksDB's message, or the directory if it names none.
 fn named_file(path: &Path, reason: &str) -> PathBuf {
     let dir = path.to_string_lossy();
     let Some(start) = reason.find(&*dir) else { return path.to_owned() };

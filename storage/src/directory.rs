@@ -1,4 +1,4 @@
-//! The data directory: who may open it, and whether this version understands it.
+//! The data directory: its lock, its permissions and its format version.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::Write as _;
@@ -21,15 +21,15 @@ struct Format {
 
 const CURRENT: Format = Format { format: FORMAT_VERSION, partitions: PARTITIONS as u32 };
 
-/// A data directory that this process alone has open.
+/// A data directory held open by this process alone.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// The lock is the open file: it goes with it, however the process ends.
+    /// The lock belongs to the open file: it is released however the process ends.
     _lock: File,
 }
 
-/// Lets nobody but its owner into the directory, whose files are about people.
-fn close_to_others(path: &Path) {
+/// Restricts access to the owner, since the files contain personal data.
+fn restrict_to_owner(path: &Path) {
     let Ok(metadata) = fs::metadata(path) else { return };
     if metadata.permissions().mode() & 0o077 != 0
         && let Err(error) = fs::set_permissions(path, Permissions::from_mode(0o700))
@@ -39,7 +39,7 @@ fn close_to_others(path: &Path) {
 }
 
 impl Directory {
-    /// Creates the directory if need be, takes its lock, and checks its format.
+    /// Creates the directory if necessary, locks it, and checks its format.
     ///
     /// # Errors
     /// `InUse`, `UnknownFormat` or `Io`.
@@ -58,8 +58,8 @@ impl Directory {
         })?;
         let directory = Self { path: path.to_owned(), _lock: lock };
         directory.check_format()?;
-        // Not before it is known to be a data directory, or to become one.
-        close_to_others(path);
+        // Only after it is known to be a data directory, or to become one.
+        restrict_to_owner(path);
         Ok(directory)
     }
 
@@ -72,12 +72,11 @@ impl Directory {
         self.path.join("db")
     }
 
-    /// The database of decisions.
     pub(crate) fn decisions(&self) -> PathBuf {
         self.path.join("decisions")
     }
 
-    /// How far the verification has come.
+    /// The state of the background verification.
     pub(crate) fn verification(&self) -> PathBuf {
         self.path.join("VERIFICATION")
     }
@@ -124,7 +123,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Without a FORMAT file there must not be a database either: it might be anyone's.
+    /// Without a FORMAT file there must not be a database: it might not be ours.
     fn check_fresh(&self) -> Result<(), StorageError> {
         if self.database().exists() {
             return Err(self.unknown(
@@ -136,7 +135,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Marks the directory as complete: its databases exist.
+    /// Marks the directory as complete, after its databases were created.
     ///
     /// # Errors
     /// `Io`.
@@ -150,7 +149,7 @@ impl Directory {
     }
 }
 
-/// Replaces a file by one line of text, at once and durably: a crash leaves the old one or the new one.
+/// Replaces a file by one line of text, atomically and durably: a crash leaves the old or the new contents.
 ///
 /// # Errors
 /// `Io`.

@@ -1,8 +1,8 @@
 //! The seal around a stored value: one format byte, the body, and the CRC-32C (little-endian) of the *key*, the format
 //! byte and the body.
 //!
-//! RocksDB checks its blocks; this check goes from the caller's hands back to the caller's hands, and because the key
-//! takes part, an intact value under the wrong key is found too.
+//! RocksDB checks its blocks; this checksum is end to end, from the writer of a value to its reader. Because it covers
+//! the key, an intact value under the wrong key is detected too.
 
 use crc32c::{crc32c, crc32c_append};
 
@@ -10,30 +10,30 @@ use crate::database::Column;
 use crate::error::StorageError;
 use crate::keys;
 
-/// How the body of every value is to be read.
+/// The format of the body of every value.
 const FORMAT: u8 = 1;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// A value under construction: the format byte is there, the body is to be appended.
+/// A new value with the format byte, to which the body is appended.
 pub(crate) fn begin() -> Vec<u8> {
     let mut value = Vec::with_capacity(128);
     value.push(FORMAT);
     value
 }
 
-/// Completes a value that [`begin`] began.
+/// Completes a value created by [`begin`].
 pub(crate) fn seal(key: &[u8], value: &mut Vec<u8>) {
     let checksum = crc32c_append(crc32c(key), value);
     value.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// The body of a value that [`begin`] began.
+/// The body of a value created by [`begin`] that is not sealed yet.
 pub(crate) fn unsealed_body(value: &[u8]) -> &[u8] {
     &value[1..]
 }
 
-/// A complete value around `body`.
+/// A sealed value with this body.
 pub(crate) fn sealed(key: &[u8], body: &[u8]) -> Vec<u8> {
     let mut value = begin();
     value.extend_from_slice(body);
@@ -58,7 +58,7 @@ pub(crate) fn unseal<'a>(column: Column, key: &[u8], value: &'a [u8]) -> Result<
     }
 }
 
-/// What is said of an entry that cannot be understood.
+/// The error for an entry that cannot be decoded.
 pub(crate) fn corrupt(column: Column, key: &[u8], reason: &str) -> StorageError {
     StorageError::Corrupt { column: column.name(), key: keys::hex(key), reason: reason.to_owned() }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flipped_bit_and_every_other_key_is_found() {
+    fn every_flipped_bit_and_every_other_key_is_detected() {
         let value = sealed(b"key", b"body");
         assert_eq!(keys::hex(&value), format!("01626f6479{}", keys::hex(&crc32c(b"key\x01body").to_le_bytes())));
         assert!(matches!(unseal(Column::Items, b"key", &value), Ok(b"body")));

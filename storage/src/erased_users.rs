@@ -1,4 +1,4 @@
-//! Users who were erased lately, of whom something may still be on its way.
+//! Recently erased users, of whom requests may still be in progress.
 
 use std::hash::Hash;
 
@@ -7,19 +7,18 @@ use hashlink::LruCache;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How many are remembered: what began before an erasure comes within seconds.
+/// Maximum number of users: requests that began before an erasure end within seconds.
 const REMEMBERED_MAX: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
-    /// The epoch of the latest erasure.
     erased: UserEpoch,
-    /// Erasures that have begun and are not in the log yet.
+    /// Number of erasures that have begun and are not in the log yet.
     under_way: u32,
 }
 
-/// By owner, such as a stream, and hash of the user, what has been erased. At most 65,536 users; the least recently used
-/// are forgotten.
+/// Erasures by owner, such as a stream, and hash of the user. At most 65,536 users; the least recently used are
+/// evicted.
 pub struct ErasedUsers<O>(Mutex<LruCache<(O, u64), Mark>>);
 
 impl<O: Hash + Eq> Default for ErasedUsers<O> {
@@ -29,22 +28,23 @@ impl<O: Hash + Eq> Default for ErasedUsers<O> {
 }
 
 impl<O: Hash + Eq + Clone> ErasedUsers<O> {
-    /// The user's erasure begins: until it ends, everything of the user is held.
+    /// Begins an erasure: until its end, all epochs of the user are held.
     pub(crate) fn begin(&self, owner: &O, user: &UserId) {
         self.change(owner, user, |mark| mark.under_way += 1);
     }
 
-    /// An erasure that has begun is over, carried out or not.
+    /// Ends an erasure, successful or not.
     pub(crate) fn end(&self, owner: &O, user: &UserId) {
         self.change(owner, user, |mark| mark.under_way = mark.under_way.saturating_sub(1));
     }
 
-    /// The user was erased by the event of this epoch.
+    /// Records that the user was erased by the event of this epoch.
     pub fn add(&self, owner: &O, user: &UserId, erased: UserEpoch) {
         self.change(owner, user, |mark| mark.erased = mark.erased.max(erased));
     }
 
-    /// Whether what reflects the user's events up to `epoch` is of a user who is erased or has been since.
+    /// Whether data that reflects the user's events up to `epoch` belongs to a user who is being erased or has been
+    /// erased since.
     pub fn holds(&self, owner: &O, user: &UserId, epoch: UserEpoch) -> bool {
         let mut users = self.0.lock();
         let mark = users.get(&(owner.clone(), hash(user))).copied().unwrap_or_default();
@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_held_while_an_erasure_is_under_way_and_up_to_it_afterwards() {
+    fn a_user_is_held_during_an_erasure_and_up_to_its_epoch_afterwards() {
         let users = ErasedUsers::default();
         let (ann, bob) = (UserId::new("ann").unwrap(), UserId::new("bob").unwrap());
         assert!(!users.holds(&1, &ann, UserEpoch(0)));
         users.begin(&1, &ann);
         assert!(users.holds(&1, &ann, UserEpoch(9)));
         assert!(!users.holds(&2, &ann, UserEpoch(0)) && !users.holds(&1, &bob, UserEpoch(0)));
-        // A second erasure meanwhile fails, and the first is not over.
+        // A second erasure fails meanwhile; the first one is still in progress.
         users.begin(&1, &ann);
         users.end(&1, &ann);
         assert!(users.holds(&1, &ann, UserEpoch(9)));
@@ -85,6 +85,6 @@ mod tests {
         users.end(&1, &ann);
         assert!(users.holds(&1, &ann, UserEpoch(4)) && !users.holds(&1, &ann, UserEpoch(5)));
         users.add(&1, &ann, UserEpoch(3));
-        assert!(users.holds(&1, &ann, UserEpoch(4)), "an earlier erasure that is told of later changes nothing");
+        assert!(users.holds(&1, &ann, UserEpoch(4)), "an earlier erasure that is recorded later changes nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of erased users: how far their epochs went, and that there was an erasure.
+//! Stored data of erased users: the last epoch, and the erasure itself.
 
 use std::ops::ControlFlow;
 
@@ -12,24 +12,22 @@ use crate::keys::{self, KeyReader};
 use crate::store::Storage;
 use crate::wire::{Reader, Writer};
 
-/// One erasure of a user, without the user.
+/// One erasure, without the user's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Erasure {
-    /// The user's partition.
     pub partition: Partition,
-    /// The place of the first event that went; that of the erasure itself where there was none.
+    /// The sequence of the first removed event; that of the erasure itself if there was none.
     pub first: Sequence,
-    /// The place of the erasure.
+    /// The sequence of the erasure.
     pub at: Sequence,
-    /// When it happened.
     pub timestamp: Timestamp,
-    /// Observations that went.
+    /// Number of removed observations.
     pub observations: u64,
 }
 
 impl Storage {
-    /// All erasures of a stream, by partition and place. A version whose training's watermark lies between `first` and
-    /// `at` may know of what went.
+    /// All erasures of a stream, by partition and sequence. A version whose training's watermark lies between `first`
+    /// and `at` may have been trained on removed events.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -45,7 +43,7 @@ impl Storage {
     }
 }
 
-/// The complete entry of an erasure.
+/// Key and value of an erasure.
 pub(crate) fn encode(stream: &StreamName, erasure: &Erasure) -> (Vec<u8>, Vec<u8>) {
     let key = keys::erasure(stream, erasure.partition, erasure.at);
     let mut value = Writer(begin());
@@ -68,7 +66,7 @@ fn decode(place: &[u8], body: &[u8]) -> Option<Erasure> {
     })
 }
 
-/// The complete entry of an erased user's epoch.
+/// Key and value of an erased user's epoch.
 pub(crate) fn encode_epoch(stream: &StreamName, user: UserHash, epoch: UserEpoch) -> (Vec<u8>, Vec<u8>) {
     let key = keys::erased_user(stream, user);
     let mut value = Writer(begin());
@@ -77,7 +75,7 @@ pub(crate) fn encode_epoch(stream: &StreamName, user: UserHash, epoch: UserEpoch
     (key, value.0)
 }
 
-/// The epoch of a user's last erasure; 0 where there was none.
+/// The epoch of a user's last erasure; 0 if there was none.
 pub(crate) fn last_epoch(database: &Database, stream: &StreamName, user: UserHash) -> Result<UserEpoch, StorageError> {
     let key = keys::erased_user(stream, user);
     let Some(value) = database.get(Column::Erasures, &key)? else { return Ok(UserEpoch(0)) };
@@ -91,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn erasure_values_are_what_existing_stores_hold() {
+    fn erasure_values_keep_their_stored_format() {
         let erasure = Erasure {
             partition: Partition::from_index(33).unwrap(),
             first: Sequence(300),

@@ -1,7 +1,9 @@
-//! What states learn, and where it lies together.
+//! The events from which user states are built, stored next to each other.
 //!
-//! A user's records lie far apart in the log, among those of everybody else. The entries of the history lie together: each
-//! leads to a record, and repeats of an observation what states learn from it, so that building one reads nothing else.
+//! The records of one user are scattered over the log, between those of other users. The history entries of a user are
+//! contiguous: each refers to a record and repeats the fields of an observation that states learn from, so that
+//! building a state does not read the log. A record and its history entry are written, corrected and deleted in the same
+//! atomic write.
 
 use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 
@@ -11,24 +13,21 @@ use crate::error::StorageError;
 use crate::keys::KeyReader;
 use crate::wire::{Reader, Writer};
 
-/// What a user's state learns from one observation; independent of models and versions.
+/// The fields of one observation from which a user's state learns; independent of models and versions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// What was observed.
     pub item: ItemId,
-    /// The label, or that of the last correction.
+    /// The current label, after corrections.
     pub label: f32,
-    /// The observation's weight.
     pub weight: f32,
-    /// When it happened.
     pub timestamp: Timestamp,
-    /// Its place among the user's events, by which it is corrected or forgotten.
+    /// The event's epoch, by which it is corrected or removed.
     pub epoch: UserEpoch,
 }
 
 impl Event {
-    /// What an observation teaches; `None` for other records. Corrections and retractions teach nothing themselves: the
-    /// log has carried them out on the records that they are about.
+    /// The event of an observation; `None` for other records. Corrections and retractions have no event of their own:
+    /// the log has applied them to their target records.
     #[must_use]
     pub fn of(record: Record) -> Option<Self> {
         let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch, .. } = record
@@ -39,14 +38,14 @@ impl Event {
     }
 }
 
-/// A user's events, as far as states learn from them.
+/// A user's events from which states learn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Events {
-    /// The observations that are not forgotten, in the order of their epochs.
+    /// The observations that were not removed, in the order of their epochs.
     pub observations: Vec<Event>,
-    /// The epoch of the last event of any kind that was read; `None` where there was none.
+    /// The epoch of the last event of any kind in the range; `None` if there was none.
     pub last: Option<UserEpoch>,
-    /// The epoch of the last correction or retraction that was read; 0 where there was none.
+    /// The epoch of the last correction or retraction in the range; 0 if there was none.
     pub amended: UserEpoch,
 }
 
@@ -55,12 +54,12 @@ pub(crate) struct Entry<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) epoch: UserEpoch,
     key: &'a [u8],
-    /// What [`encode_event`] has made. Most readers want the record's place only.
+    /// The output of [`encode_event`], decoded on demand: most readers need the record's sequence only.
     event: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    /// Takes an entry apart; `prefix` is the length of the key before the epoch.
+    /// Decodes an entry; `prefix` is the length of the key before the epoch.
     pub(crate) fn decode(key: &'a [u8], prefix: usize, value: &'a [u8]) -> Result<Self, StorageError> {
         let epoch = epoch_of(key, prefix)?;
         let mut body = Reader(value);
@@ -68,7 +67,7 @@ impl<'a> Entry<'a> {
         Ok(Self { sequence, epoch, key, event: body.0 })
     }
 
-    /// The event that it repeats; `None` of a correction or retraction.
+    /// The event; `None` for a correction or retraction.
     pub(crate) fn event(&self) -> Result<Option<Event>, StorageError> {
         if self.event.is_empty() {
             return Ok(None);
@@ -81,8 +80,8 @@ fn unreadable(key: &[u8]) -> StorageError {
     corrupt(Column::History, key, "its value is not that of an entry")
 }
 
-/// What the value of an entry repeats of an observation; nothing of other records. Every observation pays for it twice, in
-/// the write-ahead log and in a sorted file, so it is short:
+/// The part of a history entry that repeats an observation; empty for other records. Every observation stores it twice,
+/// in the write-ahead log and in a sorted file, so it is compact:
 ///
 /// | part      | form                                                                                         |
 /// |-----------|----------------------------------------------------------------------------------------------|
@@ -105,7 +104,7 @@ pub(crate) fn encode_event(record: &Record) -> Vec<u8> {
     value.0
 }
 
-/// An event without its item takes no more than three varints.
+/// The maximum encoded size of an event without its item: three varints.
 const EVENT_BYTES: usize = 5 + 5 + 10;
 
 fn backwards(number: f32) -> u64 {
@@ -125,7 +124,7 @@ fn decode_event(mut body: Reader, epoch: UserEpoch) -> Option<Event> {
     Some(Event { item, label, weight, timestamp, epoch })
 }
 
-/// Puts the value of an entry behind what is in `value`; `event` is what [`encode_event`] has made.
+/// Appends the value of an entry to `value`; `event` is the output of [`encode_event`].
 pub(crate) fn put_entry(sequence: Sequence, event: &[u8], value: &mut Vec<u8>) {
     let mut writer = Writer(std::mem::take(value));
     writer.varint(sequence.0);
@@ -133,7 +132,7 @@ pub(crate) fn put_entry(sequence: Sequence, event: &[u8], value: &mut Vec<u8>) {
     value.extend_from_slice(event);
 }
 
-/// The epoch that a history key ends in; `prefix` is its length before that.
+/// The epoch at the end of a history key; `prefix` is the length of the key before it.
 pub(crate) fn epoch_of(key: &[u8], prefix: usize) -> Result<UserEpoch, StorageError> {
     let epoch = KeyReader::new(&key[prefix..]).number();
     epoch.map(UserEpoch).ok_or_else(|| corrupt(Column::History, key, "its key ends in no epoch"))
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_what_existing_stores_hold() {
+    fn entries_keep_their_stored_format() {
         let amendment = Record { kind: RecordKind::Retract, ..observation(7, 1.0) };
         let cases = [
             (observation(7, 1.0), "ac02842480a0abfef9626d31"),
@@ -185,7 +184,8 @@ mod tests {
             let entry = Entry::decode(&key, key.len() - 2, &value).unwrap();
             assert_eq!((entry.sequence, entry.epoch), (Sequence(300), UserEpoch(7)));
             assert_eq!(entry.event().unwrap(), Event::of(record));
-            // Cut within the sequence, within the label, and before the item; an amendment ends with the sequence.
+            // Truncated within the sequence, within the label, and before the item; an amendment ends with the
+            // sequence.
             for length in [0, 1, 3, expected.len() / 2 - 2].into_iter().filter(|length| *length < value.len()) {
                 let decoded = Entry::decode(&key, key.len() - 2, &value[..length]).and_then(|entry| entry.event());
                 assert!(decoded.is_err(), "{length} bytes of {expected}");

@@ -1,4 +1,4 @@
-//! Item features: what callers put, and what versions froze.
+//! Item features: those given by callers, and those frozen by versions.
 
 use celeris_model::{FeatureOrigin, ItemId, ModelId, VersionId};
 use serde::{Deserialize, Serialize};
@@ -10,40 +10,35 @@ use crate::keys;
 use crate::log::CommitPosition;
 use crate::store::Storage;
 
-/// The features that a caller put for an item; the next version takes them up.
+/// The features that a caller has given for an item; versions created later use them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemFeatures {
-    /// As the caller put them.
+    /// The features as given.
     pub features: Vec<f32>,
-    /// Grows with every change of the item's features, also across a deletion; not consecutive.
+    /// Increases with every change of the item's features, also across a deletion; not consecutive.
     pub revision: u64,
 }
 
-/// The features of one item as one version uses them from the first observation that learnt from them.
+/// The features of one item that a version uses from the first observation that it learnt from on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrozenFeatures {
-    /// The model.
     pub model: ModelId,
-    /// Its version.
     pub version: VersionId,
-    /// The item.
     pub item: ItemId,
-    /// The item's offset.
     pub offset: f32,
     /// Length `dim`, the last entry 1.
     pub features: Vec<f32>,
-    /// Where they came from.
     pub origin: FeatureOrigin,
 }
 
-/// Field order is the order on disk (postcard).
+/// The field order is the stored order (postcard).
 #[derive(Serialize, Deserialize)]
 struct StoredFeatures {
     revision: u64,
     features: Vec<f32>,
 }
 
-/// Field order is the order on disk (postcard). `origin` is a place in [`ORIGINS`].
+/// The field order is the stored order (postcard). `origin` is an index into [`ORIGINS`].
 #[derive(Serialize, Deserialize)]
 struct StoredFrozen {
     offset: f32,
@@ -51,12 +46,12 @@ struct StoredFrozen {
     origin: u8,
 }
 
-/// Origins by the byte that stands for them; the order is part of the format.
+/// Origins by their stored byte; the order is part of the format.
 const ORIGINS: [FeatureOrigin; 4] =
     [FeatureOrigin::Trained, FeatureOrigin::Given, FeatureOrigin::Attributes, FeatureOrigin::StandIn];
 
 impl Storage {
-    /// The features that were put for an item.
+    /// The features that a caller has given for an item.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -65,7 +60,7 @@ impl Storage {
         Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
     }
 
-    /// The features that a version froze for an item, if it has learnt from it.
+    /// The features that a version has frozen for an item, if it has learnt from it.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -83,11 +78,10 @@ impl Storage {
         Ok(Some(FrozenFeatures { model, version, item: item.clone(), offset, features, origin }))
     }
 
-    /// Freezes the features of an item under a version, behind what was appended before; durable at the position that is
-    /// returned.
+    /// Freezes the features of an item under a version, after all earlier appends; durable at the returned position.
     ///
-    /// The caller guarantees that one item of one version is frozen with one vector only. It is written however full the
-    /// disk is: without it the state that learns from it could not be rebuilt.
+    /// The caller guarantees that an item of a version is always frozen with the same features. The write is accepted
+    /// even if the disk is nearly full: without it the state that learns from the features could not be rebuilt.
     ///
     /// # Errors
     /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.
@@ -95,8 +89,8 @@ impl Storage {
         self.log().freeze(encode_frozen(frozen))
     }
 
-    /// Deletes what belongs to a model: features put, features frozen, snapshots, decisions. Its stream stays, and so do its
-    /// registry documents, which are the manager's. Returns once that is durable.
+    /// Deletes the data of a model: given and frozen features, snapshots, decisions. Its stream and its registry
+    /// documents, which the manager owns, remain. Returns once the deletion is durable.
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.
@@ -110,7 +104,7 @@ impl Storage {
         self.decisions().delete_model(model)
     }
 
-    /// Deletes what a version of a model froze. Returns once that is durable.
+    /// Deletes the features frozen by a version of a model. Returns once the deletion is durable.
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.
@@ -127,14 +121,14 @@ impl Storage {
     }
 }
 
-/// The complete entry of features that a caller gives.
+/// Key and value of features given by a caller.
 pub(crate) fn encode_given(model: ModelId, item: &ItemId, revision: u64, features: &[f32]) -> (Vec<u8>, Vec<u8>) {
     let key = keys::item_features(model, item);
     let value = encode(&key, &StoredFeatures { revision, features: features.to_vec() });
     (key, value)
 }
 
-/// The complete entry that freezes an item's features.
+/// Key and value of an item's frozen features.
 pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
     let key = keys::frozen(frozen.model, frozen.version, &frozen.item);
     let place = (0_u8..).zip(ORIGINS).find_map(|(place, origin)| (origin == frozen.origin).then_some(place));
@@ -157,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn feature_values_are_what_existing_stores_hold() {
+    fn feature_values_keep_their_stored_format() {
         let put = encode(b"k", &StoredFeatures { revision: 300, features: vec![0.5, 1.0] });
         assert_eq!(keys::hex(unseal(Column::ItemFeatures, b"k", &put).unwrap()), "ac02020000003f0000803f");
         for (place, origin) in ORIGINS.into_iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Keyed hashes of ids.
 //!
-//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein 2012), under a random key that each store makes once and
-//! never gives out. Without the key a hash says nothing of the id, so it may stay when the id must go; and nobody can
-//! construct two ids of one hash, so a hash stands for its id: among 10^9 ids two agree by chance once in 10^20 stores.
+//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein 2012), under a random key that each store generates once
+//! and never discloses. Without the key a hash reveals nothing of the id, so it may remain when the id must be removed.
+//! Collisions cannot be constructed, so a hash identifies its id: among 10^9 ids two collide by chance in one of 10^20
+//! stores.
 
 use celeris_model::{ObservationId, StreamName, UserId};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
@@ -13,14 +14,14 @@ use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
 use crate::keys;
 
-/// Bytes of the key, and of a hash.
+/// Size of the key and of a hash, in bytes.
 const BYTES: usize = 16;
 
-/// What stands for an observation id of a stream.
+/// Hash of an observation id of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdHash(u128);
 
-/// What stands for a user of a stream.
+/// Hash of a user of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct UserHash(u128);
 
@@ -35,13 +36,13 @@ impl UserHash {
         self.0.to_be_bytes()
     }
 
-    /// In place of the user, in the record of an erasure.
+    /// The id that replaces the user in the record of an erasure.
     pub(crate) fn pseudonym(self) -> UserId {
         UserId::new(format!("{:032x}", self.0)).expect("32 digits are a valid id")
     }
 }
 
-/// Hashes under a store's key.
+/// The keyed hash function of a store.
 pub(crate) struct Hashes {
     keyed: SipHasher24,
 }
@@ -51,15 +52,15 @@ impl Hashes {
         Self { keyed: SipHasher24::new_with_key(&key) }
     }
 
-    /// The hashes of the store in `database`, which gets its key here if it is new.
+    /// The hash function of the store in `database`; a new store gets its key here.
     ///
     /// # Errors
-    /// `Corrupt` where there are records and no key; `Io`, `CorruptLog` or `Database`.
+    /// `Corrupt` if there are records but no key; `Io`, `CorruptLog` or `Database`.
     pub(crate) fn open(database: &Database, is_empty: bool) -> Result<Self, StorageError> {
         if let Some(value) = database.get(Column::Erasures, keys::HASH_KEY)? {
             let body = unseal(Column::Erasures, keys::HASH_KEY, &value)?;
             let key = body.try_into();
-            return key.map(Self::new).map_err(|_| corrupt(Column::Erasures, keys::HASH_KEY, "it is no 16 bytes long"));
+            return key.map(Self::new).map_err(|_| corrupt(Column::Erasures, keys::HASH_KEY, "it is not 16 bytes"));
         }
         if !is_empty {
             return Err(corrupt(Column::Erasures, keys::HASH_KEY, "the key of the hashes is missing"));
@@ -81,7 +82,7 @@ impl Hashes {
         UserHash(self.hash(2, stream, user.as_str()))
     }
 
-    /// The lengths keep texts apart, the domain keeps a user and an observation of one name apart.
+    /// The lengths delimit the texts; the domain separates users from observations of the same name.
     fn hash(&self, domain: u8, stream: &StreamName, text: &str) -> u128 {
         let stream = stream.as_str();
         let mut hasher = self.keyed;

@@ -1,4 +1,4 @@
-//! Reading the log: by user, by observation id, and in sequence order. Reads see durable records only.
+//! Reads the log: by user, by observation id, and in sequence order. Reads return durable records only.
 
 use std::ops::ControlFlow;
 
@@ -16,44 +16,35 @@ use crate::record;
 use crate::store::Storage;
 use crate::watermark::Watermark;
 
-/// Records fetched at once while a history is read.
+/// Number of records fetched per batch when a history is read.
 pub(crate) const FETCH_RECORDS: usize = 1024;
 
-/// A run of one partition of a stream.
+/// A range of one partition of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRange {
-    /// The stream.
     pub stream: StreamName,
-    /// The partition.
     pub partition: Partition,
-    /// The sequence before the first; 0 for all.
+    /// Exclusive lower bound; 0 for all.
     pub after: Sequence,
-    /// The last sequence.
+    /// Inclusive upper bound.
     pub up_to: Sequence,
 }
 
-/// What an observation id leads to.
+/// The result of looking up an observation id.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+#[expect(clippy::large_enum_variant, reason = "it is destructured where it is returned")]
 pub enum Lookup {
-    /// An event, as the log has it now.
-    Found {
-        /// Its user's partition.
-        partition: Partition,
-        /// Its place there.
-        sequence: Sequence,
-        /// Its record.
-        record: Record,
-    },
-    /// Retracted, or erased with its user. The id is not free.
+    /// An event, in its current state.
+    Found { partition: Partition, sequence: Sequence, record: Record },
+    /// Retracted, or erased with its user. The id cannot be used again.
     Forgotten,
-    /// No event was ever called that.
+    /// No event ever had this id.
     Unknown,
 }
 
 impl Storage {
-    /// All events of one user that are not forgotten, in the order of their epochs. An observation has the label that
-    /// the last correction gave it; corrections and retractions are events of their own.
+    /// All events of one user that were not removed, in the order of their epochs. An observation has its last
+    /// corrected label; corrections and retractions are events of their own.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -61,7 +52,7 @@ impl Storage {
         read(self.database(), stream, user, None)
     }
 
-    /// [`Storage::history`] of the events that come after `epoch`.
+    /// [`Storage::history`] for the events after `epoch`.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -74,7 +65,7 @@ impl Storage {
         read(self.database(), stream, user, Some(epoch))
     }
 
-    /// What states learn from the user's events that come after `epoch`, 0 for all: as [`Storage::history_after`], at a
+    /// The user's events after `epoch` (0 for all) from which states learn: as [`Storage::history_after`], at a
     /// fraction of its cost.
     ///
     /// # Errors
@@ -96,7 +87,7 @@ impl Storage {
         Ok(events)
     }
 
-    /// The user's event of this epoch, with its place in the log; `None` where there is none, or it is forgotten.
+    /// The user's event of this epoch, with its sequence; `None` if there is none, or it was removed.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -115,7 +106,7 @@ impl Storage {
         })
     }
 
-    /// The epoch of a user's latest durable event, also of one that has been erased; 0 for a user without any.
+    /// The epoch of a user's latest durable event, including erasures; 0 for a user without events.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -123,7 +114,7 @@ impl Storage {
         last_epoch(self.database(), self.hashes(), stream, user)
     }
 
-    /// What this id leads to, whether the client gave it or the server made it.
+    /// Looks up an id given by the client or assigned by the server.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -135,8 +126,8 @@ impl Storage {
         }
     }
 
-    /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks off. Forgotten ones
-    /// are skipped: sequences have gaps there.
+    /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks. Removed records are
+    /// skipped, so sequences may have gaps.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -165,13 +156,13 @@ impl Storage {
         Ok(outcome)
     }
 
-    /// How far the stream's log goes.
+    /// The last durable sequences of the stream.
     #[must_use]
     pub fn watermark(&self, stream: &StreamName) -> Watermark {
         self.log().watermark(stream)
     }
 
-    /// The streams that hold a record, by name.
+    /// The streams that have records, by name.
     #[must_use]
     pub fn streams(&self) -> Vec<StreamName> {
         self.log().streams()
@@ -200,7 +191,7 @@ pub(crate) fn read(
     read_at(database, stream, Partition::of(user), &sequences)
 }
 
-/// The records at these places, ascending, but for those that were forgotten meanwhile.
+/// The records at these sequences, ascending, except those removed meanwhile.
 pub(crate) fn read_at(
     database: &Database,
     stream: &StreamName,
@@ -234,7 +225,7 @@ pub(crate) fn last_epoch(
     }
 }
 
-/// Looks an id up that begins with [`SERVER_ID_PREFIX`].
+/// Looks up an id that begins with [`SERVER_ID_PREFIX`].
 pub(crate) fn find_by_place(
     database: &Database,
     stream: &StreamName,
@@ -246,7 +237,7 @@ pub(crate) fn find_by_place(
     }
 }
 
-/// Looks up an id that a client gave.
+/// Looks up an id given by a client.
 pub(crate) fn find_by_hash(
     database: &Database,
     stream: &StreamName,
@@ -266,7 +257,7 @@ pub(crate) fn find_by_hash(
     }
 }
 
-/// What is at one place of the log.
+/// The record at one sequence of the log.
 pub(crate) fn at(
     database: &Database,
     stream: &StreamName,
@@ -281,26 +272,26 @@ pub(crate) fn at(
     })
 }
 
-/// The id by which an observation goes: the client's, or the place in the log where the client gave none.
+/// The id of an observation: the client's, or its position in the log if the client gave none.
 #[must_use]
 pub fn observation_id(sequence: Sequence, record: &Record) -> ObservationId {
     record.observation_id.clone().unwrap_or_else(|| server_id(Partition::of(&record.user), sequence))
 }
 
-/// The name of a record whose client gave none: its place in the log, `~partition-sequence`.
+/// The id of a record without a client-given id: its position in the log, `~partition-sequence`.
 pub(crate) fn server_id(partition: Partition, sequence: Sequence) -> ObservationId {
     let text = format!("{SERVER_ID_PREFIX}{}-{sequence}", partition.index());
     ObservationId::new(text).expect("a sign and two numbers are a valid id")
 }
 
-/// The place that a server-made id names, if it is one in the form the server writes.
+/// The position encoded in a server-assigned id; `None` for other spellings.
 fn parse_server_id(id: &ObservationId) -> Option<(Partition, Sequence)> {
     let (partition, sequence) = id.as_str().strip_prefix(SERVER_ID_PREFIX)?.split_once('-')?;
     let place = (Partition::from_index(partition.parse().ok()?)?, Sequence(sequence.parse().ok()?));
     (server_id(place.0, place.1) == *id).then_some(place)
 }
 
-/// The value of an entry of `observation_ids`.
+/// The value of an `observation_ids` entry.
 pub(crate) fn encode_place(partition: Partition, sequence: Sequence) -> Vec<u8> {
     postcard::to_extend(&(partition.index(), sequence.0), Vec::new()).expect("a vector takes any bytes")
 }
@@ -319,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_ids_have_one_spelling() {
+    fn server_ids_have_only_one_spelling() {
         let place = (Partition::from_index(12).unwrap(), Sequence(345));
         let id = server_id(place.0, place.1);
         assert_eq!(id.as_str(), "~12-345");
@@ -330,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn index_values_are_what_existing_stores_hold() {
+    fn index_values_keep_their_stored_format() {
         let partition = Partition::from_index(33).unwrap();
         assert_eq!(encode_place(partition, Sequence(300)), [33, 0xac, 0x02]);
     }

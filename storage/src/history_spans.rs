@@ -1,4 +1,4 @@
-//! Reading parts of a user's history, in bounded memory and time however long it is.
+//! Reads parts of a user's history, in bounded memory and time.
 
 use std::ops::ControlFlow;
 
@@ -11,18 +11,18 @@ use crate::history::{FETCH_RECORDS, read_at};
 use crate::keys;
 use crate::store::Storage;
 
-/// The events of one user behind one epoch, up to and including another.
+/// The events of one user in a range of epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistorySpan {
-    /// The epoch before the first; 0 for all.
+    /// Exclusive lower bound; 0 for all.
     pub after: UserEpoch,
-    /// The last epoch.
+    /// Inclusive upper bound.
     pub up_to: UserEpoch,
 }
 
 impl Storage {
-    /// Visits the events of `span` that are not forgotten, in the order of their epochs; holds no more than a thousand of
-    /// them at once.
+    /// Visits the events of `span` that were not removed, in the order of their epochs; holds at most 1024 of them in
+    /// memory.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -45,7 +45,7 @@ impl Storage {
         Ok(())
     }
 
-    /// At most `max` of a user's events up to an epoch, the latest first.
+    /// At most `max` of a user's events up to epoch `up_to`, the latest first.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -66,14 +66,14 @@ impl Storage {
             sequences.push(Entry::decode(key, prefix, value)?.sequence);
             Ok(if sequences.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
-        // Of one user, sequences are in the order of epochs.
+        // Sequences of one user are in the order of epochs.
         sequences.reverse();
         let mut latest = read_at(self.database(), stream, Partition::of(user), &sequences)?;
         latest.reverse();
         Ok(latest)
     }
 
-    /// The first entries of a span, as many as are fetched at once.
+    /// The first entries of a span, up to the batch size.
     fn page(
         &self,
         stream: &StreamName,
@@ -92,7 +92,6 @@ impl Storage {
     }
 }
 
-/// The keys of the entries of a span.
 fn span_keys(stream: &StreamName, user: &UserId, span: HistorySpan) -> KeyRange {
     let mut to = keys::history(stream, user, span.up_to);
     to.push(0);

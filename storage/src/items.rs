@@ -1,4 +1,4 @@
-//! Items and their attributes, and which items were deleted.
+//! Items with their attributes, and tombstones of deleted items.
 
 use std::ops::ControlFlow;
 
@@ -12,27 +12,27 @@ use crate::features;
 use crate::keys::{self, KeyReader};
 use crate::store::Storage;
 
-/// What is known of an item besides its features.
+/// The stored data of an item, without its features.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemRecord {
-    /// As the caller put them.
+    /// The attributes as given.
     pub attributes: Map<String, Value>,
-    /// Grows with every change of the item, also across a deletion; not consecutive.
+    /// Increases with every change of the item, also across a deletion; not consecutive.
     pub revision: u64,
 }
 
 /// One change of an item.
 #[derive(Debug, Clone, Copy)]
 pub enum ItemWrite<'a> {
-    /// These are its attributes from now on; one that was deleted is back.
+    /// Replaces the item's attributes; restores a deleted item.
     Describe(&'a ItemId, &'a Map<String, Value>),
-    /// A caller gives these features to it, for one model.
+    /// Sets the item's features for one model.
     Give(ModelId, &'a ItemId, &'a [f32]),
-    /// It is deleted: a tombstone takes the place of its attributes, and features given for these models are gone.
+    /// Deletes the item: writes a tombstone in place of its attributes, and removes its features for these models.
     Delete(&'a ItemId, &'a [ModelId]),
 }
 
-/// An item as it was found on a sweep, not looked into yet, so that many can be at once.
+/// An item found by a sweep, not decoded yet, so that decoding can run in parallel.
 #[derive(Debug)]
 pub struct SweptItem {
     key: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct SweptItem {
 }
 
 impl SweptItem {
-    /// The item with its attributes; `None` in their place where it was deleted.
+    /// The item with its attributes; `None` instead of attributes if it was deleted.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -51,8 +51,8 @@ impl SweptItem {
 }
 
 impl Storage {
-    /// Carries out changes in their order, with one sync, all or none, and answers the revision that they share. Returns
-    /// once they are durable. The caller bounds how many.
+    /// Applies changes in order, atomically and with one sync, and returns the revision they share. Returns once they
+    /// are durable. The caller bounds their number.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
@@ -84,10 +84,10 @@ impl Storage {
         })
     }
 
-    /// Visits all items of a stream, those that were deleted too, in parts of `part` items and in key order.
+    /// Visits all items of a stream, including deleted ones, in chunks of `part` items and in key order.
     ///
     /// # Errors
-    /// `CorruptLog` or `Database`, or what `visit` answers.
+    /// `CorruptLog` or `Database`, or the error of `visit`.
     pub fn sweep_items<E: From<StorageError>>(
         &self,
         stream: &StreamName,
@@ -111,7 +111,7 @@ impl Storage {
         }
     }
 
-    /// One item; `None` where it was never described, or deleted.
+    /// One item; `None` if it was never described, or was deleted.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -121,8 +121,8 @@ impl Storage {
         stored.map_or(Ok(None), |value| decode(&key, &value))
     }
 
-    /// Up to `limit` items of a stream in key order (by length, then bytewise), from the one behind `after` on; those that
-    /// were deleted are passed over.
+    /// Up to `limit` items of a stream after `after`, in key order (by length, then bytewise); deleted items are
+    /// skipped.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -157,7 +157,7 @@ fn encode(key: &[u8], revision: u64, attributes: &Map<String, Value>) -> Vec<u8>
     sealed(key, &body)
 }
 
-/// What takes the place of a deleted item: its revision, and no attributes, which even an item without any has.
+/// The value of a deleted item: its revision without attributes; an item with no attributes has an empty JSON object.
 fn tombstone(key: &[u8], revision: u64) -> Vec<u8> {
     sealed(key, &postcard::to_extend(&revision, Vec::new()).expect("a vector takes any bytes"))
 }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn item_values_are_what_existing_stores_hold() {
+    fn item_values_keep_their_stored_format() {
         let attributes = serde_json::from_str(r#"{"title":"M"}"#).unwrap();
         let value = encode(b"k", 300, &attributes);
         assert_eq!(unseal(Column::Items, b"k", &value).unwrap(), b"\xac\x02{\"title\":\"M\"}");

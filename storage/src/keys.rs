@@ -1,7 +1,7 @@
 //! The keys of every column family.
 //!
-//! A key is a sequence of parts, each of which tells its own length, so that no two different keys run together and
-//! all entries under a prefix lie side by side:
+//! A key is a sequence of self-delimiting parts, so that different keys never have the same bytes and all entries under
+//! a prefix are contiguous:
 //!
 //! - *text* of 1 to 256 bytes: one byte `length - 1`, then the bytes. Texts sort by length first, then bytewise.
 //! - *number*: one byte with the count of significant bytes (0 to 8), then these, big-endian. Numbers sort as numbers.
@@ -10,7 +10,7 @@
 //! | column family     | key                                        | value                                     |
 //! |-------------------|--------------------------------------------|-------------------------------------------|
 //! | `log`             | stream, partition, sequence                | sealed [record](crate::record)            |
-//! | `history`         | stream, partition, user, user epoch        | sequence as a varint, [what was learnt]   |
+//! | `history`         | stream, partition, user, user epoch        | sequence as a varint, [event]             |
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
 //! |                   |                                            | or sealed revision alone: it was deleted  |
@@ -27,10 +27,10 @@
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
 //!
-//! The last three lie in a database of their own. "Sealed" is explained in [`crate::envelope`].
+//! The last three are in a separate database. "Sealed" is explained in [`crate::envelope`].
 //!
 //! [hash]: crate::hashing
-//! [what was learnt]: crate::events
+//! [event]: crate::events
 
 use celeris_model::{DecisionId, ItemId, ModelId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
 
@@ -67,12 +67,12 @@ fn with_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     key
 }
 
-/// All records of a stream, all its items, all its observation ids, …
+/// Prefix of the records, items, observation ids, … of a stream.
 pub(crate) fn of_stream(stream: &StreamName) -> Vec<u8> {
     with_texts([stream.as_str()])
 }
 
-/// Everything of a model.
+/// Prefix of all entries of a model.
 pub(crate) fn of_model(model: ModelId) -> Vec<u8> {
     let mut key = Vec::with_capacity(64);
     push_number(&mut key, model.0);
@@ -89,38 +89,36 @@ pub(crate) fn log(stream: &StreamName, partition: Partition, sequence: Sequence)
     placed(of_stream(stream), partition, sequence)
 }
 
-/// All entries of a partition, in the columns whose keys begin with stream and partition.
+/// Prefix of a partition, in the columns whose keys begin with stream and partition.
 pub(crate) fn of_partition(stream: &StreamName, partition: Partition) -> Vec<u8> {
     let mut key = of_stream(stream);
     key.push(partition.index());
     key
 }
 
-/// All history entries of one user.
 pub(crate) fn history_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
     let mut key = of_partition(stream, Partition::of(user));
     push_text(&mut key, user.as_str());
     key
 }
 
-/// One event of one user.
 pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Vec<u8> {
     let mut key = history_of(stream, user);
     push_number(&mut key, epoch.0);
     key
 }
 
-/// A client's observation id. The id itself is in the record only, so that it goes with the record.
+/// A client-given observation id. The id itself is stored in the record only, so that it is removed with the record.
 pub(crate) fn observation_id(stream: &StreamName, id: IdHash) -> Vec<u8> {
     let mut key = of_stream(stream);
     key.extend_from_slice(&id.bytes());
     key
 }
 
-/// The key of the hashes.
+/// The key of the hash function's secret.
 pub(crate) const HASH_KEY: &[u8] = &[0];
 
-/// The epoch that an erased user has come to.
+/// The last epoch of an erased user.
 pub(crate) fn erased_user(stream: &StreamName, user: UserHash) -> Vec<u8> {
     let mut key = erased_users_of(stream);
     key.extend_from_slice(&user.bytes());
@@ -132,7 +130,6 @@ pub(crate) fn erased_users_of(stream: &StreamName) -> Vec<u8> {
     with_texts_after(1, [stream.as_str()])
 }
 
-/// One erasure.
 pub(crate) fn erasure(stream: &StreamName, partition: Partition, at: Sequence) -> Vec<u8> {
     placed(erasures_of(stream), partition, at)
 }
@@ -142,12 +139,11 @@ pub(crate) fn erasures_of(stream: &StreamName) -> Vec<u8> {
     with_texts_after(2, [stream.as_str()])
 }
 
-/// One range whose old bytes are still on the disk, named by the amendment that blanked records in it.
+/// One range whose old bytes are still on disk, identified by the amendment that blanked records in it.
 pub(crate) fn unscrubbed(stream: &StreamName, partition: Partition, at: Sequence) -> Vec<u8> {
     placed(with_texts_after(UNSCRUBBED, [stream.as_str()]), partition, at)
 }
 
-/// All such ranges.
 pub(crate) fn all_unscrubbed() -> KeyRange {
     KeyRange { from: vec![UNSCRUBBED], to: vec![UNSCRUBBED + 1] }
 }
@@ -160,24 +156,23 @@ fn placed(mut key: Vec<u8>, partition: Partition, sequence: Sequence) -> Vec<u8>
     key
 }
 
-/// An item's attributes.
 pub(crate) fn item(stream: &StreamName, item: &ItemId) -> Vec<u8> {
     with_texts([stream.as_str(), item.as_str()])
 }
 
-/// An item's features as a caller put them.
+/// An item's features as given by a caller.
 pub(crate) fn item_features(model: ModelId, item: &ItemId) -> Vec<u8> {
     with_text(of_model(model), item.as_str())
 }
 
-/// What a version froze.
+/// Prefix of the features frozen by a version.
 pub(crate) fn frozen_by(model: ModelId, version: VersionId) -> Vec<u8> {
     let mut key = of_model(model);
     push_number(&mut key, version.0);
     key
 }
 
-/// An item's features as a version froze them.
+/// An item's features frozen by a version.
 pub(crate) fn frozen(model: ModelId, version: VersionId, item: &ItemId) -> Vec<u8> {
     with_text(frozen_by(model, version), item.as_str())
 }
@@ -194,34 +189,32 @@ pub(crate) fn snapshot(stream: &StreamName, user: &UserId, model: ModelId) -> Ve
     key
 }
 
-/// All snapshots of one user's states: where their history would be, in another column family.
+/// Prefix of all snapshots of one user's states; the same key as the user's history, in another column family.
 pub(crate) fn snapshots_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
     history_of(stream, user)
 }
 
-/// The model of a snapshot.
 pub(crate) fn model_of_snapshot(key: &[u8]) -> Option<ModelId> {
     let mut reader = KeyReader::new(key);
     let (_stream, _partition, _user) = (reader.text()?, reader.byte()?, reader.text()?);
     reader.number().map(ModelId)
 }
 
-/// One ranking.
 pub(crate) fn decision(model: ModelId, id: &DecisionId) -> Vec<u8> {
     with_text(of_model(model), id.as_str())
 }
 
-/// One decision among those for a user.
+/// The index entry of a decision by user.
 pub(crate) fn decided_for(model: ModelId, user: &UserId, id: &DecisionId) -> Vec<u8> {
     with_text(all_decided_for(model, user), id.as_str())
 }
 
-/// The decisions for a user.
+/// Prefix of the decisions for a user.
 pub(crate) fn all_decided_for(model: ModelId, user: &UserId) -> Vec<u8> {
     with_text(of_model(model), user.as_str())
 }
 
-/// The least key that is greater than every key beginning with `prefix`.
+/// The least key greater than every key that begins with `prefix`.
 pub(crate) fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
     while let Some(last) = prefix.pop() {
         if let Some(next) = last.checked_add(1) {
@@ -232,7 +225,7 @@ pub(crate) fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
     unreachable!("a prefix begins with the length of a text or number, which is below 0xff")
 }
 
-/// Takes a key apart again. Every method answers `None` where the key does not have that part.
+/// Parses a key. Every method returns `None` if the key does not have that part.
 pub(crate) struct KeyReader<'a>(&'a [u8]);
 
 impl<'a> KeyReader<'a> {
@@ -269,7 +262,7 @@ impl<'a> KeyReader<'a> {
     }
 }
 
-/// The key as error messages show it.
+/// The key as shown in error messages.
 pub(crate) fn hex(key: &[u8]) -> String {
     use std::fmt::Write as _;
     key.iter().fold(String::with_capacity(2 * key.len()), |mut text, byte| {
@@ -278,7 +271,7 @@ pub(crate) fn hex(key: &[u8]) -> String {
     })
 }
 
-/// The key that [`hex`] shows; `None` where the text is no such key.
+/// Parses the output of [`hex`]; `None` if malformed.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2).map(|digits| std::str::from_utf8(digits).ok());
     digits.map(|digits| u8::from_str_radix(digits.filter(|digits| digits.len() == 2)?, 16).ok()).collect()
@@ -293,7 +286,7 @@ mod tests {
     use crate::hashing::Hashes;
 
     #[test]
-    fn keys_are_what_existing_stores_hold() {
+    fn keys_keep_their_stored_format() {
         // These bytes are on users' disks. A change needs a new format version and a way to read the old one.
         let stream = StreamName::new("films").unwrap();
         let model = ModelId(0x0201);
@@ -323,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_sort_as_numbers_and_come_back() {
+    fn numbers_sort_numerically_and_are_decoded() {
         let numbers = [0, 1, 0xff, 0x100, 0xffff, 0x1_0000, u64::from(u32::MAX), 1 << 40, u64::MAX];
         let keys: Vec<Vec<u8>> = numbers
             .iter()
@@ -342,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_runs_into_its_neighbour() {
+    fn texts_are_self_delimiting() {
         let longest = "x".repeat(TEXT_BYTES_MAX);
         let key = with_texts(["a", &longest, "é"]);
         let mut reader = KeyReader::new(&key);

@@ -1,50 +1,51 @@
-//! The bounds of the store's queues and memory.
+//! Options of the store.
 
 use std::time::Duration;
 
-/// How much the store may hold in memory and in its queues. Every bound has a sound default.
+/// Limits of the store's queues and memory, and its schedules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageOptions {
-    /// Records that may wait for the disk; an append beyond it is [`crate::StorageError::Overloaded`].
+    /// Maximum number of queued records; further appends fail with [`crate::StorageError::Overloaded`].
     pub queue_records_max: usize,
-    /// Bytes of records that may wait for the disk.
+    /// Maximum size of queued records, in bytes.
     pub queue_bytes_max: usize,
-    /// Records that share one write and sync at most.
+    /// Maximum number of records per write and sync.
     pub commit_records_max: usize,
-    /// Bytes of records that share one write and sync at most (one record is always taken).
+    /// Maximum size of the records per write and sync, in bytes (one record is always taken).
     pub commit_bytes_max: usize,
-    /// Records that a sync gathers where whoever appends them has more to append. Synced one by one as the disk allows, a
-    /// fast stream would take some 40 at a time; a sync costs the same for 2,000, and the longer a sorted run is, the
-    /// nearer each of its keys goes to the one before.
+    /// Number of records that a sync gathers if their callers have more to append ([`crate::AckMode::Gather`]). With a
+    /// sync as soon as the disk allows, a fast stream would have about 40 records per sync; a sync costs the same for
+    /// 2,000, and inserts are faster the longer a sorted run is.
     pub gather_records: usize,
-    /// How long it gathers them at most.
+    /// Maximum time to gather.
     pub gather_wait: Duration,
-    /// Decisions that may wait for the background writer; more are dropped and counted.
+    /// Maximum number of decisions queued for the background writer; further ones are dropped and counted.
     pub decision_queue_max: usize,
-    /// Bytes of decisions a second, keys included, with bursts of one second's worth; more are dropped and counted.
+    /// Rate limit of decisions in bytes per second, keys included, with bursts of one second's worth; the excess is
+    /// dropped and counted.
     pub decision_bytes_per_second: u64,
-    /// How long decisions are kept: what is older does not join any more, and is deleted by whoever calls
+    /// Retention time of decisions: older ones accept no rewards, and are deleted by
     /// [`crate::Storage::expire_decisions`].
     pub decision_retention: Duration,
-    /// Memory for blocks, indexes and filters that were read.
+    /// Size of the cache of blocks, indexes and filters.
     pub block_cache_bytes: usize,
-    /// Memory for writes that are not in sorted files yet; half of it in addition for decisions.
+    /// Size of the memtables; decisions use half of it in addition.
     pub write_buffer_bytes: usize,
-    /// How long the bytes of an erased user may stay on the disk before the background thread begins to remove them, so
-    /// that those of several go together; those of a retracted observation may stay 60 times as long. Closing the store
-    /// removes an erased user's bytes too.
+    /// How long the bytes of an erased user may stay on disk before the background thread removes them, so that several
+    /// erasures share the work; 60 times as long for retracted observations. Closing the store also removes an erased
+    /// user's bytes.
     pub scrub_delay: Duration,
-    /// How long after opening the verification begins, so that it does not slow the start of a node.
+    /// Delay of the verification after opening, so that it does not slow the start of a node.
     pub verification_delay: Duration,
-    /// From the end of one pass over the whole store to the beginning of the next.
+    /// Time between the end of a verification pass over the whole store and the start of the next.
     pub verification_interval: Duration,
-    /// Bytes of keys and values that the verification reads a second.
+    /// Rate limit of the verification, in bytes of keys and values per second.
     pub verification_bytes_per_second: u64,
-    /// Space on the data directory's file system that appends leave free, beside what memory holds for it: at most an
-    /// eighth of the file system, so that `queue_bytes_max` and `write_buffer_bytes` should be smaller than that on a small
-    /// one. With less, an append is [`crate::StorageError::StorageFull`].
+    /// Space on the data directory's file system that appends leave free, in addition to the space needed for data in
+    /// memory: at most an eighth of the file system, so `queue_bytes_max` and `write_buffer_bytes` should be smaller
+    /// than that on a small one. With less, appends fail with [`crate::StorageError::StorageFull`].
     pub disk_reserve_bytes: u64,
-    /// Write-ahead log on disk after which the oldest writes are moved to sorted files. Bounds the time of recovery.
+    /// Size of the write-ahead log from which the oldest writes are flushed. Bounds the recovery time.
     pub wal_bytes_max: u64,
 }
 

@@ -1,9 +1,9 @@
-//! How a log record is stored.
+//! The stored form of a log record.
 //!
-//! What the key says (stream, partition, sequence) is not repeated, and what is usual takes no bytes: two bytes of flags
-//! (one, where only bits of the first are set) say which of the rare parts are there. In this order:
+//! Parts of the key (stream, partition, sequence) are not repeated, and usual values take no bytes: two bytes of flags
+//! (one, if only bits of the first are set) state which of the rare parts are present. In this order:
 //!
-//! | part           | there                                       | form                                            |
+//! | part           | present                                     | form                                            |
 //! |----------------|---------------------------------------------|-------------------------------------------------|
 //! | flags          | always                                      | varint: the kind in three bits, then [`Flags`]  |
 //! | user, epoch    | always                                      | text, varint                                    |
@@ -19,8 +19,9 @@
 //! | first label    | `FIRST_LABEL`                               | float                                           |
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
-//! The flags of a decision say in three bits how it joined and which of its parts are there; a selection is its text,
-//! its id, flags, the arm and the segment if there are any, and a float. [`crate::wire`] has the forms. A *blank*, which keeps the place of a record that was forgotten, is its flags alone.
+//! The flags of a decision hold the outcome of the attribution in three bits, and which of its parts are present; a
+//! selection is its name, its id, flags, the arm and the segment if present, and a float. [`crate::wire`] has the
+//! encodings. A *blank*, which replaces a removed record, consists of its flags alone.
 
 use celeris_model::{
     DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record, RecordKind,
@@ -32,7 +33,7 @@ use crate::envelope::{self, corrupt, unseal};
 use crate::error::StorageError;
 use crate::wire::{Reader, Writer};
 
-/// Which parts are there.
+/// Bits for the parts that are present.
 struct Flags;
 
 impl Flags {
@@ -51,14 +52,14 @@ impl Flags {
     const PROPENSITY: u64 = 1 << 1;
     const POOL: u64 = 1 << 2;
     const SELECTION: u64 = 1 << 3;
-    /// How the decision joined takes the bits from here on.
+    /// The outcome of the attribution is stored from this bit on.
     const JOINED_SHIFT: u32 = 4;
 
     const ARM: u64 = 1;
-    const CONTEXT: u64 = 1 << 1;
+    const SEGMENT: u64 = 1 << 1;
 }
 
-/// In the place of a kind.
+/// Stored in the bits of the kind.
 const BLANK: u64 = 4;
 
 fn kind_number(kind: RecordKind) -> u64 {
@@ -75,8 +76,7 @@ fn kind_of(number: u64) -> Option<RecordKind> {
     kinds.get(usize::try_from(number).ok()?).copied()
 }
 
-/// The number 0 is that of a slot where there is one. Without one it says that the decision is not on record, as it did
-/// before the others were told apart.
+/// With a slot, 0 means `Slot`; without one, 0 means `Unknown`, which used to be the only other outcome.
 fn joined_number(joined: Joined) -> u64 {
     match joined {
         Joined::Slot | Joined::Unknown => 0,
@@ -103,7 +103,7 @@ fn flag(is_set: bool, flag: u64) -> u64 {
     if is_set { flag } else { 0 }
 }
 
-/// The record as a value that is complete but for its seal, which needs the key and so the sequence.
+/// Encodes the record without its seal, which needs the key and so the sequence.
 pub(crate) fn encode(record: &Record) -> Vec<u8> {
     let one = record.predictions.len() == 1;
     let flags = kind_number(record.kind)
@@ -176,21 +176,21 @@ fn encode_decision(value: &mut Writer, facts: &DecisionFacts) {
 fn encode_selection(value: &mut Writer, SelectionFacts { model, model_id, arm, propensity, segment }: &SelectionFacts) {
     value.text(model.as_str());
     value.varint(model_id.0);
-    value.varint(flag(arm.is_some(), Flags::ARM) | flag(segment.is_some(), Flags::CONTEXT));
+    value.varint(flag(arm.is_some(), Flags::ARM) | flag(segment.is_some(), Flags::SEGMENT));
     for name in arm.iter().chain(segment) {
         value.text(name.as_str());
     }
     value.float(*propensity);
 }
 
-/// What takes the place of a forgotten record, but for its seal.
+/// The value that replaces a removed record, without its seal.
 pub(crate) fn blank() -> Vec<u8> {
     let mut value = Writer(envelope::begin());
     value.varint(BLANK);
     value.0
 }
 
-/// The record under the log key `key`; `None` for a blank.
+/// The record with the log key `key`; `None` for a blank.
 ///
 /// # Errors
 /// [`StorageError::Corrupt`].
@@ -206,7 +206,7 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Option<Record>, Storage
     if body.0.is_empty() { Ok(record) } else { Err(unreadable()) }
 }
 
-/// The record in a value that [`encode`] has made and nobody has sealed.
+/// Decodes the output of [`encode`] before it is sealed.
 pub(crate) fn decode_unsealed(value: &[u8]) -> Option<Record> {
     let mut body = Reader(envelope::unsealed_body(value));
     let flags = body.varint()?;
@@ -259,7 +259,7 @@ fn decode_selection(body: &mut Reader) -> Option<SelectionFacts> {
     let (model, model_id) = (ModelName::new(body.text()?).ok()?, ModelId(body.varint()?));
     let flags = body.varint()?;
     let mut name = |flag| if flags & flag == 0 { Some(None) } else { Some(Some(ModelName::new(body.text()?).ok()?)) };
-    let (arm, segment) = (name(Flags::ARM)?, name(Flags::CONTEXT)?);
+    let (arm, segment) = (name(Flags::ARM)?, name(Flags::SEGMENT)?);
     Some(SelectionFacts { model, model_id, arm, propensity: body.float()?, segment })
 }
 
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_what_existing_stores_hold() {
+    fn records_keep_their_stored_format() {
         // These bytes are on users' disks. A change needs a new format byte and a way to read the old one.
         let cases = [(usual(), USUAL), (full(), FULL)];
         for (record, expected) in cases {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_says_nothing_and_no_bytes_too_many_are_taken() {
+    fn a_blank_has_no_record_and_lengths_must_match() {
         let key = keys::log(&stream(), Partition::of(&usual().user), Sequence(9));
         let mut value = blank();
         envelope::seal(&key, &mut value);
@@ -371,7 +371,7 @@ mod tests {
         000000ac02020000003f000080bf0203a9026b8f9641";
 
     #[test]
-    fn every_outcome_of_a_join_and_a_selection_come_back() {
+    fn every_attribution_outcome_and_selection_is_decoded() {
         let id = || DecisionId::new("d").unwrap();
         let name = |name: &str| ModelName::new(name).unwrap();
         let selection = |arm: Option<&str>, segment: Option<&str>| {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_and_a_missing_item_come_back() {
+    fn every_kind_and_a_missing_item_are_decoded() {
         for kind in [RecordKind::Observe, RecordKind::Correct, RecordKind::Retract, RecordKind::Erase] {
             let record = Record { kind, item: None, predictions: Vec::new(), ..usual() };
             let (key, value) = stored(&record);

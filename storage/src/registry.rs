@@ -1,4 +1,4 @@
-//! The registry: JSON documents that change together or not at all. What they mean is the manager's business.
+//! The registry: JSON documents that are changed atomically. The manager defines their contents.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -12,8 +12,8 @@ use crate::error::StorageError;
 use crate::keys::{self, KeyReader, TEXT_BYTES_MAX};
 use crate::store::Storage;
 
-/// The name of a document: its kind, then whatever tells it from others of the kind. A key is a prefix of the keys that
-/// go on after its last part.
+/// The key of a document: its kind, then parts that identify it within the kind. A key is a prefix of the keys that
+/// continue after its last part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegistryKey {
     parts: Vec<String>,
@@ -23,7 +23,7 @@ impl RegistryKey {
     /// A key of these parts.
     ///
     /// # Errors
-    /// [`StorageError::RegistryKey`] where there is none, or one is empty or longer than 256 bytes.
+    /// [`StorageError::RegistryKey`] if there are no parts, or one is empty or longer than 256 bytes.
     pub fn new<T: Into<String>>(parts: impl IntoIterator<Item = T>) -> Result<Self, StorageError> {
         let parts: Vec<String> = parts.into_iter().map(Into::into).collect();
         if parts.is_empty() || parts.iter().any(|part| part.is_empty() || part.len() > TEXT_BYTES_MAX) {
@@ -32,7 +32,6 @@ impl RegistryKey {
         Ok(Self { parts })
     }
 
-    /// The parts.
     #[must_use]
     pub fn parts(&self) -> &[String] {
         &self.parts
@@ -54,7 +53,7 @@ impl fmt::Display for RegistryKey {
     }
 }
 
-/// Changes of several documents, made in one atomic step by [`Storage::commit_registry`]. The last change of a key wins.
+/// Changes of several documents, applied atomically by [`Storage::commit_registry`]. The last change of a key wins.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryBatch {
     /// The document as JSON, or `None` to delete it.
@@ -62,7 +61,6 @@ pub struct RegistryBatch {
 }
 
 impl RegistryBatch {
-    /// No changes yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -70,11 +68,11 @@ impl RegistryBatch {
 
     /// Creates or replaces a document.
     ///
-    /// What is written is read back first: JSON writes a number that is not finite as `null`, which no reader of a number
-    /// takes, so that the document would be lost with all that depends on it.
+    /// The JSON is parsed back first: JSON has `null` for a number that is not finite, which cannot be read as a
+    /// number, so the document and everything that depends on it would be lost.
     ///
     /// # Errors
-    /// [`StorageError::Document`] where it cannot be written as JSON, or could not be read again.
+    /// [`StorageError::Document`] if it cannot be serialised as JSON, or not be read back.
     pub fn put<T>(&mut self, key: RegistryKey, document: &T) -> Result<&mut Self, StorageError>
     where
         T: Serialize + DeserializeOwned,
@@ -85,29 +83,29 @@ impl RegistryBatch {
         Ok(self)
     }
 
-    /// Deletes a document; nothing happens where there is none.
+    /// Deletes a document; no effect if it does not exist.
     pub fn delete(&mut self, key: RegistryKey) -> &mut Self {
         self.changes.push((key, None));
         self
     }
 }
 
-/// A document of a list with its key, or why it cannot be read.
+/// A listed document with its key, or the error of reading it.
 pub type ListedDocument<T> = (RegistryKey, Result<T, StorageError>);
 
 impl Storage {
     /// One document.
     ///
     /// # Errors
-    /// `Document` where it is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
+    /// `Document` if it is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
     pub fn registry<T: DeserializeOwned>(&self, key: &RegistryKey) -> Result<Option<T>, StorageError> {
         let stored = keys::registry(&key.parts);
         let value = self.database().get(Column::Registry, &stored)?;
         value.map(|value| decode(key, &stored, &value)).transpose()
     }
 
-    /// All documents whose keys begin with the parts of `prefix`, in key order. One that is not a `T` is a `Document` error
-    /// in its place, and says nothing about the others.
+    /// All documents whose keys begin with the parts of `prefix`, in key order. A document that is not a `T` is a
+    /// `Document` error in its place and does not affect the others.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -130,7 +128,7 @@ impl Storage {
         Ok(documents)
     }
 
-    /// The keys that begin with the parts of `prefix`, in their order, whatever their documents hold.
+    /// The keys that begin with the parts of `prefix`, in order, regardless of the documents' types.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -138,8 +136,8 @@ impl Storage {
         Ok(self.list_registry::<IgnoredAny>(prefix)?.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Makes all changes of a batch, or none. Returns once they are durable. A batch that deletes something is taken however
-    /// full the disk is, since more is deleted after it.
+    /// Applies all changes of a batch atomically. Returns once they are durable. A batch with a deletion is accepted
+    /// even if the disk is nearly full, since it is a step to freeing space.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.

@@ -1,12 +1,12 @@
-//! Gets the old bytes of forgotten records off the disk.
+//! Removes the old bytes of removed records from the disk.
 //!
-//! A blank hides a record; the record itself stays in the write-ahead log until that is flushed, in sorted files until
-//! they are compacted, and its user in the manifest as long as such a file is the last one to begin or end with it. So
-//! every retraction and erasure leaves a note of the range that it blanked, in its own atomic write. A background thread
-//! takes the notes up together, at latest `scrub_delay` after an erasure and [`RETRACTION_DELAYS`] times that after a
-//! retraction, of which there may be many: it flushes, compacts those ranges, removes the notes and flushes again. It
-//! reads and rewrites no more than the partitions concerned, about a sixty-fourth of the log for one user. Closing the
-//! store does the same for erasures, and an opened store goes on with the notes that it finds.
+//! A blank hides a record; the record itself stays in the write-ahead log until it is flushed, in sorted files until
+//! they are compacted, and its user in the manifest as long as the key is the first or last of such a file. So every
+//! retraction and erasure writes a note of the range that it blanked, in its own atomic write. A background thread
+//! processes the notes together, at latest `scrub_delay` after an erasure and [`RETRACTION_DELAYS`] times that after a
+//! retraction, of which there may be many: it flushes, compacts those ranges, deletes the notes and flushes again. It
+//! reads and rewrites only the affected partitions, about a sixty-fourth of the log for one user. Closing the store
+//! does the same for erasures, and opening a store continues with the notes it finds.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -24,39 +24,39 @@ use crate::keys::{self, KeyReader};
 use crate::log::Progress;
 use crate::wire::{Reader, Writer};
 
-/// A range of one partition's log in which records were blanked, and whose history has lost entries.
+/// A range of one partition's log in which records were blanked and history entries removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unscrubbed {
     pub(crate) stream: StreamName,
     pub(crate) partition: Partition,
-    /// The first place blanked.
+    /// The first blanked sequence.
     pub(crate) first: Sequence,
-    /// The place of the amendment, behind the last.
+    /// The sequence of the amendment, after the last blanked one.
     pub(crate) at: Sequence,
     pub(crate) cause: Cause,
 }
 
-/// What asks for it.
+/// The reason for scrubbing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Erasure,
     Retraction,
 }
 
-/// Which notes to work off.
+/// The notes to process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Scope {
     All,
     Erasures,
 }
 
-/// How many times longer than an erasure a retraction may wait for others.
+/// The delay of a retraction as a multiple of that of an erasure.
 const RETRACTION_DELAYS: u32 = 60;
 
-/// After a failure.
+/// The delay after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// The complete entry of a note.
+/// Key and value of a note.
 pub(crate) fn encode(note: &Unscrubbed) -> (Vec<u8>, Vec<u8>) {
     let key = keys::unscrubbed(&note.stream, note.partition, note.at);
     let mut value = Writer(begin());
@@ -86,24 +86,24 @@ fn delay_of(note: &Unscrubbed, delay: Duration) -> Duration {
 }
 
 struct State {
-    /// With the time at which each is due.
+    /// Notes with their due times.
     notes: Vec<(Instant, Unscrubbed)>,
     closed: bool,
 }
 
-/// The notes, and what works them off.
+/// The notes, and the thread that processes them.
 pub(crate) struct Scrubber {
     database: Arc<Database>,
     delay: Duration,
     state: Mutex<State>,
     changed: Condvar,
-    /// Held by whoever is at it.
+    /// Held while the scrubber works.
     at_work: Mutex<()>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Scrubber {
-    /// With the notes that an earlier opening has left.
+    /// Creates the scrubber with the notes of earlier sessions.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -134,7 +134,7 @@ impl Scrubber {
         Ok(())
     }
 
-    /// Takes a note that is durable.
+    /// Adds a durable note.
     pub(crate) fn add(&self, note: Unscrubbed) {
         let due = Instant::now() + delay_of(&note, self.delay);
         self.state.lock().notes.push((due, note));
@@ -145,12 +145,12 @@ impl Scrubber {
         self.state.lock().notes.len()
     }
 
-    /// Keeps the scrubber from its work while the guard lives: an iterator keeps the files that it reads on the disk.
+    /// Pauses the scrubber while the guard exists: an open iterator keeps the files it reads on disk.
     pub(crate) fn hold(&self) -> impl Drop + use<'_> {
         self.at_work.lock()
     }
 
-    /// Ends the thread. A second call does nothing.
+    /// Ends the thread. Idempotent.
     pub(crate) fn stop(&self) {
         self.state.lock().closed = true;
         self.changed.notify_one();
@@ -169,7 +169,7 @@ impl Scrubber {
         }
     }
 
-    /// Waits until a note is due; `false` when it is time to stop.
+    /// Waits until a note is due; `false` if the scrubber is stopped.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while !state.closed {
@@ -184,7 +184,7 @@ impl Scrubber {
         false
     }
 
-    /// Works off the notes there are now. They stay, and are due again soon, where something fails.
+    /// Processes the current notes. On failure they are kept and retried soon.
     ///
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`.
@@ -228,7 +228,7 @@ impl Scrubber {
             batch.delete(Column::Erasures, &keys::unscrubbed(&note.stream, note.partition, note.at));
         }
         batch.commit(Durability::Synced).inspect_err(|error| progress.poison(&error.to_string()))?;
-        // The last change of the manifest, which only now names none of the files that went.
+        // The last change of the manifest, which now no longer names the deleted files.
         self.database.flush()?;
         let seconds = started.elapsed().as_secs_f64();
         tracing::info!(amendments = notes.len(), ranges = ranges.len(), seconds, "forgotten records left the disk");

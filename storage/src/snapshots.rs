@@ -1,7 +1,7 @@
-//! Snapshots: what spares a long history from being read again when its user's state is built.
+//! Snapshots of a user's sums, with which a long history need not be read again when a state is built.
 //!
-//! A snapshot is no truth of its own. It goes through the log's queue, behind the observations that it sums up, so it is
-//! never on the disk without them; and every amendment of its user deletes it in the same atomic write.
+//! A snapshot is a cache, not a source of truth. It passes through the log's queue, after the observations that it sums
+//! up, so it is never on disk without them; every amendment of its user deletes it in the same atomic write.
 
 use std::ops::ControlFlow;
 
@@ -15,31 +15,30 @@ use crate::keys;
 use crate::store::Storage;
 use crate::wire::{Reader, Writer};
 
-/// The sums of the first observations of a user, [`CHECKPOINT_EVERY`] or more, as one version of a model has them.
+/// The sums over the first observations of a user, [`CHECKPOINT_EVERY`] or more, under one version of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// The version whose features they are sums of.
+    /// The version whose features were summed.
     pub version: VersionId,
-    /// Tells the learning rule and the features that made them; the caller's to choose and to compare.
+    /// Identifies the learning rule and the features; chosen and compared by the caller.
     pub rule: u64,
-    /// The epoch of the last observation in them.
+    /// The epoch of the last observation in the sums.
     pub epoch: UserEpoch,
-    /// The epoch of the last amendment (correction, retraction or erasure) of the user when they were made, 0 where there
-    /// was none. The sums are those of the user's history only while no later amendment is appended, durable or not.
+    /// The epoch of the last amendment (correction, retraction or erasure) of the user when the sums were computed, 0
+    /// if there was none. The sums are valid only while no later amendment has been appended, durable or not.
     pub amended: UserEpoch,
-    /// The sums.
     pub sums: GramSums,
 }
 
 impl Storage {
-    /// Keeps a snapshot of a user's state under a model, in place of the one before. It is written behind what was
-    /// appended before, and nobody waits for it.
+    /// Stores a snapshot of a user's state under a model, replacing the previous one. It is written after all earlier
+    /// appends, asynchronously.
     ///
     /// The caller guarantees that it holds off other appends for the user, and that the sums are those of the user's
-    /// observations up to the epoch as the log has them, or will have them once it is written.
+    /// observations up to the epoch, as in the log once it is written.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; nothing is kept ack, and nothing is lost.
+    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; the snapshot is not stored then, and nothing is lost.
     pub fn keep_snapshot(
         &self,
         stream: &StreamName,
@@ -67,7 +66,7 @@ impl Storage {
         snapshot.map(Some).ok_or_else(|| corrupt(Column::Snapshots, &key, "it holds no sums"))
     }
 
-    /// Deletes all snapshots of a model, but for those in the queue.
+    /// Deletes all snapshots of a model, except those in the queue.
     pub(crate) fn delete_snapshots(&self, model: ModelId) -> Result<(), StorageError> {
         let mut keys = Vec::new();
         self.database().scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
@@ -82,7 +81,7 @@ impl Storage {
     }
 }
 
-/// Nobody has a snapshot before this epoch, so that amendments of short histories need not look for one.
+/// No user has a snapshot before this epoch, so amendments of short histories need not look for one.
 pub(crate) const EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
 
 fn encode(key: Vec<u8>, Snapshot { version, rule, epoch, amended, sums }: &Snapshot) -> (Vec<u8>, Vec<u8>) {

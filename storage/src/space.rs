@@ -1,9 +1,10 @@
-//! Refuses new observations while there is still room for those that were accepted.
+//! Rejects new observations while there is still space for the accepted ones.
 //!
-//! A write that fails for want of space leaves RocksDB in a state that only a restart resolves. So appends end earlier,
-//! while what is free still holds what is in memory and must be flushed, what a compaction writes before it frees what it
-//! has read, and a reserve: for what waits in the queue, and for what arrives until the next look at the disk. Reads go on, and so do appends once there is space
-//! again, without a restart. Should others eat up the reserve too, the log is poisoned as by any failed write.
+//! A write that fails for lack of space leaves RocksDB in a state that only a restart resolves. So appends are rejected
+//! earlier, while the free space still suffices for flushing the data in memory, for the output of a compaction before
+//! it deletes its input, and for a reserve: for queued data, and for data that arrives until the next check of the
+//! disk. Reads continue, and appends are accepted again once there is space, without a restart. If other programs use
+//! up the reserve too, the log is poisoned as by any failed write.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,30 +14,30 @@ use std::time::Instant;
 use crate::database::Database;
 use crate::error::StorageError;
 
-/// How often the file system is asked at most.
+/// Minimum interval between queries of the file system, in milliseconds.
 const LOOK_EVERY_MS: u64 = 100;
 
-/// The largest part of the file system that the reserve may claim: one in so many.
+/// The reserve is at most one part in this many of the file system.
 const SHARE_MIN: u64 = 8;
 
-/// Changes of the registry may use the reserve of observations down to one part in so many: they are small and few, and a
-/// rollback and the end of a job are among them.
+/// Changes of the registry may use the reserve down to one part in this many: they are small and few, and include a
+/// rollback and the end of a job.
 const REGISTRY_RESERVE_DIVISOR: u64 = 2;
 
-/// Write buffers that one compaction rewrites: the four that start it, and what arrives meanwhile.
+/// Number of write buffers that one compaction rewrites: the four that trigger it, and those that arrive meanwhile.
 const COMPACTION_BUFFERS: usize = 6;
 
-/// Watches the space on the file system of the data directory.
+/// Monitors the free space on the file system of the data directory.
 pub(crate) struct SpaceGuard {
     dir: PathBuf,
     database: Arc<Database>,
     reserve_max: u64,
-    /// The most that a compaction is expected to write before it frees what it has read.
+    /// The expected maximum size of a compaction's output before its input is deleted.
     compaction_bytes_max: u64,
     since: Instant,
     looked_at_ms: AtomicU64,
     is_full: AtomicBool,
-    /// As of the last look.
+    /// As of the last query.
     free: AtomicU64,
     needed: AtomicU64,
 }
@@ -58,7 +59,7 @@ impl SpaceGuard {
         guard
     }
 
-    /// Whether there is room for more. Costs one load while there is: [`Self::look`] is the committer's to call.
+    /// Checks that there is space for more. Costs one load if there is: the committer calls [`Self::look`].
     ///
     /// # Errors
     /// [`StorageError::StorageFull`].
@@ -66,7 +67,7 @@ impl SpaceGuard {
         if !self.is_full.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // Nobody commits while nothing is accepted, so whoever asks must look.
+        // Nothing is committed while nothing is accepted, so the caller must query the file system.
         self.look();
         if !self.is_full.load(Ordering::Relaxed) {
             return Ok(());
@@ -75,7 +76,7 @@ impl SpaceGuard {
         Err(StorageError::StorageFull { free, needed })
     }
 
-    /// Whether there is room for a change of the registry, which may use a part of the reserve.
+    /// Checks that there is space for a change of the registry, which may use a part of the reserve.
     ///
     /// # Errors
     /// [`StorageError::StorageFull`].
@@ -86,7 +87,7 @@ impl SpaceGuard {
         if free < needed { Err(StorageError::StorageFull { free, needed }) } else { Ok(()) }
     }
 
-    /// Asks the file system, if that was not done just now.
+    /// Queries the file system, unless that was done recently.
     pub(crate) fn look(&self) {
         let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let last = self.looked_at_ms.load(Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl SpaceGuard {
         let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let total = disk.f_blocks.saturating_mul(disk.f_frsize);
-        // A compaction cannot rewrite more than there is, so that a small store leaves a small disk usable.
+        // A compaction cannot rewrite more data than there is, so a small store can use a small disk.
         let compaction = self.database.sorted_bytes().min(self.compaction_bytes_max);
         let needed = self.reserve_max.min(total / SHARE_MIN) + self.database.unflushed_bytes() + compaction;
         self.free.store(free, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The store: opening it in the right order, and closing it clean.
+//! The store: opens and closes its components in order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::space::SpaceGuard;
 use crate::verifier::{Verification, Verifier};
 use crate::{checkpoints, keys, wal_check};
 
-/// One node's store. Cheap to clone: clones share one open directory, which closes with the last of them.
+/// One node's store. Cheap to clone: clones share one open directory, which is closed with the last of them.
 #[derive(Clone)]
 pub struct Storage {
     inner: Arc<Inner>,
@@ -32,22 +32,22 @@ struct Inner {
     space: Arc<SpaceGuard>,
     decisions: Decisions,
     database: Arc<Database>,
-    /// Held while a revision is chosen and written, so that no two writes choose the same.
+    /// Held while a revision is chosen and written, so that revisions are unique.
     revisions: Mutex<()>,
-    /// Last, so that the lock outlives the databases.
+    /// Last field, so that the lock is released after the databases are closed.
     directory: Directory,
 }
 
 impl Storage {
     /// Opens the store in `dir`, or creates it.
     ///
-    /// The write-ahead log is checked before RocksDB replays it, RocksDB looks for every file that its manifest names, and
-    /// the log is checked from the last checkpoint on. The time does not grow with the store: it is bounded by
-    /// `wal_bytes_max` and the bytes between two checkpoints. All else is verified in the background.
+    /// The write-ahead log is checked before RocksDB replays it, RocksDB checks that every file named in its manifest
+    /// exists, and the log is checked from the last checkpoint on. The time does not grow with the store: it is bounded
+    /// by `wal_bytes_max` and the bytes between two checkpoints. Everything else is verified in the background.
     ///
     /// # Errors
-    /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, where the message names the place and says what
-    /// to do; `Io` and `Database` for the rest.
+    /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, with a message that names the place and a
+    /// remedy; `Io` and `Database` otherwise.
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open(dir.as_ref())?;
         let stopped_clean = wal_check::check_and_cut(&directory.database())?;
@@ -60,7 +60,7 @@ impl Storage {
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
         let watermarks = checkpoints::recover(&database)?;
-        // Only now is there something that a later opening may not find missing.
+        // From here on, a later opening fails if the databases are missing.
         directory.write_format()?;
         let tuning =
             Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
@@ -91,44 +91,45 @@ impl Storage {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The data directory. `versions/` and `jobs/` in it are the manager's.
+    /// The data directory. The manager owns `versions/` and `jobs/` in it.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.inner.directory.path()
     }
 
-    /// Commits what is queued, writes the decisions that wait, removes the bytes of erased users from the disk, and
-    /// leaves an empty write-ahead log behind. Later writes are [`StorageError::Closed`], reads go on. Dropping the last clone does the same. Blocks the thread.
+    /// Commits queued records, writes queued decisions, removes the bytes of erased users from the disk, and leaves an
+    /// empty write-ahead log. Later writes fail with [`StorageError::Closed`]; reads continue. Dropping the last clone
+    /// does the same. Blocks the thread.
     ///
     /// # Errors
-    /// `Poisoned` or `Database`; what was acknowledged is durable all the same.
+    /// `Poisoned` or `Database`; acknowledged data is durable nevertheless.
     pub fn close(&self) -> Result<(), StorageError> {
         self.inner.close()
     }
 
-    /// Enqueues one event. Never waits for the disk to sync; [`crate::Placed::durable`] does.
+    /// Enqueues one event. Does not wait for the disk; [`crate::Placed::durable`] does.
     ///
-    /// Events of one caller keep their order. An observation whose client-given id the stream has already, committed or
-    /// queued, is not enqueued: the answer is the first one. A client that repeats an id that the server made
-    /// (`~partition-sequence`) is answered with that record; it cannot name a new one.
+    /// Events of one caller keep their order. An observation whose client-given id the stream already has, committed or
+    /// queued, is not enqueued: the existing one is returned. The same holds for an id that the server has assigned
+    /// (`~partition-sequence`); a client cannot create one.
     ///
-    /// *Amendments* change records before them, in the same atomic write:
+    /// *Amendments* change earlier records, in the same atomic write:
     ///
-    /// - `Correct` with `targets` of one observation and a new `label`: that observation has the new label from then on,
-    ///   and the first one ever sent as `first_label`.
-    /// - `Retract` with `targets` of one observation: a blank takes the place of the observation, and of corrections of
-    ///   it, which join the `targets`. Its id stays taken.
-    /// - `Erase`: a blank takes the place of every record of the user, and all are its `targets`. The user's ids stay
-    ///   taken, the epoch goes on, and the stored record names a keyed hash in the user's place.
+    /// - `Correct` with `targets` of one observation and a new `label`: the observation has the new label from then on,
+    ///   and the original one as `first_label`.
+    /// - `Retract` with `targets` of one observation: a blank replaces the observation and its corrections, which are
+    ///   added to the `targets`. Its id cannot be used again.
+    /// - `Erase`: a blank replaces every record of the user, and all are its `targets`. The user's ids cannot be used
+    ///   again, the epoch continues, and the stored record has a keyed hash in place of the user.
     ///
-    /// The store fills in the amendment's other fields: item and observation id are those of the observation, where they
-    /// may stay. The caller guarantees that it holds off other appends for the user, and that everything of the user is
-    /// durable, when it appends an amendment; it blocks the thread to read what it changes. Until the amendment is durable
-    /// itself, reads find the log as it was before.
+    /// The store fills in the other fields of an amendment: item and observation id are those of the observation, as
+    /// far as they may remain. The caller guarantees that it holds off other appends for the user, and that all records
+    /// of the user are durable, when it appends an amendment; the call blocks the thread to read the records to change.
+    /// Until the amendment is durable, reads return the log without it.
     ///
     /// # Errors
     /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or
-    /// `RecordTooLarge`, with nothing enqueued; or what reading can fail with.
+    /// `RecordTooLarge`, with nothing enqueued; or errors of reading.
     pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
         self.inner.log.append(append)
     }
@@ -136,32 +137,30 @@ impl Storage {
     /// Waits until everything up to `position` is durable.
     ///
     /// # Errors
-    /// `Poisoned` if it will never be known to be; `Closed`.
+    /// `Poisoned` if it will never be known to be durable; `Closed`.
     pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
         self.inner.log.progress().wait(position).await
     }
 
-    /// A way to wait until everything up to `position` is durable.
+    /// A handle to wait until everything up to `position` is durable.
     #[must_use]
     pub fn ticket(&self, position: CommitPosition) -> Ticket {
         self.inner.log.ticket(position)
     }
 
-    /// Keeps the log from writing what is queued until the guard is dropped. For tests of what happens between queueing
-    /// and sync; nothing else calls it.
+    /// Prevents the log from writing until the guard is dropped. Only for tests of the state between queueing and sync.
     #[doc(hidden)]
     #[must_use]
     pub fn hold_writes(&self) -> impl Drop + use<> {
         self.inner.log.hold_writes()
     }
 
-    /// Whether everything up to `position` is durable now.
     #[must_use]
     pub fn is_durable(&self, position: CommitPosition) -> bool {
         self.inner.log.progress().is_durable(position)
     }
 
-    /// Whether observations are accepted now.
+    /// Checks that observations are accepted now.
     ///
     /// # Errors
     /// `Poisoned`, with the first failure, or `StorageFull`.
@@ -170,7 +169,7 @@ impl Storage {
         self.inner.space.check()
     }
 
-    /// Whether the store still accepts writes.
+    /// Checks that the store still accepts writes.
     ///
     /// # Errors
     /// `Poisoned`, with the first failure.
@@ -178,29 +177,29 @@ impl Storage {
         self.inner.log.progress().health()
     }
 
-    /// What the log has done since the store was opened.
+    /// Counters of the log since the store was opened.
     #[must_use]
     pub fn counters(&self) -> LogCounters {
         self.inner.log.counters()
     }
 
-    /// Bytes that observations, items and the registry have cost on the disk since the store was opened: RocksDB's own
-    /// count.
+    /// Bytes written to disk for observations, items and the registry since the store was opened, as counted by
+    /// RocksDB.
     #[must_use]
     pub fn bytes_written(&self) -> BytesWritten {
         self.inner.database.bytes_written()
     }
 
-    /// Removes the bytes of retracted and erased records from the disk now instead of later. Blocks the thread for as
-    /// long as it takes to rewrite the partitions concerned.
+    /// Removes the bytes of retracted and erased records from the disk now instead of later. Blocks the thread while
+    /// the affected partitions are rewritten.
     ///
     /// # Errors
-    /// `Poisoned`, `CorruptLog` or `Database`; it is tried again in the background.
+    /// `Poisoned`, `CorruptLog` or `Database`; the background thread retries.
     pub fn scrub(&self) -> Result<(), StorageError> {
         self.inner.scrubber.scrub(Scope::All, self.inner.log.progress())
     }
 
-    /// What the verification has done and found.
+    /// The progress and findings of the verification.
     #[must_use]
     pub fn verification(&self) -> Verification {
         self.inner.verifier.found()
@@ -214,14 +213,14 @@ impl Storage {
         self.inner.verifier.check_all(self.inner.log.progress())
     }
 
-    /// Retractions and erasures whose bytes are still on the disk.
+    /// Number of retractions and erasures whose bytes are still on disk.
     #[must_use]
     pub fn unscrubbed(&self) -> usize {
         self.inner.scrubber.waiting()
     }
 
-    /// Deletes a stream: its items at once, its records and ids behind what is in the queue. The answer is the position
-    /// at which that is durable. The caller guarantees that no append of the stream is under way.
+    /// Deletes a stream: its items at once, its records and ids after the queued appends. Returns the position at which
+    /// the deletion is durable. The caller guarantees that no append to the stream is in progress.
     ///
     /// # Errors
     /// `Overloaded`, `Poisoned`, `Closed` or `Database`.
@@ -248,7 +247,7 @@ impl Storage {
         &self.inner.decisions
     }
 
-    /// Writes and syncs. A failure poisons the log too: both share the write-ahead log, whose state is unknown then.
+    /// Writes and syncs. A failure also poisons the log: both share the write-ahead log, whose state is then unknown.
     pub(crate) fn commit(&self, batch: Batch) -> Result<(), StorageError> {
         self.inner.log.check_writable()?;
         batch.commit(Durability::Synced).inspect_err(|error| self.inner.log.progress().poison(&error.to_string()))
@@ -258,11 +257,11 @@ impl Storage {
         &self.inner.space
     }
 
-    /// Writes and syncs what `fill` puts under a revision that is greater than any before.
+    /// Writes and syncs the entries of `fill` under a revision greater than all before.
     pub(crate) fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
         self.inner.space.check()?;
         let _chosen = self.inner.revisions.lock();
-        // RocksDB counts its writes, and this write raises the count, so the next revision is greater.
+        // RocksDB counts its writes, and this write increases the count, so the next revision is greater.
         let revision = self.inner.database.latest_write() + 1;
         let mut batch = self.inner.database.batch();
         fill(&mut batch, revision);
@@ -280,7 +279,7 @@ impl Inner {
         self.log.progress().health()?;
         checkpoints::write(&self.database, &self.log.watermarks())?;
         if let Err(error) = self.scrubber.scrub(Scope::Erasures, self.log.progress()) {
-            tracing::warn!(%error, "erased records are still on the disk; the next opening goes on with them");
+            tracing::warn!(%error, "erased records are still on the disk; the next opening continues with them");
         }
         self.database.flush()
     }

@@ -1,15 +1,15 @@
-//! Reads the whole store in the background, again and again, and reports damage.
+//! Reads the whole store repeatedly in the background and reports damage.
 //!
-//! A *pass* checks every entry of the main database, column by column in key order, at a bounded rate; the next one begins
-//! an interval after it, or at once after a crash. `VERIFICATION` in the data directory holds how far the pass has come, so
-//! that a restart goes on from there. Nothing depends on that file: without it a pass begins.
+//! A *pass* checks every entry of the main database, column by column in key order, at a bounded rate; the next one
+//! begins an interval after it, or at once after a crash. `VERIFICATION` in the data directory stores the position of
+//! the pass, so that it continues after a restart. The file is optional: without it a new pass begins.
 //!
-//! RocksDB checks each block that a request reads, and seals are checked with each value, so damage is never served
-//! whether it was found before or not. When a pass finds damage, the log is poisoned: the node is not ready and takes no
-//! observations, what is intact can still be read, and the damaged place is noted in the file. The next opening checks that
-//! place first and refuses the store if it is still damaged.
+//! RocksDB checks each block that a request reads, and seals are checked with each value, so damage is never returned
+//! to a caller, whether it was found before or not. When a pass finds damage, the log is poisoned: the node is not
+//! ready and accepts no observations, intact data can still be read, and the damaged position is stored in the file.
+//! The next opening checks that position first and fails if it is still damaged.
 //!
-//! Known limit: what lies in a cache is read from there, so that damage under it is found in a later pass.
+//! Known limit: cached blocks are read from the cache, so damage under them is found in a later pass.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,34 +31,34 @@ use crate::options::StorageOptions;
 use crate::scrub::Scrubber;
 use crate::verify;
 
-/// Bytes that are checked between two pauses.
+/// Bytes checked between two pauses.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// How often the place is written down.
+/// Interval of saving the position.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
-/// After a read that failed for another reason than damage.
+/// Delay after a read that failed for a reason other than damage.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// What the verification has done and found.
+/// The progress and findings of the verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Bytes of keys and values checked since the store was opened.
     pub bytes: u64,
-    /// When the last pass over the whole store ended; `None` before the first.
+    /// End of the last pass over the whole store; `None` before the first.
     pub last_pass: Option<Timestamp>,
-    /// What is damaged.
+    /// Description of the damage, if any was found.
     pub damage: Option<Arc<str>>,
 }
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stored {
-    /// The place of the pass under way.
+    /// The position of the current pass.
     place: Option<StoredPlace>,
-    /// Whether damage was found behind it.
+    /// Whether damage was found after the position.
     damaged: bool,
-    /// When the last pass ended, in milliseconds since 1970.
+    /// End of the last pass, in milliseconds since 1970.
     last_pass: Option<i64>,
 }
 
@@ -69,7 +69,7 @@ struct StoredPlace {
     from: String,
 }
 
-/// Where a pass goes on; all before it is checked.
+/// The position from which a pass continues; everything before it is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     column: Column,
@@ -81,7 +81,7 @@ impl Place {
         Self { column: Column::MAIN[0], from: Vec::new() }
     }
 
-    /// Checks the next entries. Returns the bytes read and the place after them, `None` at the end of the store.
+    /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of the store.
     fn step(&self, database: &Database) -> Result<(u64, Option<Self>), StorageError> {
         let checked = verify::check(database, self.column, self.from.clone(), STEP_BYTES)?;
         let next = match checked.go_on_from {
@@ -94,8 +94,8 @@ impl Place {
         Ok((checked.bytes, next))
     }
 
-    /// The place as it may be kept: a key that names a user is cut to stream and partition, so that an erasure leaves
-    /// nothing of the user in the file. That much is checked again after a restart.
+    /// The position in the form that may be stored: a key that contains a user is cut to stream and partition, so that
+    /// an erasure leaves nothing of the user in the file. The partition is then checked again after a restart.
     fn without_user(&self) -> Self {
         let mut from = self.from.clone();
         if matches!(self.column, Column::History | Column::Snapshots)
@@ -106,7 +106,7 @@ impl Place {
         Self { column: self.column, from }
     }
 
-    /// The stream that the pass is in, where keys name one.
+    /// The stream at the position, if keys of the column contain one.
     fn stream(&self) -> Option<StreamName> {
         match self.column {
             Column::Log | Column::History | Column::ObservationIds | Column::Items | Column::Snapshots => {
@@ -126,7 +126,7 @@ impl Place {
         Some(Self { column, from: keys::from_hex(from)? })
     }
 
-    /// Checks from here up to the next place that may be kept.
+    /// Checks from here up to the next position that can be stored.
     fn check_again(&self, database: &Database) -> Result<(), StorageError> {
         let mut next = Some(self.clone());
         while let Some(place) = next.filter(|place| place.without_user() == *self) {
@@ -157,10 +157,10 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Takes up what the file holds. After a crash a pass is due at once.
+    /// Reads the file. After a crash a pass is due at once.
     ///
     /// # Errors
-    /// `CorruptLog` or `Corrupt` where damage that was found before is still there; what reading can fail with.
+    /// `CorruptLog` or `Corrupt` if damage found earlier still exists; errors of reading.
     pub(crate) fn open(
         database: Arc<Database>,
         scrubber: Arc<Scrubber>,
@@ -174,7 +174,7 @@ impl Verifier {
             && let Some(place) = &place
         {
             place.check_again(&database)?;
-            tracing::info!(column = place.column.name(), "the damage that was found before is gone");
+            tracing::info!(column = place.column.name(), "the damage found earlier is gone");
         }
         let found = Verification { last_pass: stored.last_pass.map(Timestamp), ..Verification::default() };
         let place = place.or_else(|| (!stopped_clean).then(Place::start));
@@ -205,7 +205,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Ends the thread and writes the place down. A second call does nothing.
+    /// Ends the thread and saves the position. Idempotent.
     pub(crate) fn stop(&self) {
         self.state.lock().closed = true;
         self.changed.notify_one();
@@ -223,7 +223,7 @@ impl Verifier {
     /// Checks everything now, at full speed.
     ///
     /// # Errors
-    /// `CorruptLog` or `Corrupt` for damage, which poisons the log; what reading can fail with.
+    /// `CorruptLog` or `Corrupt` for damage, which poisons the log; errors of reading.
     pub(crate) fn check_all(&self, progress: &Progress) -> Result<(), StorageError> {
         let mut next = Some(Place::start());
         while let Some(place) = next {
@@ -245,7 +245,7 @@ impl Verifier {
         self.save(None);
     }
 
-    /// Waits; `false` when it is time to stop.
+    /// Waits; `false` if the verifier is stopped.
     fn wait(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
         while !state.closed && state.found.damage.is_none() {
@@ -256,7 +256,7 @@ impl Verifier {
         false
     }
 
-    /// Takes one step of the pass, or begins one that is due. Returns how long to pause after it.
+    /// Takes one step of the pass, or begins one that is due. Returns the pause after it.
     fn advance(&self, progress: &Progress) -> Duration {
         let place = self.state.lock().place.clone();
         let place = match place {
@@ -290,7 +290,7 @@ impl Verifier {
         }
     }
 
-    /// Until the next pass begins. A clock that went back puts it off by one interval at most.
+    /// Time until the next pass. A clock that is set back delays it by at most one interval.
     fn until_due(&self, now: Timestamp) -> Duration {
         let Some(last) = self.found().last_pass else { return Duration::ZERO };
         let passed = u64::try_from(now.0.saturating_sub(last.0)).unwrap_or(0);
@@ -316,7 +316,7 @@ impl Verifier {
         }
     }
 
-    /// Ends the verification, and all writing: what is built on damaged records must not go on.
+    /// Ends the verification and all writes: nothing must be built on damaged records.
     fn report(&self, place: &Place, error: &StorageError, progress: &Progress) {
         let stream = place.stream();
         let column = place.column.name();
@@ -326,7 +326,7 @@ impl Verifier {
         self.save(Some(place));
     }
 
-    /// Writes down where the pass is, or where damage was found; after damage nothing else.
+    /// Saves the position of the pass, or of damage; after damage nothing else.
     fn save(&self, damaged: Option<&Place>) {
         let stored = {
             let state = self.state.lock();
@@ -338,7 +338,7 @@ impl Verifier {
         };
         let text = serde_json::to_string(&stored).expect("texts and numbers are valid JSON");
         if let Err(error) = replace_file(&self.file, &text) {
-            tracing::warn!(%error, "the verification goes on from an earlier place after a restart");
+            tracing::warn!(%error, "the verification will continue from an earlier position after a restart");
         }
     }
 }
@@ -347,7 +347,7 @@ fn is_damage(error: &StorageError) -> bool {
     matches!(error, StorageError::CorruptLog { .. } | StorageError::Corrupt { .. })
 }
 
-/// What the file holds; nothing where there is none, or where it cannot be understood.
+/// Reads the file; the default if it is missing or cannot be parsed.
 fn read(file: &Path) -> Result<Stored, StorageError> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -355,7 +355,7 @@ fn read(file: &Path) -> Result<Stored, StorageError> {
         Err(error) => return Err(StorageError::io("read", file)(error)),
     };
     Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
-        tracing::warn!(file = %file.display(), %error, "the verification begins again: its file is not understood");
+        tracing::warn!(file = %file.display(), %error, "the verification starts again: its file cannot be parsed");
         Stored::default()
     }))
 }
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_is_kept_names_no_user() {
+    fn a_stored_position_names_no_user() {
         let (stream, user) = (StreamName::new("films").unwrap(), UserId::new("alice").unwrap());
         let from = keys::history(&stream, &user, UserEpoch(7));
         let place = Place { column: Column::History, from };
@@ -377,7 +377,7 @@ mod tests {
         let kept = Place::of(&stored).unwrap();
         assert_eq!(kept, place.without_user());
         assert_eq!(kept.without_user(), kept);
-        assert!(kept.from < place.from, "all that is left is still to come");
+        assert!(kept.from < place.from, "the rest of the partition is checked again");
         assert_eq!(kept.stream(), Some(stream));
         assert_eq!(Place::of(&StoredPlace { column: "gone".to_owned(), from: String::new() }), None);
     }

@@ -1,4 +1,4 @@
-//! The check of a run of entries: every block, every seal, and that no record of the log is missing.
+//! Checks a run of entries: every block, every seal, and that no record of the log is missing.
 
 use std::ops::ControlFlow;
 
@@ -9,17 +9,17 @@ use crate::envelope::{corrupt, unseal};
 use crate::error::StorageError;
 use crate::keys::{self, KeyReader};
 
-/// What a check has read.
+/// The result of a check.
 pub(crate) struct Checked {
     /// Bytes of keys and values.
     pub(crate) bytes: u64,
-    /// The last key read, where there is more to read: the check goes on from it, reading it a second time.
+    /// The last key read, if there is more to read: the next check starts with it, reading it a second time.
     pub(crate) go_on_from: Option<Vec<u8>>,
 }
 
-/// Checks the entries of `column` from `from` on, until `bytes_max` bytes or the end are reached.
+/// Checks the entries of `column` from `from` on, up to `bytes_max` bytes.
 ///
-/// RocksDB checks the checksum of each block that it reads from the disk.
+/// RocksDB checks the checksum of each block that it reads from disk.
 ///
 /// # Errors
 /// `CorruptLog` for a bad block, `Corrupt` for a bad value or a missing record.
@@ -39,7 +39,7 @@ pub(crate) fn check(
         }
         bytes += (key.len() + value.len()) as u64;
         entries += 1;
-        // The first entry was read before, so that one alone would be no progress.
+        // The first entry was read before, so one alone would be no progress.
         if entries > 1 && bytes >= bytes_max {
             go_on_from = Some(key.to_vec());
             return Ok(ControlFlow::Break(()));
@@ -49,11 +49,11 @@ pub(crate) fn check(
     Ok(Checked { bytes, go_on_from })
 }
 
-/// Follows the log in key order: within a partition, sequences count up without a gap, so that a lost file is found even
-/// where no block is wrong.
+/// Follows the log in key order: within a partition, sequences have no gaps, so that a lost file is detected even if no
+/// block is damaged.
 #[derive(Default)]
 pub(crate) struct LogCheck {
-    /// Where the read is; `None` before the first record.
+    /// `None` before the first record.
     place: Option<Place>,
 }
 
@@ -64,7 +64,7 @@ struct Place {
 }
 
 impl LogCheck {
-    /// A check that begins with the record of this key, or anywhere where it is no record's.
+    /// A check that starts with the record of this key, or with any record if it is not a record's key.
     pub(crate) fn from(key: &[u8]) -> Self {
         let place = Place::of(key).and_then(|place| {
             let first = place.sequence(key)?.0;
@@ -73,7 +73,7 @@ impl LogCheck {
         Self { place }
     }
 
-    /// Takes the next record.
+    /// Checks the next record.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -93,14 +93,14 @@ impl LogCheck {
         Ok(())
     }
 
-    /// The sequence of the last record taken, or the one before the first.
+    /// The sequence of the last record checked, or the one before the first.
     pub(crate) fn last(&self) -> Sequence {
         Sequence(self.place.as_ref().map_or(0, |place| place.last))
     }
 }
 
 impl Place {
-    /// Before the first record of the partition that `key` is in.
+    /// The position before the first record of the partition of `key`.
     fn of(key: &[u8]) -> Option<Self> {
         let mut reader = KeyReader::new(key);
         let stream = StreamName::new(reader.text()?).ok()?;

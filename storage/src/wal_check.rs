@@ -1,24 +1,24 @@
-//! Reads the write-ahead log before RocksDB does, and tells a torn tail from damage.
+//! Checks the write-ahead log before RocksDB reads it, and distinguishes a torn tail from damage.
 //!
-//! RocksDB's recovery cannot: a flipped bit in the length of one record in the last block of a file makes the record
-//! run past the end, which looks like a write that a crash cut short, and every acknowledged record behind it is
-//! dropped without a word. So the files are judged here, byte by byte, and RocksDB opens only what is whole.
+//! RocksDB's recovery cannot do that: with a flipped bit in the length of one record in the last block of a file, the
+//! record extends past the end, which looks like a write cut short by a crash, and every acknowledged record after it
+//! is dropped silently. So the files are checked here, byte by byte, and RocksDB opens only intact ones.
 //!
 //! The physical format (RocksDB wiki, "Write Ahead Log File Format"): blocks of 32 KiB; in them records of a masked
 //! CRC-32C, a 16-bit length and a type, little-endian, then the payload; the checksum covers type and payload, *not*
 //! the length. A batch is one `Full` record, or a `First`, any number of `Middle`, and a `Last`. Fewer than seven bytes
 //! at the end of a block are padding.
 //!
-//! What a crash can leave behind: every batch is synced before the next one is written, so only the last batch can be
-//! torn. It is cut short, or (after a loss of power) some of its sectors were never written and read as zeros. All
-//! else is damage:
+//! State after a crash: every batch is synced before the next one is written, so only the last batch can be torn. It is
+//! truncated, or (after a power failure) some of its sectors were never written and read as zeros. Everything else is
+//! damage:
 //!
 //! - anything valid that begins a batch after the first invalid byte, in this file or a later one;
-//! - later fragments of the same batch, or a last record that is all there but wrong, without an unwritten sector;
-//! - a last record that is right once its length is corrected.
+//! - later fragments of the same batch, or a last record that is complete but wrong, without an unwritten sector;
+//! - a last record that is valid with another length.
 //!
-//! Known limit: where the last batch of all has lost whole sectors or its end, the check cannot know whether it had
-//! been acknowledged; it is taken for torn.
+//! Known limit: if the last batch of all has lost whole sectors or its end, the check cannot know whether it had been
+//! acknowledged; it is treated as torn.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -33,14 +33,14 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Checksum, length, type.
 const HEADER_BYTES: usize = 7;
 
-/// The same and the number of the file, in files that RocksDB writes a second time. We do not let it.
+/// The recyclable header has the log number in addition. RocksDB is configured not to recycle files.
 const RECYCLABLE_HEADER_BYTES: usize = 11;
 
-/// The unit in which a disk forgets.
+/// The unit of a disk's atomic writes.
 const SECTOR_BYTES: usize = 512;
 
-/// Checks the write-ahead log in `dir` and cuts a torn tail off. Returns whether the log was empty, as a clean stop leaves
-/// it.
+/// Checks the write-ahead log in `dir` and truncates a torn tail. Returns whether the log was empty, as after a clean
+/// stop.
 ///
 /// # Errors
 /// [`StorageError::CorruptLog`], with nothing changed; [`StorageError::Io`].
@@ -55,10 +55,10 @@ pub(crate) fn check_and_cut(dir: &Path) -> Result<bool, StorageError> {
             |reason: String| Err(StorageError::CorruptLog { file: file.clone(), offset: Some(stop.at as u64), reason });
         for later in &files[index + 1..] {
             if next_valid(&read(later)?, 0).is_some() {
-                return damage(format!("{}, but {} goes on after it", stop.reason, later.display()));
+                return damage(format!("{}, but {} continues after it", stop.reason, later.display()));
             }
         }
-        if let Err(reason) = judge_tail(&data, &stop) {
+        if let Err(reason) = classify_tail(&data, &stop) {
             return damage(reason);
         }
         let bytes = data.len() - stop.batch_start;
@@ -96,7 +96,7 @@ fn cut(path: &Path, length: u64) -> Result<(), StorageError> {
     file.sync_all().map_err(StorageError::io("sync", path))
 }
 
-/// What part of a batch a record is.
+/// The part of a batch in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Full,
@@ -110,7 +110,7 @@ impl Part {
     fn of_type(number: u8) -> Option<(Self, usize)> {
         let header = if matches!(number, 5..=8 | 11 | 131) { RECYCLABLE_HEADER_BYTES } else { HEADER_BYTES };
         let part = match number {
-            // Besides whole batches: notes to the reader, which stand alone.
+            // Besides whole batches: metadata records, which stand alone.
             1 | 5 | 9 | 10 | 11 | 130 | 131 => Self::Full,
             2 | 6 => Self::First,
             3 | 7 => Self::Middle,
@@ -125,7 +125,7 @@ impl Part {
     }
 }
 
-/// A record whose checksum is right.
+/// A record with a valid checksum.
 struct Physical {
     part: Part,
     bytes: Range<usize>,
@@ -133,9 +133,9 @@ struct Physical {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Invalid {
-    /// The file or block ends before the record does.
+    /// The file or block ends before the record.
     CutShort,
-    /// It is all there, and wrong.
+    /// Complete but invalid.
     Wrong,
 }
 
@@ -145,7 +145,7 @@ fn physical(data: &[u8], at: usize) -> Result<Physical, Invalid> {
     let Some((header, _)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Err(Invalid::CutShort) };
     let [c0, c1, c2, c3, l0, l1, number] = *header;
     let length = usize::from(u16::from_le_bytes([l0, l1]));
-    // Judged by the plain header, so that a flipped bit in the type does not make a record look too long.
+    // Checked with the plain header, so that a flipped bit in the type does not make a record look too long.
     if HEADER_BYTES + length > rest.len() {
         return Err(Invalid::CutShort);
     }
@@ -161,16 +161,16 @@ fn block_end(data: &[u8], at: usize) -> usize {
     data.len().min((at / BLOCK_BYTES + 1) * BLOCK_BYTES)
 }
 
-/// RocksDB stores checksums masked, so that a checksum of data that holds checksums stays sound.
+/// RocksDB masks stored checksums, so that checksums of data that contains checksums stay sound.
 fn mask(checksum: u32) -> u32 {
     checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Where a file stops making sense.
+/// The position at which a file becomes invalid.
 struct Stop {
     /// The first byte that is not part of a valid record.
     at: usize,
-    /// Where the batch that it belongs to begins; all before it is whole.
+    /// The start of the batch that contains it; everything before is intact.
     batch_start: usize,
     invalid: Invalid,
     reason: &'static str,
@@ -223,16 +223,16 @@ fn next_valid(data: &[u8], from: usize) -> Option<Physical> {
     (from..data.len()).find_map(|at| physical(data, at).ok())
 }
 
-/// Decides what the end of the last file is, from its first invalid byte on.
+/// Classifies the end of the last file, from its first invalid byte on.
 ///
 /// # Errors
-/// Why it is damage and not a torn write.
-fn judge_tail(data: &[u8], stop: &Stop) -> Result<(), String> {
+/// The reason why it is damage and not a torn write.
+fn classify_tail(data: &[u8], stop: &Stop) -> Result<(), String> {
     let mut fragment = None;
     let mut at = stop.at;
     while let Some(record) = next_valid(data, at) {
         if record.part.begins_batch() {
-            return Err(format!("{}, but the log goes on at byte {}", stop.reason, record.bytes.start));
+            return Err(format!("{}, but the log continues at byte {}", stop.reason, record.bytes.start));
         }
         at = record.bytes.end;
         fragment.get_or_insert(record.bytes.start);
@@ -241,7 +241,7 @@ fn judge_tail(data: &[u8], stop: &Stop) -> Result<(), String> {
         return Ok(());
     }
     if let Some(start) = fragment {
-        return Err(format!("{}, but its batch goes on at byte {start}", stop.reason));
+        return Err(format!("{}, but its batch continues at byte {start}", stop.reason));
     }
     match stop.invalid {
         Invalid::Wrong => Err(stop.reason.to_owned()),
@@ -250,7 +250,7 @@ fn judge_tail(data: &[u8], stop: &Stop) -> Result<(), String> {
     }
 }
 
-/// Whether a sector holds nothing but zeros as far as it lies in `range`.
+/// Whether a sector is all zeros in its part within `range`.
 fn has_unwritten_sector(data: &[u8], range: Range<usize>) -> bool {
     let mut at = range.start;
     while at < range.end {
@@ -263,7 +263,7 @@ fn has_unwritten_sector(data: &[u8], range: Range<usize>) -> bool {
     false
 }
 
-/// Whether the record at `at` matches its checksum under any length that fits.
+/// Whether the record at `at` matches its checksum with any other length.
 fn fits_another_length(data: &[u8], at: usize) -> bool {
     let rest = &data[at..block_end(data, at)];
     let Some((header, payload)) = rest.split_first_chunk::<HEADER_BYTES>() else { return false };
@@ -299,10 +299,10 @@ mod tests {
 
     fn verdict(data: &[u8]) -> Result<usize, String> {
         let Some(stop) = first_invalid(data) else { return Ok(data.len()) };
-        judge_tail(data, &stop).map(|()| stop.batch_start)
+        classify_tail(data, &stop).map(|()| stop.batch_start)
     }
 
-    /// The write-ahead log that holds these batches, by the format above.
+    /// The write-ahead log of these batches, in the format above.
     fn log_of(batches: &[Vec<u8>]) -> Vec<u8> {
         let mut data = Vec::new();
         for batch in batches {
@@ -324,7 +324,7 @@ mod tests {
         data
     }
 
-    /// A write of one key and value, as RocksDB has it in its log: sequence, count, tag, column family, key, value.
+    /// A write of one key and value in RocksDB's log format: sequence, count, tag, column family, key, value.
     fn batch_of(sequence: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
         const PUT_INTO_COLUMN_FAMILY: u8 = 5;
         const FIRST_COLUMN_FAMILY: u64 = 1;
@@ -338,8 +338,8 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_that_of_this_rocksdb() {
-        // Where this fails after an upgrade, the format has changed, and the check of it must change first.
+    fn the_format_equals_that_of_the_linked_rocksdb() {
+        // If this fails after an upgrade, the format has changed, and this check must be changed first.
         let dir = tempfile::tempdir().unwrap();
         let cache = database::block_cache(1 << 20);
         let tuning =
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(verdict(&written), Ok(written.len()));
     }
 
-    /// A whole batch, then one over three blocks; returns the start of the second.
+    /// A complete batch, then one over three blocks; returns the start of the second.
     fn two_batches() -> (Vec<u8>, usize) {
         let mut data = Vec::new();
         push(&mut data, FULL, &[7; 100]);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_over_several_blocks_is_whole_or_cut_as_one() {
+    fn a_batch_over_several_blocks_is_intact_or_truncated_as_one() {
         let (data, start) = two_batches();
         assert_eq!(verdict(&data), Ok(data.len()));
         for length in [start + 3, start + 500, BLOCK_BYTES, BLOCK_BYTES + 9, 2 * BLOCK_BYTES, data.len() - 1] {

@@ -1,18 +1,18 @@
-//! How far a stream's log goes.
+//! The extent of a stream's log.
 
 use celeris_model::ids::PARTITIONS;
 use celeris_model::{Partition, Sequence};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The last durable sequence of every partition of a stream; 0 where there is none. In JSON, an array of 64 numbers.
+/// The last durable sequence of every partition of a stream; 0 for an empty one. In JSON, an array of 64 numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watermark {
     sequences: [u64; PARTITIONS as usize],
 }
 
 impl Watermark {
-    /// Before the first record.
+    /// The watermark of an empty log.
     #[must_use]
     pub fn start() -> Self {
         Self { sequences: [0; PARTITIONS as usize] }
@@ -24,13 +24,13 @@ impl Watermark {
         Sequence(self.sequences[usize::from(partition.index())])
     }
 
-    /// How many records lie at or below it, in all partitions.
+    /// The number of records at or below the watermark, in all partitions.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.sequences.iter().fold(0, |records, sequence| records.saturating_add(*sequence))
     }
 
-    /// Puts one partition's last sequence where it belongs.
+    /// Sets the last sequence of one partition.
     pub fn set(&mut self, partition: Partition, sequence: Sequence) {
         self.sequences[usize::from(partition.index())] = sequence.0;
     }

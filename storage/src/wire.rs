@@ -1,9 +1,9 @@
-//! The parts that stored records are made of.
+//! Encodings of the parts of stored records.
 //!
-//! Numbers are varints, seven bits a byte, least first; signed ones are zigzagged; texts follow their length; floats are
-//! little-endian.
+//! Numbers are varints, seven bits per byte, least significant first; signed ones are zigzag-encoded; texts are
+//! length-prefixed; floats are little-endian.
 
-/// Puts parts behind each other.
+/// Appends parts.
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
@@ -28,7 +28,7 @@ impl Writer {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// Ascending numbers, as their differences.
+    /// Ascending numbers, encoded as differences.
     pub(crate) fn ascending(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
         self.varint(numbers.len() as u64);
         let mut last = 0;
@@ -39,7 +39,7 @@ impl Writer {
     }
 }
 
-/// Takes them off again; every method answers `None` where the bytes do not hold that part.
+/// Reads parts; every method returns `None` if the bytes do not contain that part.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn ascending(&mut self) -> Option<Vec<u64>> {
         let length = usize::try_from(self.varint()?).ok()?;
-        // Each takes a byte at least: a damaged length asks for no memory that is not there.
+        // Each number takes at least one byte: a damaged length must not allocate more than the input could hold.
         let mut numbers = Vec::with_capacity(length.min(self.0.len()));
         let mut last: u64 = 0;
         for _ in 0..length {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn encoded_numbers_are_decoded() {
         let mut writer = Writer(Vec::new());
         let numbers = [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX];
         let signed = [0, -1, 1, i64::MIN, i64::MAX, -300];

@@ -1,4 +1,4 @@
-//! Damage to the sorted files: found by the verification, named, never served, and refused from then on.
+//! Damage to sorted files: the verification finds and names it, it is never served, and later openings fail.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -21,7 +21,7 @@ fn begins_at_once(bytes_per_second: u64) -> StorageOptions {
     }
 }
 
-/// The state of the verification once it is as wanted.
+/// Waits for a state of the verification.
 fn verification_once(storage: &Storage, wanted: impl Fn(&Verification) -> bool) -> Verification {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -43,7 +43,7 @@ fn assert_names(error: &StorageError, damaged: &Path) {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_in_a_sorted_file_is_found_and_named_and_refused_from_then_on() {
+async fn a_flipped_bit_in_a_sorted_file_is_named_and_later_openings_fail() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     fill(&storage, 0..2000).await;
@@ -53,7 +53,7 @@ async fn a_flipped_bit_in_a_sorted_file_is_found_and_named_and_refused_from_then
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut opened = 0;
     for file in &files {
-        // The data blocks come first; what follows them (index, properties, footer) is checked by RocksDB as it opens.
+        // The data blocks come first; RocksDB checks what follows them (index, properties, footer) on opening.
         let data_bits = usize::try_from(fs::metadata(file).unwrap().len()).unwrap() * 8 / 4;
         for _ in 0..10 {
             let bit = random.random_range(0..data_bits);
@@ -73,7 +73,7 @@ async fn a_flipped_bit_in_a_sorted_file_is_found_and_named_and_refused_from_then
             flip(file, bit);
         }
     }
-    assert!(opened > 0, "no damage lay outside of what opening reads");
+    assert!(opened > 0, "opening found all damage");
     let storage = open(dir.path());
     assert_eq!(storage.watermark(&stream("films")).records(), 2000);
     storage.verify().unwrap();
@@ -107,11 +107,11 @@ async fn damage_is_found_while_the_store_serves_and_is_not_served() {
             }
         }
     }
-    assert!(served > 0, "no damage lay outside of what opening reads");
+    assert!(served > 0, "opening found all damage");
 }
 
 #[tokio::test]
-async fn the_verification_goes_on_after_a_restart_from_where_it_was() {
+async fn the_verification_continues_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     for epoch in 1..=200 {
@@ -127,7 +127,7 @@ async fn the_verification_goes_on_after_a_restart_from_where_it_was() {
     let storage = Storage::open(dir.path(), &begins_at_once(u64::MAX)).unwrap();
     let rest = verification_once(&storage, |found| found.last_pass.is_some());
     drop(storage);
-    // The pass is over, so that the next one is not due.
+    // The pass is complete, so the next one is not due.
     let storage = Storage::open(dir.path(), &begins_at_once(u64::MAX)).unwrap();
     assert_eq!(storage.verification(), Verification { bytes: 0, ..rest.clone() });
     storage.verify().unwrap();

@@ -1,4 +1,4 @@
-//! Decisions whose parts come late, decisions that grow old, and decisions of users who are gone.
+//! Late parts of decisions, expiry of decisions, and decisions of erased users.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -11,7 +11,7 @@ use celeris_model::{
 use celeris_storage::{DecisionRange, LateCandidates, LatePropensity, Storage, StorageOptions};
 use scenario::{item, model, model_name, open, user};
 
-/// A decision made at this millisecond.
+/// A decision made at time `at`, in milliseconds.
 fn decision(who: &str, at: i64) -> Decision {
     let slot = |name: &str| ShownSlot {
         item: item(name),
@@ -45,7 +45,7 @@ fn propensities() -> Vec<LatePropensity> {
     vec![LatePropensity { value: 0.5, std_error: Some(0.01) }, LatePropensity { value: 0.25, std_error: None }]
 }
 
-/// The times of a model's decisions behind the one of `after`, before `before`.
+/// The times of a model's decisions after `after` and before `before`.
 fn times(storage: &Storage, after: Option<i64>, before: i64) -> Vec<i64> {
     let after = after.map(|at| DecisionId::first_at(Timestamp(at)));
     let range = DecisionRange { model: model("films"), after, before: Timestamp(before) };
@@ -67,7 +67,7 @@ fn candidates_and_propensities_that_come_late_are_part_of_the_decision() {
     let full = items.to_vec();
     let late = LateCandidates { bytes: 48, make: Box::new(move || RecordedCandidates::Full(full)) };
     assert!(storage.record_decision_with(made.clone(), late));
-    // A join needs no candidates, and finds the decision at once.
+    // An attribution needs no candidates, and finds the decision at once.
     assert!(storage.unwritten_decision(made.model_id, &made.id).is_none_or(|found| found.shown == made.shown));
     let found = storage.decision(made.model_id, &made.id).unwrap().unwrap();
     assert_eq!(found.candidates, RecordedCandidates::Full(items.to_vec()));
@@ -84,7 +84,7 @@ fn candidates_and_propensities_that_come_late_are_part_of_the_decision() {
 }
 
 #[test]
-fn what_comes_late_for_an_erased_decision_does_not_bring_it_back() {
+fn late_parts_do_not_restore_an_erased_decision() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let made = decision("alice", 1_000);
@@ -94,7 +94,7 @@ fn what_comes_late_for_an_erased_decision_does_not_bring_it_back() {
     assert!(storage.complete_decision(made.model_id, &made.id, propensities()));
     storage.flush_decisions();
     assert_eq!(storage.decision(made.model_id, &made.id).unwrap(), None);
-    assert_eq!(storage.decisions_erased(made.model_id).unwrap(), 1, "others can tell that something is gone");
+    assert_eq!(storage.decisions_erased(made.model_id).unwrap(), 1, "copies can detect the erasure");
     drop(storage);
     assert_eq!(open(dir.path()).decisions_erased(made.model_id).unwrap(), 1);
 }
@@ -103,14 +103,14 @@ fn what_comes_late_for_an_erased_decision_does_not_bring_it_back() {
 fn decisions_are_in_the_order_of_time_and_expire_by_it() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
-    // Written in another order than made, as threads overtake each other.
+    // Written in another order than made, as by concurrent threads.
     for at in [5_000, 1_000, 3_000, 2_000, 4_000] {
         assert!(storage.record_decision(decision("alice", at)));
     }
     let other = Decision { model_id: model("books"), ..decision("alice", 500) };
     assert!(storage.record_decision(other.clone()));
     assert_eq!(times(&storage, None, 10_000), [1_000, 2_000, 3_000, 4_000, 5_000]);
-    assert_eq!(times(&storage, Some(2_000), 5_000), [3_000, 4_000], "behind the one, before the other");
+    assert_eq!(times(&storage, Some(2_000), 5_000), [3_000, 4_000], "both bounds are exclusive");
     assert_eq!(storage.models_with_decisions().unwrap(), [model("films"), model("books")]);
     assert_eq!(storage.expire_decisions(model("films"), Timestamp(3_000)).unwrap(), 2);
     assert_eq!(storage.expire_decisions(model("films"), Timestamp(3_000)).unwrap(), 0);
@@ -120,12 +120,12 @@ fn decisions_are_in_the_order_of_time_and_expire_by_it() {
     assert_eq!(
         storage.erase_decisions(&[model("films")], &user("alice")).unwrap().finish(UserEpoch(2)),
         3,
-        "no index of what is gone"
+        "no index entries of expired decisions"
     );
 }
 
 #[test]
-fn bytes_beyond_those_of_a_second_are_refused_and_counted() {
+fn bytes_beyond_the_rate_are_refused_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let options = StorageOptions { decision_bytes_per_second: 4_000, ..StorageOptions::default() };
     let storage = Storage::open(dir.path(), &options).unwrap();

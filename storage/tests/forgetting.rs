@@ -1,4 +1,4 @@
-//! What is left of an erased user on the disk: nothing.
+//! An erased user leaves no trace on the disk.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -16,11 +16,11 @@ use scenario::{
     stream, user,
 };
 
-/// Texts of one user that nobody else has, long enough not to occur by chance.
+/// Texts that only one user has, long enough not to occur by chance.
 const SECRETS: [&str; 3] = ["user-of-the-erased", "item-of-the-erased", "observation-of-the-erased"];
 
-/// The user's epoch before all this: late enough for snapshots.
-const BORN: u64 = 5_000;
+/// The user's first epoch: late enough for snapshots.
+const FIRST_EPOCH: u64 = 5_000;
 
 fn private(epoch: u64) -> Record {
     Record {
@@ -34,12 +34,12 @@ async fn put(storage: &Storage, record: Record) -> Sequence {
     new(storage.append(append(record)).unwrap()).durable().await.unwrap().sequence
 }
 
-/// Files under `dir` that hold one of the texts.
+/// The files under `dir` that contain one of the texts.
 fn traces(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        // A file that is gone between the two calls is as good as one that holds nothing.
+        // A file deleted between the two calls counts as one without the texts.
         let data = std::fs::read(&path).unwrap_or_default();
         for secret in SECRETS {
             if data.windows(secret.len()).any(|window| window == secret.as_bytes()) {
@@ -50,12 +50,12 @@ fn traces(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Observations of the user in several files, one of them corrected and one retracted.
-async fn live_a_little(dir: &Path, options: &StorageOptions) -> Storage {
+/// Writes observations of the user to several files; some are corrected or retracted.
+async fn write_history(dir: &Path, options: &StorageOptions) -> Storage {
     let mut storage = Storage::open(dir, options).unwrap();
     for life in 0..3 {
         fill(&storage, life * 100..(life + 1) * 100).await;
-        let epochs = BORN + 10 * life;
+        let epochs = FIRST_EPOCH + 10 * life;
         for epoch in epochs + 1..=epochs + 8 {
             put(&storage, private(epoch)).await;
         }
@@ -87,8 +87,8 @@ fn assert_erased(storage: &Storage) {
     let who = user(SECRETS[0]);
     assert!(storage.history(&stream("films"), &who).unwrap().is_empty());
     assert_eq!(storage.snapshot(&stream("films"), model("liking"), &who).unwrap(), None);
-    assert_eq!(storage.last_epoch(&stream("films"), &who).unwrap(), UserEpoch(BORN + 31));
-    for epoch in [1, 2, 8, 28].map(|epoch| BORN + epoch) {
+    assert_eq!(storage.last_epoch(&stream("films"), &who).unwrap(), UserEpoch(FIRST_EPOCH + 31));
+    for epoch in [1, 2, 8, 28].map(|epoch| FIRST_EPOCH + epoch) {
         let name = id(&format!("{}-{epoch}", SECRETS[2]));
         assert_eq!(storage.observation(&stream("films"), &name).unwrap(), Lookup::Forgotten, "{name}");
         let again = storage.append(append(Record { observation_id: Some(name), ..observation(&user("other"), 1) }));
@@ -103,9 +103,9 @@ fn assert_erased(storage: &Storage) {
 #[tokio::test]
 async fn an_erased_user_leaves_the_disk_when_the_store_closes() {
     let dir = tempfile::tempdir().unwrap();
-    let storage = live_a_little(dir.path(), &StorageOptions::default()).await;
+    let storage = write_history(dir.path(), &StorageOptions::default()).await;
     assert!(!traces(&dir.path().join("db")).is_empty());
-    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), BORN + 31, None)).await;
+    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), FIRST_EPOCH + 31, None)).await;
     assert_erased(&storage);
     storage.close().unwrap();
     assert_eq!(traces(&dir.path().join("db")), Vec::<String>::new());
@@ -118,14 +118,14 @@ async fn an_erased_user_leaves_the_disk_when_the_store_closes() {
 #[tokio::test]
 async fn an_erased_user_leaves_the_disk_of_a_running_store_and_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
-    let storage = live_a_little(dir.path(), &StorageOptions::default()).await;
-    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), BORN + 31, None)).await;
+    let storage = write_history(dir.path(), &StorageOptions::default()).await;
+    put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), FIRST_EPOCH + 31, None)).await;
     let image = tempfile::tempdir().unwrap();
     crash_image(dir.path(), image.path());
     storage.scrub().unwrap();
     assert_eq!(traces(&dir.path().join("db")), Vec::<String>::new());
 
-    // The background thread takes up what the crashed process had promised.
+    // The background thread continues the work of the crashed process.
     assert!(!traces(&image.path().join("db")).is_empty());
     let storage = Storage::open(image.path(), &StorageOptions { scrub_delay: Duration::ZERO, ..Default::default() });
     let storage = storage.unwrap();
@@ -139,7 +139,7 @@ async fn an_erased_user_leaves_the_disk_of_a_running_store_and_after_a_crash() {
 }
 
 #[tokio::test]
-async fn an_erased_user_may_come_back_and_be_erased_again() {
+async fn an_erased_user_can_return_and_be_erased_again() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let who = user("alice");
@@ -177,7 +177,7 @@ async fn only_an_observation_of_that_user_can_be_amended() {
     let name = format!("~{}-{first}", Partition::of(&who).index());
     assert!(matches!(&error, StorageError::ObservationForgotten { id } if *id == name), "{error}");
     let left = storage.history(&stream("films"), &who).unwrap();
-    assert_eq!(left.len(), 1, "the retraction alone, for the correction went with what it corrected");
+    assert_eq!(left.len(), 1, "only the retraction; the correction was removed with its observation");
     assert_eq!(left[0].1.targets, [first, correction]);
 }
 

@@ -1,4 +1,4 @@
-//! A file system that really runs full.
+//! Tests on a file system that is actually full.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a panic is how a test fails; a skipped test says so")]
 
 mod scenario;
@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use scenario::{append, assert_consistent, log_of, observation, stream, user};
 
-/// A small file system in memory, gone at the end.
+/// A small file system in memory, unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -32,7 +32,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // What is left of it goes with the machine at the latest.
+        // A mount that remains is gone at the latest when the machine stops.
         let _ = Command::new("umount").arg(self.0.path()).status();
     }
 }
@@ -46,14 +46,14 @@ fn options() -> StorageOptions {
     }
 }
 
-/// Appends and waits until the disk is called full; answers how many were acknowledged.
+/// Appends until the disk is reported as full; returns the number of acknowledged records.
 async fn fill_up(storage: &Storage, first: u64) -> u64 {
     let mut epoch = first;
     let mut random = ChaCha8Rng::seed_from_u64(first);
     loop {
         let mut accepted = Vec::new();
         let full = loop {
-            // Random, or compression would keep the disk empty.
+            // Random, so that the data does not compress.
             let text = (0..4000).map(|_| random.random_range('!'..='~')).collect();
             let record = Record { feedback: Some(text), ..observation(&user("u"), epoch) };
             match storage.append(append(record)) {
@@ -102,13 +102,13 @@ async fn a_full_disk_refuses_reads_on_and_recovers_by_itself() {
     let mut acknowledged = fill_up(&storage, 1).await;
     assert!(acknowledged > 1000, "{acknowledged}");
 
-    // Full, and all is well but for new observations.
+    // Full: only new observations are rejected.
     storage.health().unwrap();
     let refused = storage.append(append(observation(&user("u"), acknowledged + 1)));
     assert!(matches!(refused, Err(StorageError::StorageFull { .. })), "{refused:?}");
     assert_eq!(storage.history(&stream("films"), &user("u")).unwrap().len() as u64, acknowledged);
 
-    // Room, and observations are accepted again without a restart.
+    // With space, observations are accepted again without a restart.
     std::fs::remove_file(&ballast).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -131,7 +131,7 @@ async fn a_full_disk_refuses_reads_on_and_recovers_by_itself() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_changes_of_the_catalog_before_they_fail() {
+async fn a_full_disk_refuses_registry_changes_before_they_fail() {
     let Some(disk) = SmallDisk::mount() else {
         eprintln!("SKIPPED: a small file system cannot be mounted here");
         return;
@@ -144,13 +144,13 @@ async fn a_full_disk_refuses_changes_of_the_catalog_before_they_fail() {
         batch.put(key.clone(), &"settings".to_owned()).unwrap();
         batch
     };
-    // Where observations are refused, there is still room for a change.
+    // While observations are rejected, there is still space for a registry change.
     write_ballast(&ballast, 12 << 20);
     fill_up(&storage, 1).await;
     assert!(storage.check_accepts().is_err());
     storage.commit_registry(&change()).unwrap();
 
-    // Something else eats up what is left, but for what is too little to flush a write buffer.
+    // Another program uses the rest, leaving too little to flush a write buffer.
     let free = free_bytes(&disk.path());
     write_ballast(&disk.path().join("more"), free - (2 << 20));
     let deadline = Instant::now() + Duration::from_secs(30);

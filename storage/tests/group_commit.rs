@@ -1,4 +1,4 @@
-//! Many writers, few syncs, and a queue that has an end.
+//! Concurrent writers share syncs, and the queue is bounded.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -27,7 +27,7 @@ async fn concurrent_writers_share_syncs() {
     }
     let counters = storage.counters();
     assert_eq!(counters.records, 64 * 50);
-    // Each of the 50 rounds needs one sync or two; a quarter of the records is far above that on any machine.
+    // Each of the 50 rounds needs one or two syncs; a quarter of the records is far more than that on any machine.
     assert!(counters.commits * 4 < counters.records, "{counters:?}");
     assert_consistent(&storage, &stream("films"));
 }
@@ -56,7 +56,7 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     let mut accepted = Vec::new();
     let mut refused = 0;
     let mut epoch = 1;
-    // A push takes a microsecond and a sync many of them, so the queue fills up at once.
+    // A push takes a microsecond and a sync far longer, so the queue fills up at once.
     while refused < 100 || accepted.len() < 20 {
         match storage.append(append(observation(&user("u"), epoch))) {
             Ok(Appended::New(placed)) => {
@@ -78,7 +78,7 @@ async fn a_full_queue_refuses_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_lone_append_waits_for_no_company() {
+async fn a_lone_append_is_committed_alone() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     for writers in [1, 2, 64] {
@@ -97,14 +97,14 @@ async fn a_lone_append_waits_for_no_company() {
         for task in tasks {
             task.await.unwrap();
         }
-        // Each writer waits for its own record before it sends the next, so it takes part in 30 commits; with nobody
-        // beside it, that is one for each record, as soon as it comes.
+        // Each writer waits for its own record before it sends the next, so it takes part in 30 commits; without
+        // concurrent writers, each record has its own commit.
         let commits = storage.counters().commits - before.commits;
         assert!((30..=30 * writers).contains(&commits), "{commits} commits with {writers} writers");
     }
 }
 
-/// Bytes of write-ahead log and flush for each of `count` observations.
+/// Bytes of write-ahead log and flushes per observation, over `count` observations.
 async fn cost(ids: bool, count: u64) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
@@ -113,7 +113,7 @@ async fn cost(ids: bool, count: u64) -> f64 {
         let mut record = observation(&user(&format!("user-{:05}", n % 10_000)), n / 10_000 + 1);
         record.item = Some(item(&format!("{:06}", n * 7919 % 5000)));
         record.predictions[0].predicted = (n * 7919 % 1000) as f32 / 777.0;
-        // Half of the digits follow a generator, so that nothing repeats: ids do not compress.
+        // Half of the digits are generated, so that nothing repeats: ids do not compress.
         let hash =
             |n: u64| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         record.observation_id = ids.then(|| id(&format!("{:016x}{:016x}", hash(n), hash(n + count))));
@@ -131,7 +131,7 @@ async fn cost(ids: bool, count: u64) -> f64 {
 
 #[tokio::test]
 async fn an_observation_costs_few_bytes() {
-    // What the project promises. The first commits of a store cost more, so that a long run is cheaper still.
+    // The guarantee of the project. The first commits of a store cost more, so long runs are cheaper.
     let (without, with) = (cost(false, 50_000).await, cost(true, 50_000).await);
     assert!(without <= 200.0, "{without} bytes without an id");
     assert!(with <= 300.0, "{with} bytes with an id of 32 characters");

@@ -1,4 +1,4 @@
-//! kill -9 in the middle of a stream of appends, again and again on one directory.
+//! Kills the process with SIGKILL during appends, repeatedly on one directory.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -34,7 +34,7 @@ fn every_acknowledged_record_survives_kill_9_once() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
         let acks = random.random_range(1..400);
         let mut seen = 0;
-        // What the pipe still holds after the kill was acknowledged too.
+        // Lines still in the pipe after the kill were acknowledged too.
         for line in lines {
             let Some(ack) = line.strip_prefix("ack ") else { continue };
             let (place, name) = ack.split_once(' ').unwrap();
@@ -54,7 +54,7 @@ fn every_acknowledged_record_survives_kill_9_once() {
                 let name = record.observation_id.clone().unwrap().as_str().to_owned();
                 let place = format!("{}-{sequence}", partition.index());
                 let (.., indexed) = scenario::found(storage.observation(&stream("films"), &id(&name)).unwrap());
-                assert_eq!(indexed, record, "the id's index leads elsewhere");
+                assert_eq!(indexed, record, "the id's index has another record");
                 assert_eq!(found.insert(place, name), None);
             }
             for (place, name) in &acknowledged {

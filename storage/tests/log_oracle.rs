@@ -1,4 +1,4 @@
-//! The log against a naive one in memory, under random appends, repeats, amendments, deletions and reopenings.
+//! The log compared with a naive in-memory one, under random appends, repeats, amendments, deletions and reopenings.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -22,7 +22,7 @@ enum Step {
         user: usize,
         id: Option<u8>,
     },
-    /// A correction or retraction of any record of the user's partition, or of one that is not there.
+    /// A correction or retraction of any record of the user's partition, or of a missing one.
     Amend {
         stream: usize,
         user: usize,
@@ -57,15 +57,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One place of the log. A forgotten record is `None`.
+/// One position of the log. A removed record is `None`.
 type Place = (Partition, Sequence, Option<Record>);
 
-/// What one stream should hold.
+/// The expected contents of one stream.
 #[derive(Default)]
 struct Stream {
     /// In order of arrival.
     places: Vec<Place>,
-    /// Where in `places` an id leads.
+    /// The index in `places` of an id.
     ids: HashMap<String, usize>,
     epochs: HashMap<UserId, u64>,
     erasures: Vec<Erasure>,
@@ -84,7 +84,7 @@ impl Stream {
         self.epochs.get(user).copied().unwrap_or(0)
     }
 
-    /// Puts a record of `user` at the end.
+    /// Appends a record of `user`.
     fn push(&mut self, user: &UserId, record: Record) -> (Partition, Sequence) {
         let partition = Partition::of(user);
         let sequence = self.sequence(partition);
@@ -93,7 +93,7 @@ impl Stream {
         (partition, sequence)
     }
 
-    /// Takes away what `goes`, and says where it was.
+    /// Removes the records for which `goes` returns true; returns their sequences.
     fn blank(&mut self, goes: impl Fn(Sequence, &Record) -> bool) -> Vec<Sequence> {
         let mut blanked = Vec::new();
         for (_, sequence, record) in &mut self.places {
@@ -118,15 +118,15 @@ impl Stream {
 #[derive(Default)]
 struct Oracle {
     streams: BTreeMap<usize, Stream>,
-    /// Everything up to here was enqueued.
+    /// The position of the last append.
     position: CommitPosition,
 }
 
-fn someone(number: usize) -> UserId {
+fn numbered_user(number: usize) -> UserId {
     user(&format!("user-{number}"))
 }
 
-/// Erased users go by a hash that only the store can make.
+/// Replaces the hash in place of an erased user, which only the store can compute.
 fn without_pseudonym(record: &Record) -> Record {
     if record.kind != RecordKind::Erase {
         return record.clone();
@@ -161,7 +161,7 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
                 log.ids.insert(text, log.places.len() - 1);
             }
             oracle.position = placed.ticket().position();
-            // Waiting only now and then leaves work in the queue for the steps that follow.
+            // Waiting only sometimes leaves work in the queue for the next steps.
             if place.1.0.is_multiple_of(4) {
                 let committed = placed.durable().await.unwrap();
                 assert_eq!((committed.partition, committed.sequence), place);
@@ -204,7 +204,7 @@ async fn amend(
                 Record { label: 0.0, observation_id, targets, ..record }
             };
             log.push(who, stored);
-            // Until it is durable, what it forgets can be found.
+            // Until the amendment is durable, the removed records can be found.
             placed.durable().await.unwrap();
         }
         (Err(StorageError::ObservationForgotten { .. }), Some(None)) => {}
@@ -229,7 +229,7 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
         record.as_ref().is_some_and(|record| record.kind == RecordKind::Observe && record.user == *who)
     };
     let observations = log.places.iter().filter(observe).count() as u64;
-    // What the user's retractions blanked before is part of it: copies of the log may still hold it.
+    // Records blanked by the user's retractions are included: copies of the log may still contain them.
     let of_user = |record: &Record| record.user == *who;
     let mut targets: BTreeSet<Sequence> = log
         .places
@@ -248,11 +248,11 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
 
 async fn apply(storage: &Storage, oracle: &mut Oracle, step: &Step) {
     match step {
-        Step::Observe { stream, user, id } => observe(storage, oracle, *stream, &someone(*user), *id).await,
+        Step::Observe { stream, user, id } => observe(storage, oracle, *stream, &numbered_user(*user), *id).await,
         Step::Amend { stream, user, pick, kind } => {
-            amend(storage, oracle, *stream, &someone(*user), (*kind, *pick)).await;
+            amend(storage, oracle, *stream, &numbered_user(*user), (*kind, *pick)).await;
         }
-        Step::Erase { stream, user } => erase(storage, oracle, *stream, &someone(*user)).await,
+        Step::Erase { stream, user } => erase(storage, oracle, *stream, &numbered_user(*user)).await,
         Step::DeleteStream(number) => {
             let deleted = storage.delete_stream(&stream(STREAMS[*number])).unwrap();
             storage.wait_durable(deleted).await.unwrap();
@@ -279,8 +279,8 @@ fn compare(storage: &Storage, oracle: &Oracle) {
         assert!(found == expected, "the log of {name}");
         assert_consistent(storage, &name);
         for n in 0..USERS {
-            let epoch = UserEpoch(log.epoch(&someone(n)));
-            assert_eq!(storage.last_epoch(&name, &someone(n)).unwrap(), epoch);
+            let epoch = UserEpoch(log.epoch(&numbered_user(n)));
+            assert_eq!(storage.last_epoch(&name, &numbered_user(n)).unwrap(), epoch);
         }
         for n in 0..IDS {
             let text = format!("o-{n}");
@@ -308,7 +308,7 @@ fn compare_place(
         (Lookup::Forgotten, None) => {}
         (found, expected) => panic!("{found:?} where {expected:?} was expected"),
     }
-    // A range ends where it says, and a visitor that breaks off is obeyed.
+    // A range ends at its bound, and a visitor can break.
     let range = LogRange { stream: stream.clone(), partition, after: Sequence(sequence.0 - 1), up_to: sequence };
     let mut visited = Vec::new();
     let outcome = storage
@@ -334,7 +334,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_log_is_what_a_naive_one_is(steps in prop::collection::vec(step(), 1..160)) {
+    fn the_log_equals_a_naive_log(steps in prop::collection::vec(step(), 1..160)) {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut storage = open(dir.path());

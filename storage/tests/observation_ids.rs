@@ -1,4 +1,4 @@
-//! What an observation is called, and that the name is taken once.
+//! Observation ids are unique.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -15,18 +15,18 @@ fn named(user_name: &str, epoch: u64, text: &str) -> Record {
 }
 
 #[tokio::test]
-async fn an_id_that_is_pending_or_committed_is_answered_with_the_first_record() {
+async fn a_repeated_id_returns_the_first_record_pending_or_committed() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let first = new(storage.append(append(named("alice", 1, "o-1"))).unwrap());
-    // Whether or not the committer has got to it by now: the answer is the same.
+    // Whether it is committed by now or not, the result is the same.
     let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
     assert_eq!(repeat.placed.durable().await.unwrap(), first.durable().await.unwrap());
     let repeat = existing(storage.append(append(named("bob", 1, "o-1"))).unwrap());
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
     assert!(repeat.placed.ticket().is_durable());
-    // Ids are unique in a stream only.
+    // Ids are unique within a stream only.
     let elsewhere =
         Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new(), ack: AckMode::Wait };
     new(storage.append(elsewhere).unwrap()).durable().await.unwrap();
@@ -63,7 +63,7 @@ fn of_many_concurrent_appends_of_one_id_one_is_new() {
 }
 
 #[tokio::test]
-async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
+async fn server_ids_name_the_record_and_cannot_be_used_by_clients() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let record = observation(&user("alice"), 1);
@@ -71,9 +71,9 @@ async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
     assert_eq!(committed.observation_id, id(&format!("~{}-1", committed.partition.index())));
     let by_place = found(storage.observation(&stream("films"), &committed.observation_id).unwrap());
     assert_eq!(by_place, (committed.partition, committed.sequence, record.clone()));
-    // A client that repeats its observation under the id that it was told.
-    let told = Record { observation_id: Some(committed.observation_id.clone()), ..record.clone() };
-    let repeat = existing(storage.append(append(told)).unwrap());
+    // A client repeats its observation under the id assigned by the server.
+    let repeated = Record { observation_id: Some(committed.observation_id.clone()), ..record.clone() };
+    let repeat = existing(storage.append(append(repeated)).unwrap());
     assert_eq!((repeat.record, repeat.placed.durable().await.unwrap()), (record, committed));
     for taken in ["~0-999", "~", "~x"] {
         let error = storage.append(append(named("alice", 2, taken))).unwrap_err();
@@ -84,7 +84,7 @@ async fn ids_made_by_the_server_name_the_record_and_cannot_be_taken() {
 }
 
 #[tokio::test]
-async fn a_correction_takes_no_id_and_changes_what_the_id_leads_to() {
+async fn a_correction_has_no_id_and_changes_the_record_of_the_id() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     new(storage.append(append(named("alice", 1, "o-1"))).unwrap()).durable().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_correction_takes_no_id_and_changes_what_the_id_leads_to() {
 }
 
 #[tokio::test]
-async fn a_forgotten_id_is_not_free() {
+async fn the_id_of_a_removed_observation_cannot_be_used_again() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     for (name, text) in [("alice", "o-1"), ("bob", "o-2")] {

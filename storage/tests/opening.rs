@@ -1,4 +1,4 @@
-//! Who may open a data directory, and what is left when it is closed.
+//! Opening and closing a data directory.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod scenario;
@@ -30,7 +30,7 @@ fn a_second_opening_is_refused_until_the_first_is_closed() {
 }
 
 #[test]
-fn unknown_formats_are_refused_with_a_way_out() {
+fn unknown_formats_are_refused_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let format = dir.path().join("FORMAT");
@@ -71,7 +71,7 @@ async fn a_clean_stop_leaves_an_empty_write_ahead_log() {
 }
 
 #[tokio::test]
-async fn closing_commits_what_is_queued() {
+async fn closing_commits_queued_records() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let appended: Vec<_> =

@@ -1,4 +1,4 @@
-//! A disk that really refuses a write: the child process may not write files beyond a limit.
+//! A disk that actually rejects a write: the child process may not write files beyond a limit.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -16,7 +16,7 @@ use scenario::{append, assert_consistent, crash_image, item, log_of, new, observ
 
 const CHILD_DIR: &str = "CELERIS_TEST_POISON_DIR";
 
-/// What each writer tries at most: many times the limit.
+/// Maximum number of appends per writer: far beyond the limit.
 const EPOCHS_MAX: u64 = 2000;
 
 /// Larger than RocksDB's other files, small enough to be reached soon: 1 MiB in the shell's unit of 512 bytes.
@@ -75,13 +75,13 @@ async fn write_until_it_fails(dir: &Path) {
     let (name, nothing) = (item("i"), serde_json::Map::new());
     let put = storage.write_items(&stream("films"), [ItemWrite::Describe(&name, &nothing)]);
     assert!(matches!(put, Err(StorageError::Poisoned { .. })));
-    // What is durable can still be read, and nothing else is.
+    // Durable data can still be read, and nothing else.
     assert_consistent(&storage, &stream("films"));
     assert_eq!(storage.watermark(&stream("films")).records(), storage.counters().records);
     assert!(matches!(storage.close(), Err(StorageError::Poisoned { .. })));
 }
 
-/// Appends and reports until the log is poisoned; answers why.
+/// Appends and prints acknowledgements until the log is poisoned; returns the cause.
 async fn write_as(storage: &Storage, name: &str) -> String {
     for epoch in 1..=EPOCHS_MAX {
         let record = Record { feedback: Some("x".repeat(2000)), ..observation(&user(name), epoch) };
@@ -99,8 +99,8 @@ async fn write_as(storage: &Storage, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_torn_write_behind_a_failed_one_is_cut() {
-    // What the failed write above may leave: half of a record at the end of the file.
+async fn a_torn_write_after_a_failed_one_is_truncated() {
+    // A possible result of the failed write above: half of a record at the end of the file.
     let live = tempfile::tempdir().unwrap();
     let storage = open(live.path());
     for epoch in 1..=10 {

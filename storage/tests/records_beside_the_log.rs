@@ -19,12 +19,12 @@ fn attributes(value: &Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Describes an item and answers the revision.
+/// Describes an item and returns the revision.
 fn describe(storage: &Storage, of: &str, name: &str, value: &Value) -> u64 {
     storage.write_items(&stream(of), [ItemWrite::Describe(&item(name), &attributes(value))]).unwrap()
 }
 
-/// Gives an item features for the model of the stream's name and answers the revision.
+/// Sets an item's features for the model with the stream's name and returns the revision.
 fn give(storage: &Storage, of: &str, name: &str, features: &[f32]) -> u64 {
     storage.write_items(&stream(of), [ItemWrite::Give(model(of), &item(name), features)]).unwrap()
 }
@@ -91,14 +91,14 @@ fn revisions_of_an_item_grow_even_across_its_deletion() {
 }
 
 #[test]
-fn a_deleted_item_leaves_a_tombstone_that_sweeps_find_and_readers_do_not() {
+fn a_tombstone_is_found_by_sweeps_and_not_by_readers() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let films = stream("films");
     for name in ["a", "b", "c"] {
         describe(&storage, "films", name, &json!({"title": name}));
     }
-    // Also of an item that nobody has described, and of one that comes back.
+    // Also for an item that was never described, and for one that is described again.
     let deleted = ["a", "b", "trained"].map(item);
     storage.write_items(&films, deleted.iter().map(|item| ItemWrite::Delete(item, &[]))).unwrap();
     describe(&storage, "films", "b", &json!({"title": "back"}));
@@ -145,7 +145,7 @@ fn pages_of_items_cover_the_stream_once_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn features_freeze_with_the_record_that_learnt_from_them() {
+async fn features_freeze_in_the_write_of_their_record() {
     let live = tempfile::tempdir().unwrap();
     let storage = open(live.path());
     let with_frozen = |epoch| Append { frozen: vec![frozen(epoch)], ..append(observation(&user("u"), epoch)) };
@@ -163,7 +163,7 @@ async fn features_freeze_with_the_record_that_learnt_from_them() {
 }
 
 #[tokio::test]
-async fn deleting_a_stream_takes_what_came_before_and_nothing_of_its_neighbours() {
+async fn deleting_a_stream_removes_earlier_records_and_no_other_streams() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     fill(&storage, 0..30).await;
@@ -187,7 +187,7 @@ async fn deleting_a_stream_takes_what_came_before_and_nothing_of_its_neighbours(
 }
 
 #[test]
-fn registry_changes_happen_together_and_lists_follow_the_parts() {
+fn registry_changes_are_atomic_and_lists_match_whole_parts() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let key = |parts: &[&str]| RegistryKey::new(parts.iter().copied()).unwrap();
@@ -258,7 +258,7 @@ fn a_damaged_end_of_the_decisions_does_not_keep_the_store_from_opening() {
 }
 
 #[test]
-fn decisions_that_find_no_room_are_counted() {
+fn rejected_decisions_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let options = StorageOptions { decision_queue_max: 1, ..StorageOptions::default() };
     let storage = Storage::open(dir.path(), &options).unwrap();
@@ -291,7 +291,7 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     for name in ["films", "other"] {
         storage.keep_snapshot(&stream("films"), model(name), &user("u"), &snapshot).unwrap();
     }
-    // Behind the snapshots in the queue.
+    // After the snapshots in the queue.
     new(storage.append(append(observation(&user("u"), 2))).unwrap()).durable().await.unwrap();
     storage.delete_model(model("films")).unwrap();
     assert_eq!(storage.snapshot(&stream("films"), model("films"), &user("u")).unwrap(), None);
@@ -304,7 +304,7 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
 }
 
 #[test]
-fn a_document_that_no_reader_takes_is_not_written_and_hides_no_other() {
+fn an_unreadable_document_is_not_written_and_does_not_hide_others() {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Figures {
         loss: f64,

@@ -1,4 +1,4 @@
-//! The binaries `celeris` and `celeris-bench`, and commands of them that end by themselves.
+//! Paths of the binaries `celeris` and `celeris-bench`, and commands that run to completion.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,41 +11,39 @@ use std::thread::{self, JoinHandle};
 
 use crate::wait::eventually;
 
-/// What a command left behind.
+/// Result of a finished command.
 #[derive(Debug)]
 pub struct Finished {
-    /// The exit code; `None` where a signal ended it.
+    /// The exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
-    /// All of its standard output.
     pub stdout: String,
-    /// All of its standard error.
     pub stderr: String,
 }
 
-/// Where the binary `celeris` is: in the folder above the test's own.
+/// Path of the binary `celeris`, in the parent of the test executable's folder.
 ///
 /// # Panics
-/// Where it is not built.
+/// If it is not built.
 #[must_use]
 pub fn path() -> PathBuf {
     named("celeris")
 }
 
 fn named(name: &str) -> PathBuf {
-    let test = env::current_exe().expect("the operating system knows the running program");
+    let test = env::current_exe().expect("the test executable has a path");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("cargo puts tests two folders deep");
     let binary = folder.join(name);
     assert!(binary.is_file(), "{} is missing: build the workspace before its tests", binary.display());
     binary
 }
 
-/// Puts an executable file at `to`, in the place of what is there.
+/// Copies an executable file to `to`, replacing an existing file atomically.
 ///
-/// Another process writes it: the kernel does not run a file that is open for writing, and a child that another test has just
-/// forked has open what this process has.
+/// A child process writes the copy: the kernel does not execute a file that is open for writing, and a child that
+/// another test has just forked inherits the open files of this process.
 ///
 /// # Panics
-/// Where it cannot be copied.
+/// If the file cannot be copied.
 pub fn install(from: &Path, to: &Path) {
     let aside = to.with_extension("new");
     let copied = Command::new("cp").arg(from).arg(&aside).status().expect("there is cp");
@@ -54,7 +52,7 @@ pub fn install(from: &Path, to: &Path) {
     fs::rename(aside, to).expect("both are in one folder");
 }
 
-/// A command of the binary, whose environment says nothing to it.
+/// A command of `celeris` without `CELERIS_*` variables in its environment.
 #[must_use]
 pub fn command() -> Command {
     isolated(path())
@@ -66,7 +64,7 @@ fn isolated(binary: PathBuf) -> Command {
     command
 }
 
-/// Takes the settings away that a developer's environment may hold for a node of his own.
+/// Removes `CELERIS_*` variables, which a developer's environment may set, and redirects the standard streams.
 pub(crate) fn isolate(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("CELERIS_") {
@@ -76,19 +74,19 @@ pub(crate) fn isolate(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
 }
 
-/// Runs `celeris` with these arguments to its end.
+/// Runs `celeris` with these arguments to completion.
 ///
 /// # Panics
-/// Where it does not end by the deadline; it is killed then.
+/// If it does not exit by the deadline; it is then killed.
 #[track_caller]
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
     run_to_end(command().args(arguments))
 }
 
-/// Runs `celeris-bench` with these arguments to its end.
+/// Runs `celeris-bench` with these arguments to completion.
 ///
 /// # Panics
-/// Where it does not end by the deadline; it is killed then.
+/// If it does not exit by the deadline; it is then killed.
 #[track_caller]
 pub fn run_bench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
     run_to_end(isolated(named("celeris-bench")).args(arguments))
@@ -105,7 +103,7 @@ fn run_to_end(command: &mut Command) -> Finished {
     Finished { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// A child that does not outlive its scenario.
+/// A child process that is killed when this value is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -116,7 +114,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -125,7 +123,7 @@ impl Drop for Running {
 fn read_all(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What arrived before a broken pipe still tells the story.
+        // Output that arrived before a broken pipe is still useful.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })

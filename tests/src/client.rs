@@ -1,4 +1,4 @@
-//! An HTTP client that takes every answer for an answer, whatever its status.
+//! An HTTP client that returns responses of every status; only transport failures are errors.
 
 use std::io::{self, BufRead, BufReader};
 
@@ -8,24 +8,23 @@ use ureq::{Agent, Body, BodyReader};
 
 use crate::wait::DEADLINE;
 
-/// Talks to one node.
+/// Client of one node.
 #[derive(Clone)]
 pub struct Client {
     agent: Agent,
     url: String,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct Reply {
-    /// The status code.
     pub status: u16,
     /// The body, as text.
     pub text: String,
     headers: HeaderMap,
 }
 
-/// An answer of JSON lines, read as they come.
+/// A response of JSON lines, read as they arrive.
 pub struct Lines {
     reader: BufReader<BodyReader<'static>>,
 }
@@ -36,31 +35,31 @@ impl Client {
         Self { agent: agent.into(), url }
     }
 
-    /// Where the node listens, `http://HOST:PORT`.
+    /// Base URL of the node, `http://HOST:PORT`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// `HOST:PORT`, for talking to the socket itself.
+    /// `HOST:PORT`, for direct socket connections.
     ///
     /// # Panics
-    /// Where the node announced no such address.
+    /// If the announced URL does not begin with `http://`.
     #[must_use]
     pub fn address(&self) -> &str {
         self.url.strip_prefix("http://").expect("nodes announce an http address").trim_end_matches('/')
     }
 
-    /// The calls under one model.
+    /// A client of one model.
     #[must_use]
     pub fn model(&self, name: &str) -> ModelClient {
         ModelClient { client: self.clone(), name: name.to_owned() }
     }
 
-    /// Sends any request and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// Where no whole answer came, as when the node is killed meanwhile.
+    /// If no complete response arrives, for example because the node was killed.
     pub fn try_send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Reply, ureq::Error> {
         let mut response = self.start(method, path, content_type, body)?;
         let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;
@@ -81,7 +80,7 @@ impl Client {
         self.agent.run(request.header("content-type", content_type).body(body)?)
     }
 
-    /// Sends a JSON request and reads the whole answer.
+    /// Sends a JSON request and reads the complete response.
     ///
     /// # Errors
     /// As [`Client::try_send`].
@@ -92,7 +91,7 @@ impl Client {
     /// `GET`.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn get(&self, path: &str) -> Reply {
@@ -102,7 +101,7 @@ impl Client {
     /// `POST` of JSON.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn post(&self, path: &str, body: &Value) -> Reply {
@@ -110,7 +109,7 @@ impl Client {
     }
 }
 
-/// Talks to one model of a node; paths are those behind `/v1/models/{model}/`.
+/// Client of one model of a node; paths are relative to `/v1/models/{model}/`.
 #[derive(Clone)]
 pub struct ModelClient {
     client: Client,
@@ -118,7 +117,6 @@ pub struct ModelClient {
 }
 
 impl ModelClient {
-    /// The model's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -130,7 +128,7 @@ impl ModelClient {
         &self.client
     }
 
-    /// The whole path of a call.
+    /// The absolute path of a call.
     #[must_use]
     pub fn path(&self, call: &str) -> String {
         if call.is_empty() { format!("/v1/models/{}", self.name) } else { format!("/v1/models/{}/{call}", self.name) }
@@ -139,7 +137,7 @@ impl ModelClient {
     /// `GET`.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn get(&self, call: &str) -> Reply {
@@ -149,7 +147,7 @@ impl ModelClient {
     /// `POST` of JSON.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn post(&self, call: &str, body: &Value) -> Reply {
@@ -159,7 +157,7 @@ impl ModelClient {
     /// `PUT` of JSON.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn put(&self, call: &str, body: &Value) -> Reply {
@@ -170,7 +168,7 @@ impl ModelClient {
     /// `PATCH` of JSON.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn patch(&self, call: &str, body: &Value) -> Reply {
@@ -181,7 +179,7 @@ impl ModelClient {
     /// `DELETE`.
     ///
     /// # Panics
-    /// Where no whole answer comes.
+    /// If no complete response arrives.
     #[track_caller]
     #[must_use]
     pub fn delete(&self, call: &str) -> Reply {
@@ -190,7 +188,7 @@ impl ModelClient {
         reply.unwrap_or_else(|error| panic!("DELETE {path}: {error}"))
     }
 
-    /// Observes, and answers what the node said.
+    /// Sends an observation and returns the response.
     ///
     /// # Errors
     /// As [`Client::try_send`].
@@ -198,22 +196,22 @@ impl ModelClient {
         self.client.try_json("POST", &self.path("observe"), observation)
     }
 
-    /// Observes, and expects that to succeed.
+    /// Sends an observation and expects status 200.
     ///
     /// # Panics
-    /// Where it does not.
+    /// If the status is another, or no complete response arrives.
     #[track_caller]
     pub fn observe(&self, observation: &Value) -> Value {
         self.post("observe", observation).expect(200)
     }
 
-    /// Sends observations as JSON lines and reads the results as they come.
+    /// Sends observations as JSON lines and reads the results as they arrive.
     ///
     /// # Errors
-    /// Where not even the beginning of an answer came.
+    /// If no response head arrives.
     ///
     /// # Panics
-    /// Where the node refuses the request as a whole.
+    /// If the node refuses the request as a whole.
     #[track_caller]
     pub fn observe_lines(&self, body: &str) -> Result<Lines, ureq::Error> {
         let response = self.client.start("POST", &self.path("observations"), "application/x-ndjson", body)?;
@@ -222,10 +220,10 @@ impl ModelClient {
         Ok(Lines { reader: BufReader::new(reader) })
     }
 
-    /// The user's state with up to `history` of the last events.
+    /// The user's state with up to `history` of the latest events.
     ///
     /// # Panics
-    /// Where the node does not tell.
+    /// If the status is not 200.
     #[track_caller]
     #[must_use]
     pub fn user(&self, user: &str, history: usize) -> Value {
@@ -234,27 +232,27 @@ impl ModelClient {
 }
 
 impl Reply {
-    /// The body, where the status is this one.
+    /// Checks the status and returns the body as JSON.
     ///
     /// # Panics
-    /// Where it is another, or the body is not JSON.
+    /// If the status is another, or the body is not JSON.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "the answer was {}", self.text);
         self.json()
     }
 
-    /// The body.
+    /// The body as JSON.
     ///
     /// # Panics
-    /// Where it is not JSON.
+    /// If it is not JSON.
     #[track_caller]
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text))
     }
 
-    /// A header's value, where there is one and it is text.
+    /// A header's value, if the header is present and its value is text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -264,7 +262,7 @@ impl Reply {
 impl Iterator for Lines {
     type Item = io::Result<Value>;
 
-    /// The next whole line. A line that the connection broke off in is an error, never a value.
+    /// The next complete line. A line cut off by a closed connection is an error, never a value.
     fn next(&mut self) -> Option<io::Result<Value>> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {

@@ -1,4 +1,4 @@
-//! What a killed node leaves on disk, for copying and for damaging.
+//! Copying and damaging the data directory of a stopped node.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Copies a data directory that no node has open.
 ///
 /// # Panics
-/// Where the file system refuses.
+/// If a file operation fails.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a scenario may create its folders");
     for entry in fs::read_dir(from).expect("the data directory can be listed") {
@@ -20,24 +20,24 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The folder of a model's versions, which is named after the model and its identity.
+/// The folder of a model's versions, named by the model's name and id.
 ///
 /// # Panics
-/// Unless there is one, and no other of the name.
+/// Unless exactly one folder belongs to a model of this name.
 #[must_use]
 pub fn versions_of(data_dir: &Path, model: &str) -> PathBuf {
     let entries = fs::read_dir(data_dir.join("versions")).expect("a data directory has versions");
     let of_model = |path: &PathBuf| path.file_stem().is_some_and(|name| name == model);
     let mut folders = entries.map(|entry| entry.expect("the versions can be listed").path()).filter(of_model);
     let folder = folders.next().expect("the model has versions");
-    assert_eq!(folders.next(), None, "nothing is left of another model of the name");
+    assert_eq!(folders.next(), None, "no other model of this name has a folder");
     folder
 }
 
-/// The largest file of the write-ahead log under the observations.
+/// The largest file of the database's write-ahead log.
 ///
 /// # Panics
-/// Where there is none.
+/// If there is none.
 #[must_use]
 pub fn largest_wal(data_dir: &Path) -> PathBuf {
     let db = data_dir.join("db");
@@ -49,10 +49,10 @@ pub fn largest_wal(data_dir: &Path) -> PathBuf {
         .expect("a killed node leaves a write-ahead log")
 }
 
-/// A sorted file of one column family, whose name RocksDB writes into it.
+/// An SST file of one column family, found by the family's name, which RocksDB writes into the file.
 ///
 /// # Panics
-/// Where there is none.
+/// If there is none.
 #[must_use]
 pub fn sorted_file_of(data_dir: &Path, column: &str) -> PathBuf {
     let entries = fs::read_dir(data_dir.join("db")).expect("a data directory has a database");
@@ -68,7 +68,7 @@ pub fn sorted_file_of(data_dir: &Path, column: &str) -> PathBuf {
 /// A file's length in bytes.
 ///
 /// # Panics
-/// Where it is not there.
+/// If it does not exist.
 #[must_use]
 pub fn length(file: &Path) -> u64 {
     fs::metadata(file).expect("the file is there").len()
@@ -77,17 +77,17 @@ pub fn length(file: &Path) -> u64 {
 /// Flips one bit of a file.
 ///
 /// # Panics
-/// Where the file has no such byte.
+/// If the file has no such byte.
 pub fn flip(file: &Path, byte: u64, bit: u32) {
     let mut bytes = fs::read(file).expect("the file can be read");
     bytes[usize::try_from(byte).expect("files here are small")] ^= 1 << bit;
     fs::write(file, bytes).expect("the file can be written");
 }
 
-/// Cuts bytes off a file's end.
+/// Truncates a file by `bytes` bytes.
 ///
 /// # Panics
-/// Where the file is shorter.
+/// If the file is shorter.
 pub fn cut(file: &Path, bytes: u64) {
     let left = length(file).checked_sub(bytes).expect("the file is longer than the cut");
     File::options().write(true).open(file).and_then(|file| file.set_len(left)).expect("the file can be cut");

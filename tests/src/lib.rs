@@ -1,21 +1,22 @@
-//! What the end-to-end scenarios in `tests/` are written with: real nodes, a client, and ways to hurt a node.
+//! Support code of the end-to-end tests in `tests/`: real nodes, HTTP clients, and fault injection.
 //!
-//! A scenario starts the release binary as a process, talks to it over HTTP as anyone would, kills it, and looks at
-//! what is left. Nothing here reaches into a node: what cannot be seen from outside is tested in its own crate.
+//! A test starts the release binary as a process, sends requests over HTTP, kills the process, and checks what it left
+//! on disk. This crate does not access the internals of a node: behavior that is not visible from outside is tested in
+//! its own crate.
 //!
-//! What this crate is not: it starts no cluster and measures no speed, and it panics where a scenario cannot go on,
-//! since a panic is how a test fails.
+//! This crate starts no cluster and measures no performance. Its functions panic if a test cannot continue.
 //!
-//! Where to look: [`Node`] for a running process, [`binary`] for commands that end by themselves, [`Client`] and
-//! [`ModelClient`] for talking, [`Raw`] for talking badly, [`eventually`] for waiting, [`data_dir`] for copying and damaging what lies on disk,
-//! [`sealed`] for reading sealed segments, [`trainer`] for trainers that misbehave, [`scene`] for items and users that many scenarios share.
+//! Where to look: [`Node`] is a running process, [`binary`] runs commands to completion, [`Client`] and [`ModelClient`]
+//! send requests, [`Raw`] sends malformed requests, [`eventually`] waits for a condition, [`data_dir`] copies and
+//! damages data directories, [`sealed`] reads sealed segments, [`trainer`] defines misbehaving trainers, and
+//! [`fixtures`] creates items, observations and data sets that many tests share.
 
 pub mod binary;
 mod client;
 pub mod data_dir;
+pub mod fixtures;
 mod node;
 mod raw;
-pub mod scene;
 pub mod sealed;
 pub mod trainer;
 mod wait;

@@ -1,4 +1,4 @@
-//! A node as its own process.
+//! A node that runs as a separate process.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use crate::binary::{self, Running, isolate};
 use crate::client::{Client, ModelClient};
 use crate::wait::{DEADLINE, eventually};
 
-/// How to start a node.
+/// Options for starting a node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
     config: Option<PathBuf>,
@@ -24,52 +24,52 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// With this configuration file.
+    /// Uses this configuration file.
     #[must_use]
     pub fn config(mut self, file: impl Into<PathBuf>) -> Self {
         self.config = Some(file.into());
         self
     }
 
-    /// Started in this folder, to which a relative data directory refers.
+    /// Starts the process in this folder; a relative data directory is relative to it.
     #[must_use]
     pub fn current_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.current_dir = Some(folder.into());
         self
     }
 
-    /// With a disk that refuses to let any file grow beyond this many blocks of 512 bytes.
+    /// Limits the size of each file to this many blocks of 512 bytes; longer writes fail.
     #[must_use]
     pub fn file_blocks_max(mut self, blocks: u32) -> Self {
         self.file_blocks_max = Some(blocks);
         self
     }
 
-    /// With so many files that it may have open, connections included.
+    /// Limits the number of open files, connections included.
     #[must_use]
     pub fn open_files_max(mut self, files: u32) -> Self {
         self.open_files_max = Some(files);
         self
     }
 
-    /// Stopping for good at this step of a switch or a training; see `manager/src/pause.rs`.
+    /// Pauses for good at this step of a version switch, a training or a deletion; see `manager/src/pause.rs`.
     #[must_use]
     pub fn pause_at(mut self, step: &str) -> Self {
         self.pause_at = Some(step.to_owned());
         self
     }
 
-    /// From this copy of the binary, which the node runs as its trainer too.
+    /// Runs this copy of the binary; the node also starts its trainer from it.
     #[must_use]
     pub fn binary(mut self, copy: impl Into<PathBuf>) -> Self {
         self.binary = Some(copy.into());
         self
     }
 
-    /// Runs `celeris serve` on this data directory until it is ready.
+    /// Starts `celeris serve` on this data directory and waits until it is ready.
     ///
     /// # Panics
-    /// Where the node ends, or is not ready by the deadline.
+    /// If the node exits, or is not ready by the deadline.
     #[track_caller]
     #[must_use]
     pub fn serve(&self, data_dir: &Path) -> Node {
@@ -100,8 +100,8 @@ impl NodeOptions {
     }
 }
 
-/// The binary under limits as `ulimit` names them. Ignoring the signal makes a write that is too long fail instead of the
-/// process.
+/// A command that runs the binary under `ulimit` limits. It ignores `SIGXFSZ`, so that a write beyond the limit fails
+/// instead of ending the process.
 fn limited(limits: &[(&str, u32)]) -> Command {
     let limits: String = limits.iter().map(|(which, limit)| format!("ulimit {which} {limit}; ")).collect();
     let mut command = Command::new("sh");
@@ -110,7 +110,7 @@ fn limited(limits: &[(&str, u32)]) -> Command {
     command
 }
 
-/// A running node. Dropping it kills it, and tells what it had to say if the scenario failed.
+/// A running node. Dropping it kills the process and, if the test failed, prints the node's standard error.
 pub struct Node {
     process: Running,
     client: Client,
@@ -118,12 +118,12 @@ pub struct Node {
     stderr_reader: Option<JoinHandle<()>>,
 }
 
-/// How a node ended.
+/// Result of a node's exit.
 #[derive(Debug)]
 pub struct Exit {
-    /// The exit code; `None` where a signal ended it.
+    /// The exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
-    /// Its standard error from start to end.
+    /// The complete standard error.
     pub stderr: String,
 }
 
@@ -131,7 +131,7 @@ impl Node {
     /// A node with default settings on this data directory.
     ///
     /// # Panics
-    /// Where it does not become ready.
+    /// If the node does not become ready.
     #[track_caller]
     #[must_use]
     pub fn serve(data_dir: &Path) -> Self {
@@ -141,7 +141,7 @@ impl Node {
     /// `celeris demo` on this data directory; without a data set, on the synthetic one.
     ///
     /// # Panics
-    /// Where it does not become ready.
+    /// If the node does not become ready.
     #[track_caller]
     #[must_use]
     pub fn demo(data_dir: &Path, dataset: Option<&Path>) -> Self {
@@ -162,7 +162,7 @@ impl Node {
         let kept = stderr.clone();
         let stderr_reader = thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                let mut text = kept.lock().expect("nobody panics while appending");
+                let mut text = kept.lock().expect("no thread panics while appending");
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -171,7 +171,7 @@ impl Node {
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(url) = line.strip_prefix("ready ") {
-                    // Nobody listens any more once the first is taken; reading on keeps the pipe from filling.
+                    // The receiver is gone after the first URL; reading on keeps the pipe from filling.
                     let _ = sender.send(url.trim().to_owned());
                 }
             }
@@ -193,61 +193,61 @@ impl Node {
         }
     }
 
-    /// A client of this node; it may outlive it.
+    /// A client of this node; the client may outlive the node.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A client of one of its models, which need not exist.
+    /// A client of one model of this node; the model need not exist.
     #[must_use]
     pub fn model(&self, name: &str) -> ModelClient {
         self.client.model(name)
     }
 
-    /// Waits until the node has said `text` on standard error.
+    /// Waits until the node's standard error contains `text`.
     ///
     /// # Panics
-    /// Where it has not by the deadline.
+    /// If it does not by the deadline.
     #[track_caller]
-    pub fn await_said(&self, text: &str) {
-        eventually(text, || self.stderr.lock().expect("nobody panics while appending").contains(text).then_some(()));
+    pub fn await_stderr(&self, text: &str) {
+        eventually(text, || self.stderr.lock().expect("no thread panics while appending").contains(text).then_some(()));
     }
 
-    /// SIGKILL: no code of the node runs any more.
+    /// Sends SIGKILL and waits for the exit; the node runs no more code.
     pub fn kill_hard(mut self) {
         self.process.0.kill().expect("a running child can be killed");
         self.process.0.wait().expect("a child can be waited for");
     }
 
-    /// SIGTERM, without waiting for what comes of it.
+    /// Sends SIGTERM without waiting for the exit.
     pub fn ask_to_stop(&self) {
-        // The standard library knows no other signal than SIGKILL; every shell does.
+        // The standard library can only send SIGKILL.
         let status = Command::new("sh")
             .args(["-c", r#"kill -TERM "$0""#])
             .arg(self.process.0.id().to_string())
             .status()
             .expect("every system has a shell");
-        assert!(status.success(), "the node is not there to be asked");
+        assert!(status.success(), "the node is not running");
     }
 
-    /// SIGTERM, and how the node ended.
+    /// Sends SIGTERM and waits for the exit.
     ///
     /// # Panics
-    /// Where it has not ended by the deadline.
+    /// If the node has not exited by the deadline.
     #[track_caller]
-    #[must_use = "the exit code tells whether the node stopped in order"]
+    #[must_use = "the exit code shows whether the node stopped cleanly"]
     pub fn terminate(self) -> Exit {
         self.ask_to_stop();
         self.wait()
     }
 
-    /// Waits until the node ends by itself.
+    /// Waits until the node exits.
     ///
     /// # Panics
-    /// Where it has not ended by the deadline.
+    /// If the node has not exited by the deadline.
     #[track_caller]
-    #[must_use = "the exit code tells whether the node stopped in order"]
+    #[must_use = "the exit code shows whether the node stopped cleanly"]
     pub fn wait(mut self) -> Exit {
         self.await_exit()
     }
@@ -258,15 +258,15 @@ impl Node {
         if let Some(reader) = self.stderr_reader.take() {
             reader.join().expect("reading a pipe does not panic");
         }
-        Exit { code: status.code(), stderr: self.stderr.lock().expect("nobody panics while appending").clone() }
+        Exit { code: status.code(), stderr: self.stderr.lock().expect("no thread panics while appending").clone() }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         if thread::panicking() {
-            let said = self.stderr.lock().map(|text| text.clone()).unwrap_or_default();
-            eprintln!("--- the node's standard error:\n{said}---");
+            let stderr = self.stderr.lock().map(|text| text.clone()).unwrap_or_default();
+            eprintln!("--- the node's standard error:\n{stderr}---");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! HTTP as bytes on a socket, for what a well-behaved client cannot send: half a head, other hosts, bodies that come late.
+//! HTTP as raw bytes on a socket, for requests that a well-behaved client cannot send: incomplete heads, foreign hosts,
+//! delayed bodies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,19 +17,18 @@ pub struct Raw {
 /// A response.
 #[derive(Debug)]
 pub struct RawReply {
-    /// The status code.
     pub status: u16,
-    /// The headers, names in lower case, in the order in which they came.
+    /// The headers in the order of their arrival, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The body, as text.
     pub text: String,
 }
 
 impl Raw {
-    /// Connects to a node. Reading fails after the deadline of all waits.
+    /// Connects to a node. Reads fail after [`DEADLINE`].
     ///
     /// # Panics
-    /// Where there is nobody.
+    /// If the connection fails.
     #[track_caller]
     #[must_use]
     pub fn connect(client: &Client) -> Self {
@@ -40,23 +40,23 @@ impl Raw {
     /// Sends bytes as they are.
     ///
     /// # Errors
-    /// Where the node has closed the connection.
+    /// If the node has closed the connection.
     pub fn send(&mut self, text: &str) -> io::Result<()> {
         self.reader.get_mut().write_all(text.as_bytes())
     }
 
-    /// Says that nothing more will be sent.
+    /// Shuts down the sending side of the connection.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is closed.
     pub fn finish_sending(&mut self) -> io::Result<()> {
         self.reader.get_mut().shutdown(Shutdown::Write)
     }
 
-    /// Reads a whole response.
+    /// Reads a complete response.
     ///
     /// # Errors
-    /// Where the connection ends before one is whole.
+    /// If the connection closes before the response is complete.
     pub fn reply(&mut self) -> io::Result<RawReply> {
         let mut reply = self.head()?;
         let mut body = Vec::new();
@@ -75,7 +75,7 @@ impl Raw {
     /// Reads the head of a response.
     ///
     /// # Errors
-    /// Where the connection ends before it is whole.
+    /// If the connection closes before it is complete.
     pub fn head(&mut self) -> io::Result<RawReply> {
         let first = self.line()?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -89,10 +89,10 @@ impl Raw {
         Ok(RawReply { status, headers, text: String::new() })
     }
 
-    /// Reads one chunk of a body; whether there may be another.
+    /// Appends one chunk to `body`, and returns whether another may follow.
     ///
     /// # Errors
-    /// Where the connection ends before it is whole.
+    /// If the connection closes before it is complete.
     pub fn chunk(&mut self, body: &mut Vec<u8>) -> io::Result<bool> {
         let length = usize::from_str_radix(&self.line()?, 16).map_err(io::Error::other)?;
         let from = body.len();
@@ -105,7 +105,7 @@ impl Raw {
     /// Waits until the node closes the connection.
     ///
     /// # Panics
-    /// Where it does not by the deadline.
+    /// If it does not by the deadline.
     #[track_caller]
     pub fn closed(&mut self) {
         let mut rest = Vec::new();
@@ -113,7 +113,7 @@ impl Raw {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 panic!("the node keeps the connection open");
             }
-            // A reset closes it as well.
+            // A reset is a close too.
             _ => {}
         }
     }
@@ -134,10 +134,10 @@ impl RawReply {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body.
+    /// The body as JSON.
     ///
     /// # Panics
-    /// Where it is not JSON.
+    /// If it is not JSON.
     #[track_caller]
     #[must_use]
     pub fn json(&self) -> Value {

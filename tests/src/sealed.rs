@@ -1,4 +1,5 @@
-//! Reading sealed segments as others do: the watermark's list, the checksums, and the rows.
+//! Reads sealed segments as an external reader does: the files that the watermark lists, their checksums, and their
+//! rows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,48 +11,44 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// What is compared of an observation.
+/// The compared fields of an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SealedRow {
-    /// Who.
     pub user: String,
-    /// The number among the user's events.
+    /// Number of the event among the user's events.
     pub user_epoch: i64,
-    /// About what.
     pub item: String,
-    /// The label.
     pub label: f32,
-    /// The label before corrections.
+    /// The label before corrections, if it was corrected.
     pub first_label: Option<f32>,
-    /// The name.
     pub observation_id: String,
-    /// What each model had expected.
+    /// Model, version and prediction of each model.
     pub predictions: Vec<(i64, i64, f32)>,
 }
 
 /// A stream's sealed observations by partition and sequence.
 pub type SealedRows = BTreeMap<(i32, i64), SealedRow>;
 
-/// A stream's folder, as its watermark describes it.
+/// The contents of a stream's folder, as its watermark lists them.
 pub struct SealedStream {
-    /// The 64 sequences.
+    /// Last sealed sequence of each of the 64 partitions.
     pub watermark: Vec<i64>,
     /// Names of the files that the watermark lists.
     pub files: Vec<String>,
-    /// The rows of all of them.
+    /// The rows of all listed files.
     pub rows: SealedRows,
 }
 
-/// The folder of a stream without escapes in its name.
+/// The folder of a stream whose name needs no escapes.
 #[must_use]
 pub fn folder(data_dir: &Path, stream: &str) -> PathBuf {
     data_dir.join("observations").join(format!("stream={stream}"))
 }
 
-/// Reads a stream's segments; `None` where nothing has been sealed yet.
+/// Reads a stream's segments; `None` if nothing has been sealed yet.
 ///
 /// # Panics
-/// Where a listed file is not what the watermark says, or a row is in two of them.
+/// If a listed file differs from its entry in the watermark, or a row occurs twice.
 #[must_use]
 pub fn read(data_dir: &Path, stream: &str) -> Option<SealedStream> {
     let folder = folder(data_dir, stream);

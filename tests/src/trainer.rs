@@ -1,4 +1,4 @@
-//! Trainers as programs of their own: shell scripts that leave behind what a scenario has prepared.
+//! External trainers for tests: shell scripts that produce prepared outputs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// A trainer that copies a prepared folder to where the job asks for its output.
+/// A trainer that copies a prepared folder to the output folder of its job.
 const COPYING: &str = r#"
 prepared=$1
 while [ "$1" != --job ]; do shift; done
@@ -20,7 +20,7 @@ echo '{"phase": "training", "fraction": 0.5}'
 cp "$prepared"/* "$folder/raw/"
 "#;
 
-/// Features of items, as a trainer writes them.
+/// Item features in the format of a trainer's output.
 #[must_use]
 pub fn item_features(items: &[String], features: &[Vec<f32>]) -> RecordBatch {
     let mut lists = ListBuilder::new(Float32Builder::new());
@@ -38,7 +38,7 @@ pub fn item_features(items: &[String], features: &[Vec<f32>]) -> RecordBatch {
 /// A table of these columns.
 ///
 /// # Panics
-/// Where they differ in length.
+/// If they differ in length.
 #[must_use]
 pub fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter(columns).expect("columns of one length")
@@ -47,7 +47,7 @@ pub fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
 /// Writes a Parquet file.
 ///
 /// # Panics
-/// Where that fails.
+/// If writing fails.
 pub fn write_parquet(path: &Path, rows: &RecordBatch) {
     let file = fs::File::create(path).expect("the folder is there");
     let mut writer = ArrowWriter::try_new(file, rows.schema(), None).expect("a plain schema");
@@ -55,10 +55,10 @@ pub fn write_parquet(path: &Path, rows: &RecordBatch) {
     writer.close().expect("the disk has room");
 }
 
-/// Writes the `_SUCCESS` of an output folder that says of each file how many rows it has.
+/// Writes the `_SUCCESS` file of an output folder, with the number of rows and the SHA-256 of each file.
 ///
 /// # Panics
-/// Where a file is not there.
+/// If a file does not exist.
 pub fn write_success(folder: &Path, rows: &[(&str, usize)]) {
     let files: BTreeMap<&str, Value> = rows
         .iter()
@@ -71,16 +71,16 @@ pub fn write_success(folder: &Path, rows: &[(&str, usize)]) {
     fs::write(folder.join("_SUCCESS"), json!({"format": 1, "files": files}).to_string()).expect("the folder is there");
 }
 
-/// Trainers of a scenario, in a folder of their own.
+/// The scripts and prepared outputs of a test's trainers, in one folder.
 pub struct Trainers {
     folder: PathBuf,
 }
 
 impl Trainers {
-    /// Keeps scripts and prepared outputs in `folder`, which is made.
+    /// Creates `folder` for scripts and prepared outputs.
     ///
     /// # Panics
-    /// Where it cannot be made.
+    /// If it cannot be created.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let folder = folder.into();
@@ -89,10 +89,10 @@ impl Trainers {
         Self { folder }
     }
 
-    /// The command line of a trainer that leaves what `prepare` writes into a folder.
+    /// The command line of a trainer whose output is the files that `prepare` writes.
     ///
     /// # Panics
-    /// Where the folder cannot be made.
+    /// If the folder cannot be created.
     pub fn copying(&self, name: &str, prepare: impl FnOnce(&Path)) -> Vec<String> {
         let prepared = self.folder.join(name);
         fs::create_dir_all(&prepared).expect("the folder can be made");
@@ -103,7 +103,7 @@ impl Trainers {
     /// The command line of a trainer that is a shell script; `$1` is `--job`, `$2` the job file.
     ///
     /// # Panics
-    /// Where the script cannot be written.
+    /// If the script cannot be written.
     #[must_use]
     pub fn script(&self, name: &str, text_of_script: &str) -> Vec<String> {
         let script = self.folder.join(format!("{name}.sh"));
@@ -118,7 +118,7 @@ pub fn with_job(words: &[&str]) -> Vec<String> {
     words.iter().chain(&["--job", "{job}"]).map(|word| (*word).to_owned()).collect()
 }
 
-/// The section of a node's configuration that names these trainers.
+/// The section of a node's configuration that defines these trainers.
 #[must_use]
 pub fn section<'a>(trainers: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>) -> String {
     let lines = trainers.into_iter().map(|(name, command)| format!("{name} = {}\n", json!(command)));
@@ -129,20 +129,20 @@ fn text(path: &Path) -> String {
     path.to_str().expect("temporary folders have plain names").to_owned()
 }
 
-/// Whether a process runs in a folder below this one whose command line holds these words.
+/// Whether a process whose command line contains `words` runs in a folder below `below`.
 ///
 /// # Panics
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 #[must_use]
 pub fn runs(below: &Path, words: &str) -> bool {
-    fs::read_dir("/proc").expect("Linux tells of its processes").flatten().any(|process| {
+    fs::read_dir("/proc").expect("Linux has /proc").flatten().any(|process| {
         let folder = fs::read_link(process.path().join("cwd")).unwrap_or_default();
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         folder.starts_with(below) && String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
     })
 }
 
-/// A Python that has these modules: that of `CELERIS_PYTHON`, that of the peers, or `python3`.
+/// The first Python that has these modules: `CELERIS_PYTHON`, the Python of the peers, or `python3`.
 #[must_use]
 pub fn python(modules: &[&str]) -> Option<String> {
     let peers = std::env::var("CELERIS_PEERS").ok().or_else(|| {

@@ -1,19 +1,19 @@
-//! Waiting for something to become true.
+//! Waiting for a condition.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything that a scenario waits for may take. Far beyond what it takes, so that only a fault runs into it,
-/// however busy the machine is.
+/// Maximum duration of any wait in a test. Far longer than any wait takes, so that only a fault reaches it, even on a
+/// busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Between two looks: short beside what is waited for, long beside a look.
+/// Interval between two polls: short compared with the awaited event, long compared with a poll.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Looks until there is something to see, and returns it.
+/// Polls `look` until it returns a value, and returns that value.
 ///
 /// # Panics
-/// With `what`, where there is nothing by the deadline.
+/// If there is no value by the deadline; the message begins with `what`.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();

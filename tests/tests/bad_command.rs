@@ -1,13 +1,13 @@
-//! A command with bad arguments or bad files ends with exit code 2 and says which file, line, field or key is wrong.
+//! A command with invalid arguments or files exits with code 2 and names the wrong file, line, field or key.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use celeris_tests::scene::create_model;
+use celeris_tests::fixtures::create_model;
 use celeris_tests::{Node, binary};
 
-/// Runs the command and checks that it is refused with all of `words`.
+/// Runs the command and checks that it fails with a message that contains all of `words`.
 #[track_caller]
 fn assert_refused(arguments: &[&str], words: &[&str]) {
     let finished = binary::run(arguments);

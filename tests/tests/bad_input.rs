@@ -1,21 +1,21 @@
-//! Bad input is refused where it comes in, with the field named and nothing changed.
+//! Invalid input is refused with the name of the field, and changes nothing.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread;
 
-use celeris_tests::scene::{DIM, create_model};
+use celeris_tests::fixtures::{DIM, create_model};
 use celeris_tests::{Client, Node, Reply, eventually};
 use serde_json::{Value, json};
 
-/// A request, and what its answer must be.
+/// A request and its expected error.
 struct Refused {
     method: &'static str,
     path: &'static str,
     body: String,
     status: u16,
-    /// What the detail must name.
+    /// Text that the detail must contain.
     names: &'static str,
 }
 
@@ -48,14 +48,14 @@ fn assert_problem(reply: &Reply, names: &str, shown: &str) {
     assert!(detail.contains(names), "{shown}: no {names:?} in {detail:?}");
 }
 
-/// A node with a model `films` and a user `u` of two observations; the node's whole visible state.
+/// A node with a model `films` and a user `u` with two observations.
 fn node() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 6);
     films.observe(&json!({"user": "u", "item": "item-0", "label": 4.5, "observation_id": "first"}));
     films.observe(&json!({"user": "u", "item": "item-1", "label": 1}));
-    // Losses are counted after the answer; the visible state rests once both are.
+    // Losses are counted after the response; the visible state is stable once both are counted.
     eventually("both observations count in the recent loss", || {
         (node.client().get("/v1/models/films").expect(200)["recent_loss"]["count"] == 2).then_some(())
     });
@@ -67,14 +67,14 @@ fn visible_state(client: &Client) -> String {
     calls.map(|call| client.get(&format!("/v1/models{call}")).text).join("\n")
 }
 
-/// Sends the requests to a fresh node and compares what can be seen of it before and after.
+/// Sends the requests to a new node and compares its visible state before and after.
 fn assert_refused_and_unchanged(requests: &[Refused]) {
     let (_dir, node) = node();
     let before = visible_state(&node.client());
     assert_refused(&node.client(), requests);
     assert_eq!(visible_state(&node.client()), before);
     let next = node.model("films").observe(&json!({"user": "u", "item": "item-2", "label": 3}));
-    assert_eq!(next["user_epoch"], 3, "no refused observation took an epoch");
+    assert_eq!(next["user_epoch"], 3, "refused observations use no epoch");
 }
 
 fn observation(field: &str, value: &str) -> String {
@@ -222,7 +222,7 @@ fn lists_reasons_and_settings_have_bounds() {
             "switch_threshold",
         ),
     ]);
-    // What a problem quotes of a request is cut short.
+    // Quotes from the request in a problem are truncated.
     let (_dir, node) = node();
     let long = format!("{{\"{}\": 1}}", "x".repeat(1_000_000));
     let reply = node.client().try_send("POST", "/v1/models/films/observe", "application/json", &long).unwrap();
@@ -277,7 +277,7 @@ fn bad_models_and_unknown_names_are_refused() {
     ]);
 }
 
-/// The client of the body is a plain one that sends all of it before it reads, and must read an answer all the same.
+/// The client sends the whole body before it reads, and must still receive the response.
 #[test]
 fn a_body_of_10_megabytes_is_refused() {
     let (_dir, node) = node();
@@ -294,10 +294,10 @@ fn a_body_of_10_megabytes_is_refused() {
              content-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
-        // The node may close its end once it has seen enough.
+        // The node may close the connection before it has read the whole body.
         let writer = thread::spawn(move || drop(writing.write_all(request.as_bytes())));
         let mut answer = Vec::new();
-        // A connection that is reset after the answer still has given the answer.
+        // The connection may be reset after the response.
         let _ = socket.read_to_end(&mut answer);
         writer.join().unwrap();
         let answer = String::from_utf8_lossy(&answer);
@@ -308,7 +308,7 @@ fn a_body_of_10_megabytes_is_refused() {
 }
 
 #[test]
-fn a_bad_line_is_answered_with_its_number_and_the_others_are_taken() {
+fn an_invalid_line_is_reported_with_its_number_and_the_others_are_stored() {
     let (_dir, node) = node();
     let films = node.model("films");
     let good = |label: u32| json!({"user": "lines", "item": "item-3", "label": label}).to_string();
@@ -327,11 +327,11 @@ fn a_bad_line_is_answered_with_its_number_and_the_others_are_taken() {
     ]
     .join("\n");
     let answers: Vec<Value> = films.observe_lines(&body).unwrap().map(Result::unwrap).collect();
-    let told: Vec<Value> = answers
+    let epochs_or_lines: Vec<Value> = answers
         .iter()
         .map(|answer| if answer["error"].is_null() { answer["user_epoch"].clone() } else { answer["line"].clone() })
         .collect();
-    assert_eq!(told, [1, 2, 2, 4, 5, 7, 3, 4], "{answers:?}");
+    assert_eq!(epochs_or_lines, [1, 2, 2, 4, 5, 7, 3, 4], "{answers:?}");
     for (answer, names) in
         [(&answers[1], "column"), (&answers[3], "label"), (&answers[4], "65536"), (&answers[5], "wieght")]
     {

@@ -1,4 +1,4 @@
-//! A trainer that fails, in whatever way, costs a job and nothing else: the job says why, and serving does not notice.
+//! A failing trainer fails its job and nothing else: the job reports the reason, and serving continues.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -17,7 +17,7 @@ const DIM: usize = 4;
 const RANK: usize = DIM - 1;
 const FEATURES: &str = "item_features.parquet";
 
-/// A node that names these trainers.
+/// A node that is configured with these trainers.
 fn node<'a>(dir: &Path, trainers: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>) -> Node {
     let config = dir.join("celeris.toml");
     fs::write(&config, trainer::section(trainers)).unwrap();
@@ -84,7 +84,7 @@ fn case(name: &'static str, command: Vec<String>, words: &'static [&'static str]
     Case { name, command, limits: json!({}), words }
 }
 
-/// Outputs that must not be believed.
+/// Trainers with invalid outputs.
 fn wrong_outputs(trainers: &Trainers) -> Vec<Case> {
     let with = |row: usize, place: usize, value: f32| {
         move |folder: &Path| {
@@ -167,8 +167,8 @@ fn wrong_outputs(trainers: &Trainers) -> Vec<Case> {
             &[FEATURES, "item-6", "twice"],
         ),
         case(
-            "strangers",
-            trainers.copying("strangers", |folder| {
+            "unknown",
+            trainers.copying("unknown", |folder| {
                 let items: Vec<String> = (0..ITEMS).map(|item| item.to_string()).collect();
                 write_parquet(&folder.join(FEATURES), &item_features(&items, &factors()));
                 write_success(folder, &[(FEATURES, ITEMS)]);
@@ -194,7 +194,7 @@ fn wrong_outputs(trainers: &Trainers) -> Vec<Case> {
     ]
 }
 
-/// Programs that do not behave.
+/// Misbehaving programs.
 fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
     let limited = |case: Case, limits: Value| Case { limits, ..case };
     vec![
@@ -218,12 +218,12 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"seconds": 8, "heartbeat_seconds": 4}),
         ),
-        // `holdout` keeps a line that does not end: one process, faster than anyone looks.
+        // `tail` buffers a line that does not end: one process, which grows faster than the limits are polled.
         limited(
             case("fills", trainers.script("fills", "tail /dev/zero"), &["trainer.limits.memory"]),
             json!({"memory": 256_u64 << 20}),
         ),
-        // Many processes, none of which is large.
+        // Many small processes.
         limited(
             case(
                 "swarms",
@@ -235,7 +235,7 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"memory": 256_u64 << 20}),
         ),
-        // What runs on in a session of its own is stopped too.
+        // Processes in their own sessions are stopped too.
         case(
             "leaves",
             trainers.script("leaves", "setsid sh -c 'setsid sleep 86413 & sleep 86413' & sleep 0.3\nexit 1"),
@@ -244,12 +244,12 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
     ]
 }
 
-/// Programs that multiply, that fill the disk, and that attack the one who looks after them.
+/// Programs that fork without bound, fill the disk, or kill their supervisor.
 fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
     let limited = |case: Case, limits: Value| Case { limits, ..case };
     let wait_for = |file: &str| format!("while [ ! -s {file} ]; do sleep 0.05; done\n");
     vec![
-        // Each of the processes starts two more; the depth keeps the machine alive where nobody stops them.
+        // Each process starts two more; the depth bounds their number if nothing stops them.
         limited(
             case(
                 "multiplies",
@@ -261,7 +261,7 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"processes": 64}),
         ),
-        // The same, each in a session of its own, whose parents do not wait.
+        // The same, but each process is in its own session and parents do not wait.
         limited(
             case(
                 "scatters",
@@ -275,7 +275,7 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"processes": 64}),
         ),
-        // Many files, none of which is large.
+        // Many small files.
         limited(
             case(
                 "hoards",
@@ -287,7 +287,7 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"disk": 16 << 20}),
         ),
-        // One file, faster than anyone looks, which the kernel stops.
+        // One file, which grows faster than the limits are polled; a limit of the kernel stops it.
         limited(
             case("swells", trainers.script("swells", "exec cat /dev/zero > raw/swollen"), &["trainer.limits.disk"]),
             json!({"disk": 16 << 20}),
@@ -304,7 +304,7 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"disk": 16 << 20}),
         ),
-        // Without its supervisor a trainer ends, and what it has started, in whatever session, is the node's to end.
+        // A trainer ends with its supervisor; the node then stops the trainer's child processes in all sessions.
         case(
             "orphans",
             trainers.script(
@@ -316,7 +316,7 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             &["stopped from outside"],
         ),
-        // The same, and it says itself that all is well.
+        // The same, with a forged report of success.
         case(
             "forges",
             trainers.script(
@@ -333,7 +333,7 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
 }
 
 #[test]
-fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
+fn a_failing_trainer_fails_its_job_with_the_reason_and_serving_continues() {
     let dir = tempfile::tempdir().unwrap();
     let trainers = Trainers::new(dir.path().join("trainers"));
     let sound = trainers.copying("sound", write_sound);
@@ -346,35 +346,35 @@ fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
     let client = node.client();
     create(&client, "films", &json!({"engine": "sound"}));
     fill(&client);
-    // One that behaves, so that what follows is refused for what it does and not for what it is.
+    // A correct external trainer succeeds, so the following failures are due to the outputs.
     let done = ended(&client, &retrain(&client, "films"));
     assert_eq!((&done["state"], &done["engine"], &done["version"]), (&json!("succeeded"), &json!("sound"), &json!(2)));
     assert!(done["metrics"]["validation_rmse"].is_f64(), "{done}");
 
-    let (finished, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (finished, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Both the model that was trained and one after the other that fails to be.
+            // The trained model, then each model whose training fails, in turn.
             let mut names = std::iter::once("films").chain(cases.iter().map(|case| case.name)).cycle();
             while !finished.load(Ordering::Acquire) {
                 let name = names.next().unwrap();
                 let body = json!({"user": "1", "items": ["item-1", "item-2"]});
                 let reply = client.model(name).post("predict", &body);
-                // A model that has not been created yet is the one thing that may be missing.
+                // A model is missing only before it is created.
                 if name == "films" || reply.status != 404 {
                     let answer = reply.expect(200);
                     assert_eq!(answer["version"], if name == "films" { 2 } else { 1 }, "{name}: {answer}");
                     assert!(answer["scores"][0]["score"].is_number(), "{name}: {answer}");
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    answered.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
-        // However this ends, the other thread is told to.
+        // The other thread must stop after a panic too.
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for case in &cases {
                 let trainer = json!({"engine": case.name, "limits": case.limits});
                 let name = create(&client, case.name, &trainer);
-                let before = asked.load(Ordering::Relaxed);
+                let before = answered.load(Ordering::Relaxed);
                 let job = ended(&client, &retrain(&client, &name));
                 assert_eq!(job["state"], "failed", "{name}: {job}");
                 let error = job["error"].as_str().unwrap();
@@ -384,7 +384,9 @@ fn whatever_a_trainer_does_the_job_says_why_and_serving_does_not_notice() {
                 }
                 assert_eq!(client.model(&name).get("").expect(200)["active_version"], 1);
                 assert_eq!(client.model(&name).get("").expect(200)["versions"], 1);
-                eventually("predictions beside the failure", || (asked.load(Ordering::Relaxed) > before).then_some(()));
+                eventually("predictions during the failure", || {
+                    (answered.load(Ordering::Relaxed) > before).then_some(())
+                });
                 let events = client.model(&name).get("events").expect(200);
                 assert_eq!(events["events"][0]["kind"], "training_failed", "{events}");
             }
@@ -421,15 +423,15 @@ fn no_trainer_outlives_a_killed_node() {
     assert_eq!(node.model("films").get("").expect(200)["active_version"], 1);
 }
 
-/// Whatever a client sends, a name is all that it says of a program: there is no word of a command line in it.
+/// A client can only name a configured trainer; no part of a command line comes from a request.
 #[test]
-fn nothing_that_a_client_sends_reaches_a_command_line() {
+fn no_client_input_reaches_a_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let trainers = Trainers::new(dir.path().join("trainers"));
-    let told = dir.path().join("told");
-    let script = format!("tr '\\0' '\\n' < /proc/$$/cmdline > {}\nexit 3", told.display());
-    let tells = trainers.script("tells", &script);
-    let node = node(dir.path(), [("tells", &tells)]);
+    let recorded = dir.path().join("recorded");
+    let script = format!("tr '\\0' '\\n' < /proc/$$/cmdline > {}\nexit 3", recorded.display());
+    let recorder = trainers.script("recorder", &script);
+    let node = node(dir.path(), [("recorder", &recorder)]);
     let client = node.client();
     let refused = |trainer: Value, words: &[&str]| {
         let reply = client.post("/v1/models", &json!({"name": "films", "trainer": trainer}));
@@ -440,45 +442,46 @@ fn nothing_that_a_client_sends_reaches_a_command_line() {
     };
     let touched = dir.path().join("touched");
     let shell = json!(["sh", "-c", format!("touch {}", touched.display())]);
-    refused(json!({"engine": "tells", "command": shell}), &["command"]);
+    refused(json!({"engine": "recorder", "command": shell}), &["command"]);
     refused(json!({"engine": "command", "command": shell}), &["command"]);
-    refused(json!({"engine": "sh"}), &["sh", "als and tells", "[training.trainers]"]);
+    refused(json!({"engine": "sh"}), &["sh", "als and recorder", "[training.trainers]"]);
     refused(json!({"engine": "spark", "spark": {"submit": "sh"}}), &["spark"]);
-    refused(json!({"engine": "tells --conf x"}), &["letters"]);
-    refused(json!({"engine": "../tells"}), &["letters"]);
-    refused(json!({"engine": ["tells"]}), &["engine"]);
+    refused(json!({"engine": "recorder --conf x"}), &["letters"]);
+    refused(json!({"engine": "../recorder"}), &["letters"]);
+    refused(json!({"engine": ["recorder"]}), &["engine"]);
     refused(json!({"limits": {"seconds": 0}}), &["trainer.limits.seconds"]);
     refused(json!({"limits": {"processes": 1 << 30}}), &["trainer.limits.processes", "[training.limits]"]);
     refused(json!({"limits": {"time": 5}}), &["time"]);
     client.post("/v1/models", &json!({"name": "films", "dim": DIM})).expect(201);
     let films = client.model("films");
-    for engine in ["spark", "sh", "tells;sh"] {
+    for engine in ["spark", "sh", "recorder;sh"] {
         let reply = films.post("retrain", &json!({"engine": engine}));
         assert_eq!(reply.status, 422, "{}", reply.text);
     }
-    let patched = films.patch("", &json!({"trainer": {"engine": "tells", "command": shell}}));
+    let patched = films.patch("", &json!({"trainer": {"engine": "recorder", "command": shell}}));
     assert_eq!(patched.status, 422, "{}", patched.text);
 
-    // What a client may say is in the job file, and the command line is the configured one to the word.
-    let numbers = json!({"engine": "tells", "iterations": 987_651, "limits": {"memory": 987_654_321}});
+    // Settings from the client are in the job file; the command line is exactly the configured one.
+    let numbers = json!({"engine": "recorder", "iterations": 987_651, "limits": {"memory": 987_654_321}});
     films.patch("", &json!({"trainer": numbers})).expect(422);
-    let numbers = json!({"engine": "tells", "iterations": 987, "limits": {"memory": 987_654_321}});
+    let numbers = json!({"engine": "recorder", "iterations": 987, "limits": {"memory": 987_654_321}});
     films.patch("", &json!({"trainer": numbers})).expect(200);
     fill(&client);
     let why = "$(touch x) --job /etc/passwd";
     let job = films.post("retrain", &json!({"why": why})).expect(202)["job"].as_str().unwrap().to_owned();
     let done = ended(&client, &job);
     assert!(done["error"].as_str().unwrap().contains("exit code 3"), "{done}");
-    let line = fs::read_to_string(&told).unwrap();
+    let line = fs::read_to_string(&recorded).unwrap();
     let job_file = dir.path().join("data/jobs").join(&job).join("job.json");
-    let words: Vec<String> = tells.iter().map(|word| word.replace("{job}", job_file.to_str().unwrap())).collect();
+    let words: Vec<String> = recorder.iter().map(|word| word.replace("{job}", job_file.to_str().unwrap())).collect();
     assert_eq!(line.lines().collect::<Vec<_>>(), words);
     assert!(!touched.exists());
 }
 
-/// A trigger whose trainer the node has no more starts a job that says so, and rests after it like after any other.
+/// A trigger whose trainer is no longer configured starts one job that fails with this reason, and then observes its
+/// cool-down.
 #[test]
-fn a_trigger_whose_trainer_is_gone_says_so_once() {
+fn a_trigger_whose_trainer_is_gone_fails_once() {
     let dir = tempfile::tempdir().unwrap();
     let trainers = Trainers::new(dir.path().join("trainers"));
     let sound = trainers.copying("sound", write_sound);
@@ -499,7 +502,7 @@ fn a_trigger_whose_trainer_is_gone_says_so_once() {
     client.model("films").patch("", &json!({"triggers": triggers})).expect(200);
     let failed = eventually("the job to fail", || events("films", "training_failed").first().cloned());
     assert!(failed["why"].as_str().unwrap().contains("[training.trainers]"), "{failed}");
-    // Triggers of all models are looked at in one go: by the time that another has fired twice, this one was looked at.
+    // Triggers of all models are checked in one pass: once another has fired twice, this one has been checked.
     let triggers = json!({"volume": {"observations": 1}, "cool_down": 0});
     client.model("others").patch("", &json!({"triggers": triggers, "gate": {"force": true}})).expect(200);
     for trained in 1..=2 {

@@ -1,10 +1,10 @@
-//! Every bench runs, and prints one JSON object in the form that programs rely on.
+//! Every benchmark runs and prints one JSON object in the documented format.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_tests::binary;
 use serde_json::Value;
 
-/// Runs a bench in its quick form and answers its rows by name.
+/// Runs a benchmark in quick mode and returns its rows by name.
 #[track_caller]
 fn rows(bench: &str) -> Vec<(String, Value)> {
     let finished = binary::run_bench([bench, "--quick", "--json"]);
@@ -19,7 +19,7 @@ fn rows(bench: &str) -> Vec<(String, Value)> {
     rows.iter().map(|row| (row["case"].as_str().unwrap().to_owned(), row.clone())).collect()
 }
 
-/// Checks that the cases are there, that figures are positive and that a ratio is ours by the baseline's.
+/// Checks that the cases are present, that no figure is negative, and that each ratio is `ours / baseline`.
 #[track_caller]
 fn assert_cases(bench: &str, cases: &[&str]) {
     let rows = rows(bench);
@@ -33,7 +33,7 @@ fn assert_cases(bench: &str, cases: &[&str]) {
         let expected =
             ours.zip(baseline).filter(|(_, baseline)| *baseline > 0.0).map(|(ours, baseline)| ours / baseline);
         match (row["ratio"].as_f64(), expected) {
-            // Figures are printed so that they read back as they were.
+            // Figures are printed with enough digits to round-trip.
             (Some(ratio), Some(expected)) => assert!((ratio - expected).abs() <= 1e-12 * expected.abs(), "{row}"),
             (ratio, expected) => assert_eq!(ratio, expected, "{row}"),
         }
@@ -89,8 +89,8 @@ fn estimates_are_compared_with_a_loaded_node() {
 }
 
 #[test]
-fn trainings_are_compared_with_trainings_from_nothing_and_with_peers() {
-    // The quick form asks no peers: their columns are empty, and the errors are there beside the times.
+fn trainings_are_compared_with_cold_trainings_and_with_peers() {
+    // Quick mode runs no peers: their columns are empty. Errors are reported beside the times.
     let cases = ["als", "refresh"].map(|kind| [format!("{kind}/synthetic-5m"), format!("{kind}/synthetic-5m/rmse")]);
     let mut cases: Vec<&str> = cases.as_flattened().iter().map(String::as_str).collect();
     cases.extend(["implicit/synthetic-5m/iteration", "implicit/synthetic-5m/rank"]);
@@ -99,7 +99,7 @@ fn trainings_are_compared_with_trainings_from_nothing_and_with_peers() {
 
 #[test]
 fn policies_are_compared_by_their_regret() {
-    // The quick form asks no peers. The feedback loop shows even there that exploring pays.
+    // Quick mode runs no peers. Even so, the feedback loop shows the benefit of exploration.
     let cases = ["lin_ucb", "thompson", "epsilon_greedy", "softmax", "squarecb", "regcb", "shared/lin_ucb"];
     let cases: Vec<String> = cases.iter().map(|case| format!("regret/{case}")).collect();
     let mut cases: Vec<&str> = cases.iter().map(String::as_str).collect();
@@ -108,9 +108,9 @@ fn policies_are_compared_by_their_regret() {
     assert_cases("bandits", &cases);
 }
 
-/// Nothing is timed in these cases, so that they mean something in the quick form too.
+/// These cases measure no time, so their figures are meaningful in quick mode too.
 #[test]
-fn selections_survive_a_failing_model_and_know_users_apart() {
+fn selections_survive_a_failing_model_and_learn_per_user() {
     let rows = rows("selection");
     let ratio = |case: &str| {
         let row = rows.iter().find(|(name, _)| name == case);
@@ -127,7 +127,7 @@ fn selections_survive_a_failing_model_and_know_users_apart() {
 }
 
 #[test]
-fn figures_are_drawn_where_documents_are_asked_for() {
+fn figures_are_written_if_documents_are_requested() {
     let docs = tempfile::tempdir().unwrap();
     let finished = binary::run_bench(["update", "--quick", "--docs", docs.path().to_str().unwrap()]);
     assert_eq!(finished.code, Some(0), "{finished:?}");
@@ -136,7 +136,7 @@ fn figures_are_drawn_where_documents_are_asked_for() {
 }
 
 #[test]
-fn sizes_grow_with_what_is_planned() {
+fn estimated_sizes_grow_with_users_and_dimension() {
     let memory = |users: &str, dim: &str| {
         let finished = binary::run(["estimate-size", "--users", users, "--dim", dim, "--history", "20", "--json"]);
         assert_eq!(finished.code, Some(0), "{finished:?}");
@@ -144,7 +144,7 @@ fn sizes_grow_with_what_is_planned() {
         estimate["memory"]["all_users"].as_f64().unwrap()
     };
     let (small, more_users, larger) = (memory("1000", "16"), memory("2000", "16"), memory("1000", "32"));
-    // The sample is the same or nearly so: twice the users take twice the bytes, but for rounding to whole entries.
+    // The samples are almost the same: twice the users take twice the bytes, except for rounding to whole entries.
     assert!((more_users / small - 2.0).abs() < 0.1, "{small} {more_users}");
     assert!(larger > 1.5 * small, "{small} {larger}");
     let refused = binary::run(["estimate-size", "--users", "0", "--dim", "16", "--history", "20"]);
@@ -165,7 +165,7 @@ fn ope_is_compared_in_value_and_time() {
     );
 }
 
-/// The bench itself refuses a search that differs from computing all scores.
+/// The benchmark itself fails if a search differs from computing all scores.
 #[test]
 fn searches_are_compared_with_computing_all_scores() {
     let kinds = [

@@ -1,19 +1,19 @@
-//! Items that come, change and go while recommendations are made: what is found is what there is, after a kill too.
+//! Items are added, changed and deleted between recommendations: results match the current catalog, also after a kill.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use celeris_tests::scene::{DATASET_ITEMS, DIM, any_label, features, write_dataset};
+use celeris_tests::fixtures::{DATASET_ITEMS, DIM, any_label, features, write_dataset};
 use celeris_tests::{ModelClient, Node, eventually};
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Sums of a few `f32` products; the order of the sum is the node's business.
+/// Scores are sums of a few `f32` products; the order of the summation is unspecified.
 const SCORE_TOLERANCE: f64 = 1e-4;
 
-/// Sends lines to `items` and answers the answers.
+/// Sends lines to `items` and returns the responses.
 #[track_caller]
 fn edit(films: &ModelClient, lines: &[Value]) -> Vec<Value> {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -27,7 +27,7 @@ fn edit_text(films: &ModelClient, body: &str) -> Vec<Value> {
     reply.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The best `k` of everything that `filter` holds for, as ids and scores.
+/// The best `k` items that match `filter`, as ids and scores.
 #[track_caller]
 fn best(films: &ModelClient, k: usize, filter: &Value, exclude: &[String]) -> Vec<(String, f64)> {
     let request = json!({"user": "u", "k": k, "policy": "greedy", "exclude_seen": false, "filter": filter,
@@ -56,11 +56,12 @@ fn node() -> (tempfile::TempDir, Node, ModelClient) {
 
 const GENRES: [&str; 4] = ["Drama", "Noir", "Comedy", "War"];
 
-/// What the node was told.
+/// The expected catalog.
 #[derive(Default)]
 struct Oracle {
+    /// Given features survive a change of attributes; a deletion removes them.
     items: BTreeMap<String, Item>,
-    /// Of everything that ever was: given features outlive a change of attributes, and a deletion takes them.
+    /// The weights of user `u`.
     weights: Vec<f64>,
 }
 
@@ -71,7 +72,7 @@ struct Item {
 }
 
 impl Oracle {
-    /// Invents a change, remembers it, and says it as a line.
+    /// Draws a change, applies it, and returns it as a request line.
     fn change(&mut self, random: &mut ChaCha8Rng) -> Value {
         let item = format!("i{}", random.random_range(0..60));
         if random.random_ratio(1, 4) && self.items.remove(&item).is_some() {
@@ -92,7 +93,7 @@ impl Oracle {
         line
     }
 
-    /// Scores of what `holds`, best first.
+    /// Scores of the items for which `holds` is true, best first.
     fn best(&self, k: usize, holds: impl Fn(&str, &Value) -> bool) -> Vec<f64> {
         let wanted = self.items.iter().filter(|(id, item)| holds(id, &item.attributes));
         let mut scores: Vec<f64> = wanted.map(|(_, item)| self.score(item)).collect();
@@ -137,11 +138,11 @@ impl Oracle {
 }
 
 #[test]
-fn recommendations_are_what_looking_at_every_item_finds_whatever_comes_and_goes() {
+fn recommendations_equal_an_exhaustive_search_while_items_change() {
     let (dir, mut node, mut films) = node();
     let mut random = ChaCha8Rng::seed_from_u64(61);
     let mut oracle = Oracle::default();
-    // The user learns from items that are gone again afterwards, so that nothing of what follows is frozen.
+    // The user has learnt only from items that are deleted again, so that no later item has frozen features.
     for item in 0..DIM {
         let item = format!("past-{item}");
         films.put(&format!("items/{item}"), &json!({"features": features(&mut random)})).expect(200);
@@ -168,7 +169,7 @@ fn recommendations_are_what_looking_at_every_item_finds_whatever_comes_and_goes(
 }
 
 #[test]
-fn a_deleted_item_is_never_recommended_again_by_any_version_until_it_is_described_anew() {
+fn a_deleted_item_is_not_recommended_by_any_version_until_it_is_put_again() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
@@ -178,12 +179,12 @@ fn a_deleted_item_is_never_recommended_again_by_any_version_until_it_is_describe
     let everything = json!({"all": []});
     let all = ids(&films, &everything);
     assert_eq!(all.len(), DATASET_ITEMS);
-    // One that comes after training is found, and may go again like any other.
+    // An item added after the training is found, and can be deleted like any other.
     films.put("items/late", &json!({"attributes": {"genres": ["Late"]}})).expect(200);
     assert!(ids(&films, &everything).contains("late"));
     for item in ["items/1", "items/2", "items/late"] {
         assert_eq!(films.delete(item).status, 204);
-        assert_eq!(films.delete(item).status, 404, "it is gone already");
+        assert_eq!(films.delete(item).status, 404, "it is already deleted");
         assert_eq!(films.get(item).status, 404);
     }
     let left: BTreeSet<String> = all.iter().filter(|item| *item != "1" && *item != "2").cloned().collect();
@@ -193,7 +194,7 @@ fn a_deleted_item_is_never_recommended_again_by_any_version_until_it_is_describe
     let node = Node::serve(dir.path());
     let films = node.model(&name);
     assert_eq!(ids(&films, &everything), left, "deletions survive a kill");
-    // The observations of the deleted are still learnt from, so that the next version has them in its table.
+    // Observations of deleted items are still trained on, so the next version has these items in its table.
     let job = films.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
     let done = eventually("the end of the retraining", || {
         let state = node.client().get(&format!("/v1/jobs/{job}")).expect(200);
@@ -206,14 +207,14 @@ fn a_deleted_item_is_never_recommended_again_by_any_version_until_it_is_describe
     assert_eq!(ids(&films, &everything), with_2);
     assert_eq!(ids(&films, &json!({"eq": {"field": "genres", "value": "Back"}})), texts(&["2"]));
     films.post("rollback", &json!({})).expect(200);
-    assert_eq!(ids(&films, &everything), with_2, "the version before knows it too");
+    assert_eq!(ids(&films, &everything), with_2, "the previous version has it too");
     drop(node);
     let node = Node::serve(dir.path());
     assert_eq!(ids(&node.model(&name), &everything), with_2);
 }
 
 #[test]
-fn a_line_that_is_wrong_is_answered_with_its_number_and_field_and_the_others_are_taken() {
+fn an_invalid_line_is_reported_with_its_number_and_field_and_the_others_are_applied() {
     let (_dir, _node, films) = node();
     let body = [
         r#"{"item": "a", "attributes": {"genres": ["Drama"]}}"#,
@@ -250,7 +251,7 @@ fn a_line_that_is_wrong_is_answered_with_its_number_and_field_and_the_others_are
 }
 
 #[test]
-fn availability_holds_an_item_back() {
+fn unavailable_items_are_not_recommended() {
     let (_dir, _node, films) = node();
     let (past, future) = ("2001-01-01T00:00:00Z", 4_000_000_000_000_i64);
     let line = |item: &str, attributes: Value| json!({"item": item, "attributes": attributes});
@@ -258,15 +259,15 @@ fn availability_holds_an_item_back() {
         &films,
         &[
             line("always", json!({})),
-            line("begun", json!({"available_from": past})),
+            line("opened", json!({"available_from": past})),
             line("not yet", json!({"available_from": future})),
             line("over", json!({"available_until": past})),
             line("during", json!({"available_from": past, "available_until": future})),
         ],
     );
-    assert_eq!(ids(&films, &Value::Null), texts(&["always", "begun", "during"]));
-    // For people who look after the catalog, all are there.
-    assert_eq!(films.get("items?q=E").expect(200)["total"], 3, "begun, not yet, over");
+    assert_eq!(ids(&films, &Value::Null), texts(&["always", "opened", "during"]));
+    // The listing of the catalog includes unavailable items.
+    assert_eq!(films.get("items?q=E").expect(200)["total"], 3, "opened, not yet, over");
     films.put("items/not%20yet", &json!({"attributes": {}})).expect(200);
     assert!(ids(&films, &Value::Null).contains("not yet"), "attributes take effect at once");
 }
@@ -301,7 +302,7 @@ fn the_catalog_is_searched_by_text_and_filter_page_by_page() {
 }
 
 #[test]
-fn attributes_are_bounded_and_the_one_too_many_is_named() {
+fn attributes_are_bounded_and_the_excess_one_is_named() {
     let (_dir, _node, films) = node();
     let fields = |from: usize, to: usize| -> Value {
         (from..to).map(|n| (format!("field-{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into()
@@ -311,7 +312,7 @@ fn attributes_are_bounded_and_the_one_too_many_is_named() {
     put("b", fields(100, 256)).expect(200);
     let refused = put("c", json!({"field-1": 1, "one more": 1})).expect(422);
     assert!(refused["detail"].as_str().unwrap().contains("attributes.one more"), "{refused}");
-    // What no item has any more makes room.
+    // Fields that no item has any more no longer count.
     assert_eq!(films.delete("items/b").status, 204);
     put("c", json!({"field-1": 1, "one more": 1})).expect(200);
     let tags: Vec<String> = (0..257).map(|n| n.to_string()).collect();

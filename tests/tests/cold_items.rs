@@ -1,7 +1,7 @@
-//! Items that come after a training get features from their attributes, over HTTP and across a restart.
+//! Items added after a training get features from their attributes, over HTTP and across a restart.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, binary, eventually};
 use serde_json::{Value, json};
 
@@ -30,12 +30,12 @@ fn trained(client: &Client) -> (ModelClient, Value) {
 }
 
 fn std_error(model: &ModelClient, item: &str) -> f64 {
-    let reply = model.post("predict", &json!({"user": "somebody", "item": item})).expect(200);
+    let reply = model.post("predict", &json!({"user": "ann", "item": item})).expect(200);
     reply["scores"][0]["std_error"].as_f64().unwrap()
 }
 
 #[test]
-fn a_new_item_is_what_its_attributes_say_less_surely_and_stays_so_once_learnt_from() {
+fn a_new_item_gets_uncertain_features_from_its_attributes_which_freeze_once_observed() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let (films, genres) = trained(&node.client());
@@ -47,28 +47,28 @@ fn a_new_item_is_what_its_attributes_say_less_surely_and_stays_so_once_learnt_fr
     films.put("items/new", &json!({"attributes": {"title": "The new one", "genres": genres}})).expect(200);
     let new = films.get("items/new").expect(200);
     assert_eq!((&new["source"], &new["trained"]), (&json!("attributes"), &json!(false)), "{new}");
-    // The same features, vouched for by a caller.
+    // The same features, given by a client.
     films.put("items/given", &json!({"features": new["features"]})).expect(200);
     assert_eq!(films.get("items/given").expect(200)["source"], "given");
-    let [doubtful, sure] = ["new", "given"].map(|item| std_error(&films, item));
-    assert!(doubtful > sure, "{doubtful} {sure}");
+    let [from_attributes, given] = ["new", "given"].map(|item| std_error(&films, item));
+    assert!(from_attributes > given, "{from_attributes} {given}");
 
     films.put("items/new", &json!({"attributes": {"title": "Another", "genres": []}})).expect(200);
     let other = films.get("items/new").expect(200);
     assert_ne!(other["features"], new["features"], "attributes count at once");
-    films.observe(&json!({"user": "somebody", "item": "new", "label": 4}));
+    films.observe(&json!({"user": "ann", "item": "new", "label": 4}));
     films.put("items/new", &json!({"attributes": {"title": "The new one", "genres": genres}})).expect(200);
     let frozen = films.get("items/new").expect(200);
     assert_eq!((&frozen["features"], &frozen["source"]), (&other["features"], &json!("attributes")));
     assert_eq!(frozen["attributes"]["title"], "The new one");
-    let doubt = std_error(&films, "new");
+    let before = std_error(&films, "new");
     assert_eq!(node.terminate().code, Some(0));
 
     let node = Node::serve(dir.path());
     let films = node.model("films");
     assert_eq!(films.get("items/new").expect(200), frozen);
-    assert!((std_error(&films, "new") - doubt).abs() < 1e-6);
-    // The next training has seen it, and a refresh takes the map's ridge over.
+    assert!((std_error(&films, "new") - before).abs() < 1e-6);
+    // The next training includes the item, and a refresh reuses the ridge of the map.
     retrain(&node.client(), &films);
     assert_eq!(films.get("items/new").expect(200)["source"], "trained");
     let ridges: Vec<Value> = films.get("versions").expect(200)["versions"].as_array().unwrap()[..2]
@@ -79,7 +79,7 @@ fn a_new_item_is_what_its_attributes_say_less_surely_and_stays_so_once_learnt_fr
 }
 
 #[test]
-fn without_attributes_there_is_no_map_and_items_are_stood_in_for() {
+fn without_attributes_there_is_no_map_and_new_items_get_stand_in_features() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();

@@ -1,10 +1,10 @@
-//! Connections and streams are bounded in number and in time, what is closed says so, and the node's health is told however
-//! many there are.
+//! Connections and streams are bounded in number and in time, a close is announced, and the health routes answer
+//! however many connections are open.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::{Path, PathBuf};
 
-use celeris_tests::scene::create_model;
+use celeris_tests::fixtures::create_model;
 use celeris_tests::{Client, Node, NodeOptions, Raw, eventually};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn get(client: &Client, path: &str) -> u16 {
     raw.reply().unwrap().status
 }
 
-/// Opens a stream of observations and has its first line answered, so that it is under way beyond doubt.
+/// Opens a stream of observations and reads the result of its first line, so that the stream is certainly open.
 fn open_stream(client: &Client, user: usize) -> Raw {
     let mut raw = Raw::connect(client);
     let line = format!("{{\"user\": \"u-{user}\", \"item\": \"item-0\", \"label\": 3}}\n");
@@ -39,7 +39,7 @@ fn open_stream(client: &Client, user: usize) -> Raw {
 }
 
 #[test]
-fn silent_streams_take_no_ordinary_requests_place_and_have_a_bound() {
+fn idle_streams_do_not_count_as_requests_and_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "[limits]\nrequests = 2\nstreams = 3\n");
     let client = node.client();
@@ -51,7 +51,7 @@ fn silent_streams_take_no_ordinary_requests_place_and_have_a_bound() {
     let refused = client.try_send("POST", "/v1/models/films/observations", "application/x-ndjson", "{}").unwrap();
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(refused.expect(503)["detail"].as_str().unwrap().contains("streams"));
-    // One that ends makes room.
+    // A stream that ends frees its place.
     streams.pop().unwrap().send("0\r\n\r\n").unwrap();
     eventually("room for another stream", || {
         let reply = client.try_send("POST", "/v1/models/films/items", "application/x-ndjson", "\n").unwrap();
@@ -60,7 +60,7 @@ fn silent_streams_take_no_ordinary_requests_place_and_have_a_bound() {
 }
 
 #[test]
-fn a_stream_that_is_silent_for_too_long_ends_and_says_so() {
+fn an_idle_stream_ends_with_an_error_after_its_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "[limits]\nstream_idle_timeout = \"200ms\"\n");
     let client = node.client();
@@ -73,11 +73,11 @@ fn a_stream_that_is_silent_for_too_long_ends_and_says_so() {
     stream.closed();
 }
 
-/// As many as a system service is usually allowed, in small.
+/// Limit of open files, smaller than that of a typical system service.
 const FILES: u32 = 256;
 
 #[test]
-fn a_crowd_of_idle_connections_keeps_nobody_from_the_nodes_health() {
+fn idle_connections_do_not_block_the_health_routes() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeOptions::default().open_files_max(FILES).serve(dir.path());
     let client = node.client();
@@ -91,16 +91,16 @@ fn a_crowd_of_idle_connections_keeps_nobody_from_the_nodes_health() {
     assert_eq!((refused.status, refused.header("connection")), (503, Some("close")), "{refused:?}");
     assert!(refused.json()["detail"].as_str().unwrap().contains("connections"), "{refused:?}");
     drop(idle);
-    eventually("room for everybody", || (get(&client, "/v1/models") == 200).then_some(()));
+    eventually("accepted connections", || (get(&client, "/v1/models") == 200).then_some(()));
 }
 
 #[test]
-fn the_bound_of_connections_is_the_configured_one() {
+fn the_number_of_connections_is_bounded_as_configured() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "[server]\nconnections = 4\n");
     let client = node.client();
     let mut held: Vec<Raw> = (0..4).map(|_| Raw::connect(&client)).collect();
-    // Accepted in their order: once the last is answered, so are all.
+    // Connections are accepted in order: once the last is answered, all are.
     for raw in &mut held {
         raw.send("GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         assert_eq!(raw.reply().unwrap().status, 200);
@@ -117,7 +117,7 @@ fn a_connection_without_a_whole_head_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "[server]\nidle_timeout = \"500ms\"\n");
     let client = node.client();
-    // Who is slower than that, on a busy machine, tries again.
+    // A request that exceeds the timeout, on a busy machine, is repeated.
     let ask = || {
         let mut raw = Raw::connect(&client);
         raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;
@@ -125,7 +125,7 @@ fn a_connection_without_a_whole_head_is_closed() {
     };
     let mut answered = eventually("an answer", ask);
     let mut half = Raw::connect(&client);
-    // It may be closed by now.
+    // The connection may be closed already.
     let _ = half.send("GET /healthz HTTP/1.1\r\nhost: local");
     let mut silent = Raw::connect(&client);
     for raw in [&mut answered, &mut half, &mut silent] {
@@ -139,20 +139,20 @@ fn a_head_that_is_too_long_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let mut raw = Raw::connect(&node.client());
-    // The node may close its end once it has seen enough.
+    // The node may close the connection before it has read the whole head.
     let _ = raw.send(&format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(100_000)));
     assert_eq!(raw.head().unwrap().status, 431);
 }
 
-/// How often a route has answered so.
+/// Whether a route has answered with this status.
 fn answered(client: &Client, route: &str, status: u16) -> bool {
     let labels = format!(r#"method="POST",route="{route}",status="{status}""#);
     client.get("/metrics").text.contains(&format!("celeris_http_request_seconds_count{{{labels}}}"))
 }
 
-/// Headers first, and the body only once the node has made up its mind without it.
+/// The body is sent only once the node has answered the head.
 #[test]
-fn an_answer_before_the_body_keeps_the_connection_or_says_that_it_closes() {
+fn a_response_before_the_body_keeps_the_connection_or_announces_its_close() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -183,13 +183,13 @@ fn an_answer_before_the_body_keeps_the_connection_or_says_that_it_closes() {
             continue;
         }
         raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-        let next = raw.reply().unwrap_or_else(|error| panic!("{path} {status}: nothing came of the next: {error}"));
+        let next = raw.reply().unwrap_or_else(|error| panic!("{path} {status}: the next request failed: {error}"));
         assert_eq!(next.status, 200, "{path} {status}");
     }
 }
 
 #[test]
-fn an_answer_before_a_long_body_says_that_the_connection_closes() {
+fn a_response_before_a_long_body_announces_the_close() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -199,7 +199,7 @@ fn an_answer_before_a_long_body_says_that_the_connection_closes() {
         raw.send(&head).unwrap();
         let reply = raw.reply().unwrap();
         assert_eq!((reply.status, reply.header("connection")), (404, Some("close")), "{reply:?}");
-        // Who is still sending is not cut off: the answer would be lost.
+        // The node reads the rest of the body before it closes: a reset would lose the response.
         raw.send(&"x".repeat(sent)).unwrap();
         raw.closed();
     }
@@ -213,7 +213,7 @@ fn half_sent(client: &Client, body: &str) -> Raw {
 }
 
 #[test]
-fn bodies_that_have_not_arrived_take_no_ordinary_requests_place() {
+fn incomplete_bodies_do_not_count_as_requests() {
     let body = r#"{"user": "u", "item": "item-0"}"#;
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "[limits]\nrequests = 2\n");
@@ -230,7 +230,7 @@ fn bodies_that_have_not_arrived_take_no_ordinary_requests_place() {
 }
 
 #[test]
-fn bodies_that_have_not_arrived_are_bounded_in_bytes() {
+fn incomplete_bodies_are_bounded_in_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "[limits]\narriving = \"64KiB\"\n");
     let client = node.client();
@@ -245,7 +245,7 @@ fn bodies_that_have_not_arrived_are_bounded_in_bytes() {
 }
 
 #[test]
-fn a_client_that_sends_no_more_is_answered() {
+fn a_half_closed_connection_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();

@@ -1,12 +1,12 @@
-//! A node refuses a data directory that it cannot trust, and says what to do; only the torn end of the last write,
-//! which a crash leaves, is cut. What it does not read as it starts is verified while it serves.
+//! A node refuses a corrupt data directory and reports what to do; only the torn end of the last write, which a crash
+//! leaves, is truncated. Data that startup does not read is verified while the node serves.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::path::Path;
 
 use celeris_tests::binary::{self, Finished};
-use celeris_tests::scene::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, create_model};
 use celeris_tests::{Node, NodeOptions, data_dir, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -14,14 +14,14 @@ use serde_json::json;
 
 const OBSERVATIONS: u64 = 200;
 
-/// Damaged directories tried, each with one flipped bit.
+/// Number of damaged directories, each with one flipped bit.
 const FLIPS: usize = 4;
 
 fn serve_once(dir: &Path) -> Finished {
     binary::run(["serve", "--listen", "127.0.0.1:0", "--data-dir", dir.to_str().unwrap()])
 }
 
-/// Exit code 2, no readiness, and a message with all of `words`.
+/// Checks for exit code 2, no readiness, and a message with all of `words`.
 #[track_caller]
 fn assert_refused(finished: &Finished, words: &[&str]) {
     assert_eq!(finished.code, Some(2), "{finished:?}");
@@ -31,7 +31,7 @@ fn assert_refused(finished: &Finished, words: &[&str]) {
     }
 }
 
-/// A killed node's directory with [`OBSERVATIONS`] of one user, the last of them the log's last record.
+/// The data directory of a killed node with [`OBSERVATIONS`] of one user; the last one is the last record of the log.
 fn crashed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
@@ -52,14 +52,14 @@ fn a_flipped_bit_in_the_log_is_refused_and_a_torn_tail_is_cut() {
     let length = data_dir::length(&wal);
     let mut random = ChaCha8Rng::seed_from_u64(5);
     for flip in 0..FLIPS {
-        // The first in the very middle, the others anywhere between the first and the last tenth.
+        // The first flip is in the middle, the others are between the first and the last tenth.
         let byte = if flip == 0 { length / 2 } else { random.random_range(length / 10..length * 9 / 10) };
         let bit = random.random_range(0..8);
         data_dir::flip(&wal, byte, bit);
         let damaged = fs::read(&wal).unwrap();
         let refused = serve_once(crashed.path());
         assert_refused(&refused, &[wal.file_name().unwrap().to_str().unwrap(), "restore", "backup"]);
-        assert_eq!(fs::read(&wal).unwrap(), damaged, "a refused log is left as it is, for whoever repairs it");
+        assert_eq!(fs::read(&wal).unwrap(), damaged, "a refused log is not modified");
         data_dir::flip(&wal, byte, bit);
     }
 
@@ -70,7 +70,7 @@ fn a_flipped_bit_in_the_log_is_refused_and_a_torn_tail_is_cut() {
     assert_eq!(node.model("films").user("u", 0)["user_epoch"], OBSERVATIONS - 1, "only the torn record is cut");
 
     let node = Node::serve(crashed.path());
-    assert_eq!(node.model("films").user("u", 0)["user_epoch"], OBSERVATIONS, "intact again, all is there");
+    assert_eq!(node.model("films").user("u", 0)["user_epoch"], OBSERVATIONS, "all is there after the repair");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn damage_found_while_a_node_serves_takes_it_out_of_service_and_is_refused_by_th
         .collect();
     assert_eq!(films.observe_lines(&lines).unwrap().map(Result::unwrap).count(), 5000);
     assert_eq!(node.terminate().code, Some(0));
-    // No start reads what ids lead to.
+    // Startup does not read the index of observation ids.
     let file = data_dir::sorted_file_of(dir.path(), "observation_ids");
     data_dir::flip(&file, data_dir::length(&file) / 3, 2);
     let name = file.file_name().unwrap().to_str().unwrap();
@@ -102,17 +102,17 @@ fn damage_found_while_a_node_serves_takes_it_out_of_service_and_is_refused_by_th
     assert_eq!(refused.status, 503, "{}", refused.text);
     let damaged = || node.client().get("/metrics").text.contains("celeris_store_damaged 1").then_some(());
     eventually("the metrics show the damage", damaged);
-    assert_eq!(node.model("films").user("u", 0)["user_epoch"], 5000, "what is intact is served");
-    let said = node.terminate().stderr;
-    assert!(said.contains(name) && said.contains("observation_ids"), "{said}");
+    assert_eq!(node.model("films").user("u", 0)["user_epoch"], 5000, "intact data is served");
+    let stderr = node.terminate().stderr;
+    assert!(stderr.contains(name) && stderr.contains("observation_ids"), "{stderr}");
     assert_refused(&serve_once(dir.path()), &[name, "restore", "backup"]);
 
     data_dir::flip(&file, data_dir::length(&file) / 3, 2);
-    assert_eq!(Node::serve(dir.path()).model("films").user("u", 0)["user_epoch"], 5000, "intact again, it is served");
+    assert_eq!(Node::serve(dir.path()).model("films").user("u", 0)["user_epoch"], 5000, "it serves after the repair");
 }
 
 #[test]
-fn a_data_directory_in_use_is_refused_and_its_user_goes_on() {
+fn a_data_directory_in_use_is_refused_and_its_node_keeps_serving() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 4);

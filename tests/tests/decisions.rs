@@ -1,9 +1,9 @@
-//! Rankings: repeatable by their seed, honest about their propensities, and each with a decision to refer to.
+//! Rankings: reproducible by their seed, with correct propensities, and each with a decision id.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 
-use celeris_tests::scene::{ITEMS, any_item, any_label, create_model};
+use celeris_tests::fixtures::{ITEMS, any_item, any_label, create_model};
 use celeris_tests::{ModelClient, Node};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -49,7 +49,7 @@ fn items(ranking: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_seed_repeats_a_ranking_and_every_ranking_is_a_decision_of_its_own() {
+fn a_seed_reproduces_a_ranking_and_every_ranking_is_its_own_decision() {
     let (_dir, _node, films) = node();
     let mut decisions = BTreeSet::new();
     for policy in [json!("thompson"), json!({"name": "epsilon_greedy", "epsilon": 0.9}), json!("lin_ucb"), Value::Null]
@@ -58,11 +58,11 @@ fn a_seed_repeats_a_ranking_and_every_ranking_is_a_decision_of_its_own() {
         let again = topk(&films, 10, &policy, 7);
         assert_eq!(first["items"], again["items"], "{policy}");
         assert_eq!(first["seed"], 7);
-        // The seed that the server drew is told, and repeats its ranking as well.
-        let drawn = topk(&films, 10, &policy, None);
-        let repeated = topk(&films, 10, &policy, drawn["seed"].as_u64());
-        assert_eq!(drawn["items"], repeated["items"], "{policy}");
-        for ranking in [first, again, drawn, repeated] {
+        // The response contains the seed that the server drew, which reproduces the ranking as well.
+        let unseeded = topk(&films, 10, &policy, None);
+        let repeated = topk(&films, 10, &policy, unseeded["seed"].as_u64());
+        assert_eq!(unseeded["items"], repeated["items"], "{policy}");
+        for ranking in [first, again, unseeded, repeated] {
             assert_eq!(ranking["logged"], true);
             assert_eq!(items(&ranking).into_iter().collect::<BTreeSet<_>>().len(), 10, "no item is shown twice");
             assert!(decisions.insert(ranking["decision_id"].as_str().unwrap().to_owned()), "{ranking}");
@@ -95,7 +95,7 @@ fn greedy_is_deterministic_best_first_with_propensity_one() {
 }
 
 #[test]
-fn propensities_are_what_the_policy_draws_with() {
+fn propensities_are_the_probabilities_of_the_policy() {
     let (_dir, _node, films) = node();
     let best = items(&topk(&films, 1, &json!("greedy"), None))[0].to_owned();
     let (greedy, other) = (0.8 + 0.2 / ITEMS as f64, 0.2 / ITEMS as f64);
@@ -111,8 +111,8 @@ fn propensities_are_what_the_policy_draws_with() {
 
     for seed in 0..20 {
         let ranking = topk(&films, 10, &Value::Null, seed);
-        let honest = column(&ranking, "propensity").iter().all(|propensity| 0.0 < *propensity && *propensity <= 1.0);
-        assert!(honest, "the default policy knows all its propensities: {ranking}");
+        let all_known = column(&ranking, "propensity").iter().all(|propensity| 0.0 < *propensity && *propensity <= 1.0);
+        assert!(all_known, "the default policy has all its propensities: {ranking}");
     }
 }
 
@@ -125,12 +125,12 @@ fn a_model_ranks_by_its_own_policy_and_pool() {
     let request = json!({"user": "u", "items": everything(), "k": 3});
     let pooled = client.model("all-pool").post("topk", &request).expect(200);
     assert_eq!(pooled["pool"], true);
-    // Drawn uniformly: one of all, then one of the rest.
+    // Sampled uniformly without replacement.
     for (slot, propensity) in column(&pooled, "propensity").into_iter().enumerate() {
         assert!((propensity - 1.0 / (ITEMS - slot) as f64).abs() < PROPENSITY_TOLERANCE, "{pooled}");
     }
     let named = json!({"user": "u", "items": everything(), "k": 3, "policy": "greedy"});
-    assert_eq!(client.model("all-pool").post("topk", &named).expect(200)["pool"], false, "who names a policy gets it");
+    assert_eq!(client.model("all-pool").post("topk", &named).expect(200)["pool"], false, "a named policy is used");
 }
 
 #[test]
@@ -143,15 +143,15 @@ fn observations_refer_to_decisions() {
     });
     let first = films.observe(&outcome);
     assert_eq!(first["user_epoch"], 6);
-    // What a shown slot was predicted at is what the observation is learnt from.
+    // The prediction stored with the observation equals the score of the shown slot.
     assert_eq!(first["predicted"], ranking["items"][0]["score"]);
     assert_eq!(films.observe(&outcome)["duplicate"], true);
     let mut without = outcome.clone();
     without.as_object_mut().unwrap().remove("decision_id");
-    assert_eq!(films.try_observe(&without).unwrap().status, 409, "an observation of no decision is another one");
+    assert_eq!(films.try_observe(&without).unwrap().status, 409, "without its decision it is a different one");
     let event = films.user("u", 1)["history"][0].clone();
     assert_eq!((&event["feedback"], &event["timestamp"]), (&json!("rating"), &json!(1_709_204_400_500_i64)));
-    // A decision may be forgotten before its outcome comes; that is no reason to refuse what the user said.
+    // An observation is stored even if its decision has expired.
     let late = json!({"user": "u", "item": "item-1", "label": 2, "decision_id": "long-forgotten"});
     assert_eq!(films.observe(&late)["user_epoch"], 7);
 }

@@ -1,49 +1,53 @@
-//! The demo is prepared once: a finished one is served again as it was, and one that broke off is not mistaken for it.
+//! The demo is prepared once: a complete one is served again unchanged, and an interrupted one is prepared to
+//! completion.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
-use celeris_tests::scene::{DATASET_RATINGS, write_dataset};
+use celeris_tests::fixtures::{DATASET_RATINGS, write_dataset};
 use celeris_tests::{Node, binary};
 use serde_json::Value;
 
-/// The one model of a demo that has become ready.
+/// The only model of a ready demo.
 fn model(node: &Node) -> Value {
     let models = node.client().get("/v1/models").expect(200)["models"].as_array().unwrap().clone();
     assert_eq!(models.len(), 1, "{models:?}");
     models[0].clone()
 }
 
-/// Starts a demo and kills it once it says that it has come to `phase`.
-fn break_off(data_dir: &Path, dataset: &Path, phase: &str) {
+/// Starts a demo and kills it once it reports `phase`.
+fn interrupt(data_dir: &Path, dataset: &Path, phase: &str) {
     let mut command = binary::command();
     command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir).arg("--dataset").arg(dataset);
     let mut child = command.spawn().unwrap();
-    let said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    // The last line of the preparation ends the wait where the phase went by unseen.
-    let reached = said.take_while(|line| !line.starts_with("open ")).any(|line| line.starts_with(phase));
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    // The last line of the preparation ends the wait if the phase was not reported.
+    let reached = lines.take_while(|line| !line.starts_with("open ")).any(|line| line.starts_with(phase));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(reached, "the demo never came to {phase}");
+    assert!(reached, "the demo never reported {phase}");
 }
 
 #[test]
-fn a_demo_that_broke_off_is_prepared_to_the_end() {
+fn an_interrupted_demo_is_prepared_to_completion() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     for phase in ["loading", "observing"] {
         let dir = tempfile::tempdir().unwrap();
-        break_off(dir.path(), dataset.path(), phase);
+        interrupt(dir.path(), dataset.path(), phase);
         let node = Node::demo(dir.path(), Some(dataset.path()));
         let model = model(&node);
-        assert_eq!(model["observations"], DATASET_RATINGS, "broken off at {phase}: every rating is there once");
-        assert!(model["active_version"].as_u64() > Some(1), "broken off at {phase}: what serves is trained: {model}");
+        assert_eq!(model["observations"], DATASET_RATINGS, "interrupted at {phase}: every rating is there once");
+        assert!(
+            model["active_version"].as_u64() > Some(1),
+            "interrupted at {phase}: a trained version serves: {model}"
+        );
     }
 }
 
 #[test]
-fn a_finished_demo_is_served_again_as_it_was() {
+fn a_complete_demo_is_served_again_unchanged() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +62,7 @@ fn a_finished_demo_is_served_again_as_it_was() {
 }
 
 #[test]
-fn exit_when_ready_ends_in_order() {
+fn exit_when_ready_exits_cleanly() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dataset = dataset.path().to_str().unwrap();

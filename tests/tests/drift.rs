@@ -1,4 +1,4 @@
-//! A model that gets worse is noticed, retrained and switched with nobody touching anything, and says why.
+//! A degrading model is detected, retrained and switched automatically, and the events contain the reason.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::ops::RangeInclusive;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 
 const USERS: usize = 60;
 
-/// What everybody rates before the public's taste moves, and what after: titles that no trained version knows.
+/// Titles that are rated before and after the drift; no trained version knows the new ones.
 const OLD_TITLES: RangeInclusive<usize> = 1..=12;
 const NEW_TITLES: RangeInclusive<usize> = 13..=24;
 
-/// Observations between two looks at the model.
+/// Observations between two checks of the model.
 const BATCH: usize = 250;
 
-/// The deviation of a label around what its user thinks of the title, in stars.
+/// Standard deviation of a label around its expected value, in stars.
 const NOISE: f64 = 0.5;
 
-/// Users whose tastes are known, who rate what is in fashion.
+/// Simulated users with known tastes, who rate a given range of titles.
 struct Public {
     truth: Truth,
     random: ChaCha8Rng,
@@ -40,18 +40,18 @@ impl Public {
         Self { truth: settings.generate().unwrap().truth, random: ChaCha8Rng::seed_from_u64(11) }
     }
 
-    /// One user's rating of one title, in half stars.
+    /// A random user's rating of a random title, in half stars.
     fn rating(&mut self, titles: &RangeInclusive<usize>) -> Value {
         let user = self.random.random_range(1..=USERS).to_string();
         let item = self.random.random_range(titles.clone()).to_string();
         let expected = self.truth.expected(&UserId::new(&*user).unwrap(), &ItemId::new(&*item).unwrap()).unwrap();
-        // The sum of twelve uniform numbers is as good as normal, with a deviation of 1.
+        // The sum of twelve uniform numbers is approximately normal with a standard deviation of 1.
         let noise: f64 = (0..12).map(|_| self.random.random_range(-0.5..0.5)).sum();
         let label = ((expected + NOISE * noise) * 2.0).round().clamp(1.0, 10.0) / 2.0;
         json!({"user": user, "item": item, "label": label})
     }
 
-    /// Sends `count` ratings, and waits until the monitors have taken them in.
+    /// Sends `count` ratings, and waits until the monitors have processed them.
     fn rate(&mut self, model: &ModelClient, count: usize, titles: &RangeInclusive<usize>) {
         let lines: String = (0..count).map(|_| format!("{}\n", self.rating(titles))).collect();
         for line in model.observe_lines(&lines).unwrap() {
@@ -66,12 +66,12 @@ fn quality(model: &ModelClient) -> Value {
     model.get("quality").expect(200)
 }
 
-/// Observations in the curve of the model's whole life.
+/// Number of observations in the quality curve of the model.
 fn seen(model: &ModelClient) -> u64 {
     quality(model)["curve"].as_array().unwrap().iter().map(|point| point["count"].as_u64().unwrap()).sum()
 }
 
-/// The loss over at most so many of the latest observations under the version that serves, and over how many it is.
+/// The loss of the active version over at most `over` of the latest observations, and their number.
 fn loss(quality: &Value, over: u64) -> (f64, u64) {
     let windows = quality["windows"].as_array().unwrap();
     let window = windows.iter().find(|window| window["observations"] == over);
@@ -106,7 +106,7 @@ fn retrain(model: &ModelClient) {
 }
 
 #[test]
-fn tastes_that_move_are_noticed_and_learnt_with_nobody_touching_anything() {
+fn drift_is_detected_and_the_model_is_retrained_automatically() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let triggers = json!({"drift": {}, "threshold": {}, "volume": {"observations": 5000}, "cool_down": 1});
@@ -126,7 +126,7 @@ fn tastes_that_move_are_noticed_and_learnt_with_nobody_touching_anything() {
     assert!(before["baseline"]["value"].as_f64().unwrap() < 1.05 * loss_before, "{before}");
     assert!(before["drift"]["rise"].is_null() && events(&films, "triggered").is_empty(), "nothing has moved: {before}");
 
-    // From here on everybody rates titles that the version does not know. The trigger is told nothing of it.
+    // From here on, users rate only titles that the version does not know.
     let mut peak = 0.0_f64;
     let mut since = 0;
     while quality(&films)["drift"]["rise"].is_null() {
@@ -146,7 +146,7 @@ fn tastes_that_move_are_noticed_and_learnt_with_nobody_touching_anything() {
     let switched = events(&films, "activated").pop().unwrap();
     assert_eq!((&switched["before"], &switched["after"], &switched["by"]), (&json!(2), &json!(3), &json!("job")));
 
-    // The alarm came early: version 3 has seen little of the new titles. Once there is more, it is trained on it.
+    // The alarm came early: version 3 was trained on few ratings of the new titles. A later training has more of them.
     public.rate(&films, 5000, &NEW_TITLES);
     let (loss_between, _) = loss(&quality(&films), 10_000);
     let fired = eventually("the next trigger fires", || events(&films, "triggered").into_iter().nth(1));
@@ -166,7 +166,7 @@ fn tastes_that_move_are_noticed_and_learnt_with_nobody_touching_anything() {
 }
 
 #[test]
-fn what_is_known_of_quality_survives_a_kill() {
+fn quality_metrics_survive_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let new =
@@ -177,7 +177,7 @@ fn what_is_known_of_quality_survives_a_kill() {
     public.rate(&films, 1500, &OLD_TITLES);
     retrain(&films);
     public.rate(&films, 900, &OLD_TITLES);
-    // Rankings drawn uniformly are the validation pool. A decision is on record a moment after it was answered.
+    // Uniformly sampled rankings form the validation pool. A decision is stored shortly after the response.
     let before = eventually("the monitors have seen the pool", || {
         let ranked = films.post("topk", &json!({"user": "7", "items": ["1", "2", "3"], "k": 3})).expect(200);
         assert_eq!(ranked["pool"], true, "{ranked}");
@@ -198,7 +198,7 @@ fn what_is_known_of_quality_survives_a_kill() {
     assert_eq!(films.get("").expect(200)["observations"], 1500 + after["observations"].as_u64().unwrap());
     assert_eq!(after["baseline"]["count"], 300);
     assert_eq!(films.get("events").expect(200), audit);
-    // Within one millisecond the log knows no order across partitions, so sums may be taken in another.
+    // The log has no order across partitions within one millisecond, so sums may be taken in a different order.
     let close = |what: &str, before: &Value, after: &Value, share: f64| {
         let (before, after) = (before.as_f64().unwrap(), after.as_f64().unwrap());
         assert!((before - after).abs() <= share * before, "{what}: {before} before, {after} after");
@@ -208,11 +208,11 @@ fn what_is_known_of_quality_survives_a_kill() {
     close("the pool", &before["pool"]["value"], &after["pool"]["value"], 1e-6);
     close("the median user", &before["users"]["median"], &after["users"]["median"], 1e-6);
     close("the day", &before["day"]["value"], &after["day"]["value"], 1e-6);
-    // Where the kill came before it was written, it is taken anew over others of the 900 that came within milliseconds:
-    // an RMSE of 300 losses has a standard error of 4 %.
-    close("the birth", &before["baseline"]["value"], &after["baseline"]["value"], 0.2);
+    // If the kill came before the baseline was written, it is computed again over other observations of the 900, which
+    // arrived within milliseconds: an RMSE of 300 losses has a standard error of 4 %.
+    close("the baseline", &before["baseline"]["value"], &after["baseline"]["value"], 0.2);
 
-    // A model created anew begins with nothing, though the log holds what its namesake predicted.
+    // A model created again starts empty, although the log holds predictions of the deleted model of the same name.
     assert_eq!(films.delete("").status, 204);
     let _created = node.client().post("/v1/models", &json!({"name": "films", "dim": 5})).expect(201);
     node.kill_hard();
@@ -223,7 +223,7 @@ fn what_is_known_of_quality_survives_a_kill() {
 }
 
 #[test]
-fn volume_trains_and_the_cool_down_holds_the_next_job_back() {
+fn the_volume_trigger_starts_a_job_and_the_cool_down_delays_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let _created = node.client().post("/v1/models", &json!({"name": "films", "dim": 5})).expect(201);
@@ -245,7 +245,7 @@ fn volume_trains_and_the_cool_down_holds_the_next_job_back() {
     assert_eq!(ended(&films, &job_of(&first))["state"], "succeeded");
 
     public.rate(&films, 600, &OLD_TITLES);
-    // Another trigger with a reason of its own would train at once, were it not for the cool-down.
+    // Without the cool-down, another trigger would start a training immediately.
     let _changed = films.patch("", &json!({"triggers": {"schedule": {"every": 1}}})).expect(200);
     public.rate(&films, 10, &OLD_TITLES);
     assert_eq!(events(&films, "training_started").len(), 1, "the cool-down is an hour");
@@ -263,7 +263,7 @@ fn volume_trains_and_the_cool_down_holds_the_next_job_back() {
 }
 
 #[test]
-fn settings_out_of_range_are_refused_and_events_come_in_pages() {
+fn settings_out_of_range_are_refused_and_events_are_paginated() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -284,9 +284,9 @@ fn settings_out_of_range_are_refused_and_events_come_in_pages() {
         assert_eq!(reply.status, 422, "{change}: {}", reply.text);
         assert!(reply.json()["detail"].as_str().unwrap().contains(names), "{change}: {}", reply.text);
     }
-    let at_birth = client.post("/v1/models", &json!({"name": "books", "triggers": {"cool_down": -1}}));
-    assert_eq!(at_birth.status, 422, "{}", at_birth.text);
-    assert_eq!(events(&films, "configured").len(), 0, "what is refused changes nothing");
+    let at_creation = client.post("/v1/models", &json!({"name": "books", "triggers": {"cool_down": -1}}));
+    assert_eq!(at_creation.status, 422, "{}", at_creation.text);
+    assert_eq!(events(&films, "configured").len(), 0, "a refused change has no effect");
     assert_eq!(client.model("nobody").patch("", &json!({})).status, 404);
 
     for observations in 1..=4 {
@@ -313,7 +313,7 @@ fn settings_out_of_range_are_refused_and_events_come_in_pages() {
 }
 
 #[test]
-fn an_erased_user_is_no_longer_among_those_served_worst() {
+fn an_erased_user_is_removed_from_the_worst_served_users() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let _created = node.client().post("/v1/models", &json!({"name": "films", "dim": 5})).expect(201);

@@ -1,10 +1,10 @@
-//! Other trainers than the built-in one make versions that serve: a user's own Python, and Spark.
+//! External trainers produce versions that serve: a user's own Python program, and Spark.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use celeris_tests::scene::{DATASET_ITEMS as ITEMS, write_dataset};
+use celeris_tests::fixtures::{DATASET_ITEMS as ITEMS, write_dataset};
 use celeris_tests::trainer::{python, section};
 use celeris_tests::{Client, Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
@@ -25,7 +25,8 @@ fn import(client: &Client, dataset: &Path) {
 
 fn retrain(client: &Client, model: &str, body: &Value) -> Value {
     let job = client.model(model).post("retrain", body).expect(202)["job"].as_str().unwrap().to_owned();
-    // Spark alone takes ten seconds to start, and minutes where others are at work: every step forward counts anew.
+    // Spark alone takes ten seconds to start, and minutes on a busy machine: every change of the job restarts the
+    // deadline.
     let mut last = Value::Null;
     loop {
         let state = eventually("a step of the training", || {
@@ -44,7 +45,7 @@ fn rmse(job: &Value) -> f64 {
     job["metrics"]["validation_rmse"].as_f64().unwrap_or_else(|| panic!("{job}"))
 }
 
-/// Trains `films` by the engine and by the built-in trainer, and looks at what the engine's version says.
+/// Trains `films` with the engine and with the built-in trainer, and checks the engine's version.
 fn compare_with_built_in(client: &Client, engine: &str) {
     let theirs = retrain(client, "films", &json!({}));
     assert_eq!(theirs["engine"], engine);
@@ -60,11 +61,11 @@ fn compare_with_built_in(client: &Client, engine: &str) {
     let ours = retrain(client, "films", &json!({"engine": "als"}));
     assert_eq!(ours["engine"], "als");
     eprintln!("validation RMSE: {engine} {:.4}, als {:.4}", rmse(&theirs), rmse(&ours));
-    // Both judge the posterior that is served, on other tenths of 3000 ratings, whose errors differ by some percent.
+    // Both evaluate the served posterior, on different tenths of 3000 ratings, whose errors differ by some percent.
     assert!(rmse(&theirs) < 1.15 * rmse(&ours), "{theirs} {ours}");
 }
 
-/// Has the engine train on the same stream as implicit feedback.
+/// Trains a model of implicit feedback on the same stream with the engine.
 fn train_on_plays(client: &Client, trainer: &Value) {
     let implicit = json!({"name": "plays", "stream": "films", "dim": 8, "loss": "implicit", "trainer": trainer});
     let _created = client.post("/v1/models", &implicit).expect(201);
@@ -74,7 +75,7 @@ fn train_on_plays(client: &Client, trainer: &Value) {
 }
 
 #[test]
-fn a_trainer_of_ones_own_makes_versions_that_serve() {
+fn a_custom_trainer_produces_versions_that_serve() {
     let Some(python) = python(&["numpy", "pyarrow"]) else {
         eprintln!("SKIPPED: no Python with numpy and pyarrow; `cargo xtask peers` installs one");
         return;
@@ -96,7 +97,7 @@ fn a_trainer_of_ones_own_makes_versions_that_serve() {
 }
 
 #[test]
-fn spark_makes_versions_that_serve() {
+fn spark_produces_versions_that_serve() {
     let submit = python(&["pyspark"])
         .map(|python| PathBuf::from(python).with_file_name("spark-submit"))
         .filter(|submit| submit.is_absolute() && submit.is_file());

@@ -1,10 +1,10 @@
-//! `celeris evaluate` on items that nobody rated, and on lists of ten.
+//! `celeris evaluate` on items without ratings, and on lists of ten.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::{Path, PathBuf};
 
 use celeris_tests::binary;
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use serde_json::Value;
 
 fn evaluate(protocol: &str, dataset: &Path, dim: &str) -> Value {
@@ -30,7 +30,7 @@ fn movielens() -> Option<PathBuf> {
 }
 
 #[test]
-fn cold_items_are_predicted_better_than_by_the_mean_and_the_users_bias_and_as_surely_as_is_said() {
+fn cold_items_are_predicted_better_than_by_mean_and_user_bias_and_with_calibrated_intervals() {
     let Some(folder) = movielens() else { return };
     let report = evaluate("cold-items", &folder, "32");
     assert_eq!(report["protocol"], "cold-items");
@@ -43,12 +43,12 @@ fn cold_items_are_predicted_better_than_by_the_mean_and_the_users_bias_and_as_su
 }
 
 #[test]
-fn lists_find_more_than_those_of_what_is_popular_and_no_less_than_those_of_the_library() {
+fn lists_are_better_than_by_popularity_and_no_worse_than_by_the_implicit_library() {
     let Some(folder) = movielens() else { return };
     let report = evaluate("ranking", &folder, "32");
     assert_eq!(number(&report, "/users"), 610.0);
     for figure in ["recall_at_10", "ndcg_at_10"] {
-        let of = |whose: &str| number(&report, &format!("/{whose}/{figure}"));
+        let of = |method: &str| number(&report, &format!("/{method}/{figure}"));
         assert!(of("ours") > of("popularity"), "{report}");
         if report["implicit"].is_null() {
             eprintln!("skipped: no implicit to compare with");

@@ -1,10 +1,10 @@
-//! "Why was this shown": a decision tells all that is recorded of it, and is drawn again to the same ranking.
+//! Decisions over HTTP: everything that is recorded of them, and a replay that reproduces the ranking.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::scene::{ITEMS, any_item, any_label, create_model};
+use celeris_tests::fixtures::{ITEMS, any_item, any_label, create_model};
 use celeris_tests::{ModelClient, Node, NodeOptions, eventually};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -30,7 +30,7 @@ fn explain(films: &ModelClient, ranking: &Value) -> Value {
 }
 
 #[test]
-fn a_decision_is_drawn_again_to_the_same_ranking_whatever_came_after() {
+fn a_replay_reproduces_the_ranking_after_later_observations() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 21);
@@ -60,7 +60,7 @@ fn a_decision_is_drawn_again_to_the_same_ranking_whatever_came_after() {
             }
         }
         if node_is == "warm" {
-            // What came later may be forgotten; the scene does not depend on it.
+            // Later observations may be retracted; the replay does not depend on them.
             films.delete(&format!("observations/{}", later[0]["observation_id"].as_str().unwrap())).expect(200);
         }
     }
@@ -80,11 +80,11 @@ fn a_decision_is_drawn_again_to_the_same_ranking_whatever_came_after() {
     assert!(amended["replay"]["why_not"].as_str().unwrap().contains("history"), "{amended}");
     films.delete("users/u").expect(200);
     let erased = films.get(&format!("decisions/{}", rankings[0]["decision_id"].as_str().unwrap()));
-    assert_eq!(erased.status, 404, "decisions go with their user");
+    assert_eq!(erased.status, 404, "decisions are erased with their user");
 }
 
 #[test]
-fn propensities_that_take_long_are_completed_after_the_answer() {
+fn slow_propensities_are_completed_after_the_response() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 21);
@@ -105,7 +105,7 @@ fn propensities_that_take_long_are_completed_after_the_answer() {
 }
 
 #[test]
-fn what_is_recorded_is_as_configured() {
+fn decisions_are_recorded_as_configured() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "candidates_in_full = 10\ncandidates_sampled = 0.0");
     let films = create_model(&node.client(), "films", 21);

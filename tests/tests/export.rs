@@ -1,10 +1,10 @@
-//! `celeris export` writes what a store holds so that others can read it.
+//! `celeris export` writes the contents of a store for other programs.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
 use std::process::Command;
 
-use celeris_tests::scene::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, create_model};
 use celeris_tests::trainer::python;
 use celeris_tests::{Node, binary};
 use rand::{RngExt as _, SeedableRng as _};

@@ -1,6 +1,6 @@
-//! A version whose numbers are beyond all bounds, from a trainer or from an import folder: it is refused by name, and the
-//! node goes on, is listed and starts again as if nothing had come. One that is within all bounds and wrong is taken back
-//! by the shortest guard.
+//! Versions with out-of-range numbers, from a trainer or from the import folder, are refused with the reason, and the
+//! node keeps serving and restarts normally. A version that is within all bounds but wrong is rolled back by the
+//! shortest guard.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray as _, Float32Array, Float64Array, RecordBatch};
 use arrow::datatypes::{Float32Type, Float64Type};
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::trainer::{table, write_parquet};
 use celeris_tests::{Client, Node, NodeOptions, binary, eventually};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -55,7 +55,7 @@ fn change_manifest(version: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(path, manifest.to_string()).unwrap();
 }
 
-/// Puts `column` in the place of the column of that name, and makes the manifest agree.
+/// Replaces the column named `replaced` by `column`, and updates the manifest.
 fn replace(version: &Path, name: &str, (replaced, column): (&str, &ArrayRef)) {
     let file = version.join(name);
     let rows = read(&file);
@@ -70,7 +70,7 @@ fn replace(version: &Path, name: &str, (replaced, column): (&str, &ArrayRef)) {
     change_manifest(version, |manifest| manifest["files"][name]["sha256"] = sha256.into());
 }
 
-/// A prior that no training of labels up to a million makes.
+/// Sets a mean of the prior that no training on labels up to a million can produce.
 fn with_extreme_mean(version: &Path) {
     let prior = read(&version.join("prior.parquet"));
     let means = prior.column_by_name("mean").unwrap().as_primitive::<Float64Type>();
@@ -90,8 +90,8 @@ fn with_extreme_offset(version: &Path) {
     change_offsets(version, |row, offset| if row == 0 { -3e38 } else { offset });
 }
 
-/// Puts a trainer in the place of the binary that hands in this version directory. Whatever else is asked of the binary,
-/// the real one does.
+/// Replaces the binary by a script whose `train` command delivers this version directory. All other commands are passed
+/// to the real binary.
 fn hand_in(installed: &Path, version: &Path) {
     let script = format!(
         r#"#!/bin/sh
@@ -109,7 +109,7 @@ cp {version}/* "$(dirname "$2")/version/"
 }
 
 #[test]
-fn a_version_beyond_all_bounds_is_refused_and_the_node_starts_again() {
+fn an_out_of_range_version_is_refused_and_the_node_restarts() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ fn a_version_beyond_all_bounds_is_refused_and_the_node_starts_again() {
         || films.post("predict", &json!({"user": "1", "items": ["1", "2", "3"]})).expect(200)["scores"].clone();
     let before = predict();
 
-    // What a batch job elsewhere has made.
+    // Versions from an external batch job.
     let imports = dir.path().join("imports");
     let trained = dir.path().join("data/versions/films.1/2");
     let refused = |name: &str, harm: &dyn Fn(&Path), words: &[&str]| {
@@ -147,7 +147,7 @@ fn a_version_beyond_all_bounds_is_refused_and_the_node_starts_again() {
     let unreadable = |version: &Path| change_manifest(version, |manifest| manifest["watermark"] = json!("all of it"));
     refused("unreadable", &unreadable, &["_SUCCESS", "watermark"]);
 
-    // What a trainer of this node has made.
+    // Versions from a trainer of this node.
     for (name, words) in [("mean", ["prior.parquet", "mean"]), ("offset", ["item_features.parquet", "offset"])] {
         hand_in(&dir.path().join("celeris"), &imports.join(name));
         let failed = retrained(&client, "films");
@@ -167,7 +167,7 @@ fn a_version_beyond_all_bounds_is_refused_and_the_node_starts_again() {
 }
 
 #[test]
-fn the_shortest_watch_takes_a_version_back() {
+fn the_shortest_guard_rolls_a_version_back() {
     let dataset = tempfile::tempdir().unwrap();
     let ratings = write_dataset(dataset.path()).ratings;
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn the_shortest_watch_takes_a_version_back() {
     assert_eq!((&forced["gate"]["verdict"], &forced["version"]), (&json!("forced"), &json!(3)), "{forced}");
     assert_eq!(films.get("").expect(200)["guarding"]["against"], 2);
 
-    // Newcomers: whoever has a past has taught their own bias to make up for the offsets.
+    // New users: the learned bias of existing users compensates for the offsets.
     let mut more = ratings.iter().zip(0..);
     eventually("the guard's rollback", || {
         let (rating, newcomer) = more.next()?;
@@ -231,7 +231,7 @@ fn a_model_whose_version_is_damaged_is_listed_with_the_reason_and_the_others_ser
     assert!(of("both")["unavailable"].as_str().unwrap().contains("films"), "{listed:?}");
     assert_eq!(of("books")["active_version"], 1);
 
-    let asked = json!({"user": "u", "items": ["a", "b"]});
+    let request = json!({"user": "u", "items": ["a", "b"]});
     let seen = json!({"user": "u", "item": "a", "label": 3});
     for name in ["films", "both"] {
         let model = client.model(name);
@@ -240,7 +240,7 @@ fn a_model_whose_version_is_damaged_is_listed_with_the_reason_and_the_others_ser
             model.get(""),
             model.get("versions"),
             model.get("quality"),
-            model.post("predict", &asked),
+            model.post("predict", &request),
             model.post("topk", &topk),
             model.post("observe", &seen),
             model.post("retrain", &json!({})),
@@ -252,27 +252,27 @@ fn a_model_whose_version_is_damaged_is_listed_with_the_reason_and_the_others_ser
     }
     for name in ["books", "plays"] {
         let _observed = client.model(name).post("observe", &seen).expect(200);
-        let _answer = client.model(name).post("predict", &asked).expect(200);
+        let _answer = client.model(name).post("predict", &request).expect(200);
     }
     assert_eq!(client.get("/metrics").status, 200);
     node.kill_hard();
 
-    // Restored, it serves as if nothing had been, with what has been observed meanwhile.
+    // Once the file is restored, the model serves normally, including the observations made in the meantime.
     fs::write(&prior, &whole).unwrap();
     let node = self::node(dir.path());
     let client = node.client();
-    let scores = |model: &str| client.model(model).post("predict", &asked).expect(200)["scores"].clone();
+    let scores = |model: &str| client.model(model).post("predict", &request).expect(200)["scores"].clone();
     assert_eq!(scores("films"), scores("books"));
-    let _answer = client.model("both").post("predict", &asked).expect(200);
+    let _answer = client.model("both").post("predict", &request).expect(200);
     node.kill_hard();
 
-    // It can be deleted as well.
+    // An unavailable model can be deleted.
     fs::write(&prior, &whole[..whole.len() / 2]).unwrap();
     let node = self::node(dir.path());
     let client = node.client();
     assert_eq!(client.model("both").delete("").status, 204);
     assert_eq!(client.model("films").delete("").status, 204);
     assert_eq!(client.get("/v1/models").expect(200)["models"].as_array().unwrap().len(), 2);
-    assert_eq!(client.model("films").post("predict", &asked).status, 404);
+    assert_eq!(client.model("films").post("predict", &request).status, 404);
     assert_eq!(node.terminate().code, Some(0));
 }

@@ -1,17 +1,17 @@
-//! What is corrected, forgotten or erased leaves users as if the past had been so from the start, bit for bit.
+//! After corrections, retractions and erasures, user states are bit-identical to those of the amended history.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::scene::{DIM, ITEMS, any_item, any_label, create_model, features, weights, write_dataset};
+use celeris_tests::fixtures::{DIM, ITEMS, any_item, any_label, create_model, features, weights, write_dataset};
 use celeris_tests::trainer::{self, Trainers, item_features, write_parquet, write_success};
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, binary, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// What one user did, in order: item and label.
+/// Observations of one user, in order: item and label.
 type Past = Vec<(String, f32)>;
 
 fn any_past(events: usize, random: &mut ChaCha8Rng) -> Past {
@@ -22,7 +22,7 @@ fn id(user: &str, event: usize) -> String {
     format!("{user}-{event}")
 }
 
-fn teach(model: &ModelClient, user: &str, past: &Past) {
+fn observe_history(model: &ModelClient, user: &str, past: &Past) {
     for (event, (item, label)) in past.iter().enumerate() {
         let observation = json!({"user": user, "item": item, "label": label, "observation_id": id(user, event)});
         model.observe(&observation);
@@ -41,10 +41,10 @@ fn second_model(node: &Node) -> ModelClient {
     model
 }
 
-/// A user amended at random has the weights of one whom the amended past was taught from the start: under both models
-/// of the stream, live, after SIGKILL, and once more after learning on.
+/// A user with random amendments has the same weights as a user who only has the amended history: under both models of
+/// the stream, live, after SIGKILL, and after another observation.
 #[test]
-fn amended_states_equal_those_of_the_amended_past() {
+fn amended_states_equal_states_of_the_amended_history() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 4);
@@ -54,8 +54,8 @@ fn amended_states_equal_those_of_the_amended_past() {
     for events in [1, 2, 5, 9, 33, 70] {
         let user = format!("amended-{events}");
         let mut past: Vec<Option<(String, f32)>> = any_past(events, &mut random).into_iter().map(Some).collect();
-        let told: Past = past.iter().flatten().cloned().collect();
-        teach(&films, &user, &told);
+        let original: Past = past.iter().flatten().cloned().collect();
+        observe_history(&films, &user, &original);
         for (event, remembered) in past.iter_mut().enumerate() {
             let path = format!("observations/{}", id(&user, event));
             if random.random_bool(0.3) {
@@ -73,14 +73,14 @@ fn amended_states_equal_those_of_the_amended_past() {
         users.push((user, past.into_iter().flatten().collect()));
     }
     for (user, past) in &users {
-        teach(&films, &format!("taught-{user}"), past);
+        observe_history(&films, &format!("reference-{user}"), past);
     }
-    let compare = |node: &Node, moment: &str| {
+    let compare = |node: &Node, phase: &str| {
         for (user, past) in &users {
             for model in ["films", "others"].map(|name| node.model(name)) {
-                let taught = weights(&model, &format!("taught-{user}"));
-                assert_eq!(weights(&model, user), taught, "{user} under {} {moment}", model.name());
-                assert_eq!(model.user(user, 0)["observations"], past.len(), "{user} {moment}");
+                let reference = weights(&model, &format!("reference-{user}"));
+                assert_eq!(weights(&model, user), reference, "{user} under {} {phase}", model.name());
+                assert_eq!(model.user(user, 0)["observations"], past.len(), "{user} {phase}");
             }
         }
     };
@@ -89,19 +89,23 @@ fn amended_states_equal_those_of_the_amended_past() {
     let node = Node::serve(dir.path());
     compare(&node, "rebuilt");
     for (user, _) in &users {
-        for user in [user.clone(), format!("taught-{user}")] {
+        for user in [user.clone(), format!("reference-{user}")] {
             node.model("films").observe(&json!({"user": user, "item": "item-3", "label": 2.5}));
         }
     }
     for (user, _) in &users {
         for model in ["films", "others"].map(|name| node.model(name)) {
-            assert_eq!(weights(&model, user), weights(&model, &format!("taught-{user}")), "{user} learns on");
+            assert_eq!(
+                weights(&model, user),
+                weights(&model, &format!("reference-{user}")),
+                "{user} after another observation"
+            );
         }
     }
 }
 
 #[test]
-fn ids_of_what_is_forgotten_stay_taken() {
+fn ids_of_retracted_observations_stay_taken() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 4);
@@ -110,7 +114,8 @@ fn ids_of_what_is_forgotten_stay_taken() {
     let second = films.observe(&json!({"user": "u", "item": "item-2", "label": 2}));
     let made = second["observation_id"].as_str().unwrap().to_owned();
 
-    // A client that repeats itself after a correction is told that all is well; one that says something else is not.
+    // After a correction, the original observation is still a duplicate; a different one with the same id is a
+    // conflict.
     films.put("observations/first", &json!({"label": 3})).expect(200);
     assert_eq!(films.observe(&first)["duplicate"], true);
     let other = json!({"user": "u", "item": "item-1", "label": 1, "observation_id": "first"});
@@ -141,10 +146,10 @@ fn ids_of_what_is_forgotten_stay_taken() {
     check(&node.model("films"));
 }
 
-/// Trains a version on a user's ratings, then erases the user: the receipt and every list of versions name it, going
-/// back to it warns, and the user comes back as a stranger.
+/// Trains a version on a user's ratings, then erases the user: the receipt and the list of versions mark the version, a
+/// rollback to it returns a warning, and the user has the state of an unknown user.
 #[test]
-fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
+fn an_erased_user_is_unknown_and_the_receipt_lists_versions_trained_on_the_user() {
     let dir = tempfile::tempdir().unwrap();
     let dataset = write_dataset(dir.path());
     let data_dir = dir.path().join("data");
@@ -152,7 +157,7 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let films = node.model("demo");
     let rating = dataset.ratings.first().unwrap();
     let user = rating.user.as_str();
-    let stranger = films.user("nobody", 0);
+    let unknown = films.user("nobody", 0);
     let known = films.user(user, 10_000);
     let events = known["history"].as_array().unwrap().len();
     assert!(events > 0 && known["cold"] == false, "{known}");
@@ -162,17 +167,17 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     assert_eq!(receipt["observations"], events, "{receipt}");
     assert_eq!(receipt["user_epoch"], events + 1, "{receipt}");
     assert_eq!(receipt["decisions"], 1, "{receipt}");
-    let knowing: Vec<&Value> = receipt["versions"].as_array().unwrap().iter().collect();
-    assert_eq!(knowing.len(), 1, "only the trained version knows: {receipt}");
-    let trained = knowing[0]["version"].as_u64().unwrap();
-    assert_eq!(knowing[0]["active"], true, "{receipt}");
+    let affected: Vec<&Value> = receipt["versions"].as_array().unwrap().iter().collect();
+    assert_eq!(affected.len(), 1, "only the trained version is listed: {receipt}");
+    let trained = affected[0]["version"].as_u64().unwrap();
+    assert_eq!(affected[0]["active"], true, "{receipt}");
     assert!(receipt["segments_rewritten_by"].as_i64() > receipt["erased"].as_i64(), "{receipt}");
     assert_eq!(receipt["trainings"], json!([]), "{receipt}");
     assert!(receipt["copies"].as_str().unwrap().contains("backups"), "{receipt}");
 
     let check = |films: &ModelClient| {
         let erased = films.user(user, 10_000);
-        assert_eq!(erased["weights"], stranger["weights"]);
+        assert_eq!(erased["weights"], unknown["weights"]);
         assert_eq!((&erased["cold"], &erased["history"]), (&json!(true), &json!([])));
         assert_eq!(erased["user_epoch"], events + 1, "epochs are never used twice");
     };
@@ -182,8 +187,8 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let films = node.model("demo");
     check(&films);
 
-    // The next training would go on from a version that knows the user: it begins from nothing by itself, and the one after
-    // it goes on from there. Neither need be better than the one that serves.
+    // A warm start of the next training would use a version trained on the erased user, so it starts cold; the one
+    // after it starts warm. Neither needs to be better than the active version.
     films.patch("", &json!({"gate": {"force": true}})).expect(200);
     let retrain = |body: Value| {
         let job = films.post("retrain", &body).expect(202)["job"].as_str().unwrap().to_owned();
@@ -198,9 +203,9 @@ fn an_erased_user_is_a_stranger_and_the_receipt_says_who_still_knows() {
     let warm = retrain(json!({}));
     let versions = films.get("versions").expect(200);
     for version in versions["versions"].as_array().unwrap() {
-        let knows = version["version"] == trained;
-        assert_eq!(version["erased_users"], u64::from(knows), "{version}");
-        assert_eq!(version["warning"].is_string(), knows, "{version}");
+        let is_affected = version["version"] == trained;
+        assert_eq!(version["erased_users"], u64::from(is_affected), "{version}");
+        assert_eq!(version["warning"].is_string(), is_affected, "{version}");
         let from = if version["version"] == warm { json!(clean) } else { Value::Null };
         assert_eq!(version["warm_from"], from, "{version}");
     }
@@ -227,9 +232,9 @@ fn names_below(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Nothing of single users is in a version that a training publishes, in an export of it, or in one that is registered.
+/// No version holds data of individual users: not one that a training publishes, nor its export, nor a registered one.
 #[test]
-fn no_version_holds_anything_of_single_users() {
+fn no_version_holds_data_of_individual_users() {
     let dir = tempfile::tempdir().unwrap();
     write_dataset(dir.path());
     let (data, imports, out) = (dir.path().join("data"), dir.path().join("imports"), dir.path().join("out"));
@@ -245,14 +250,14 @@ fn no_version_holds_anything_of_single_users() {
     assert!(names_below(&trained).contains(&"item_features.parquet".to_owned()));
     check(&data.join("versions"));
 
-    // What lies beside a version is no part of it, whoever put it there.
+    // Extra files in the folder of a version are not part of it.
     fs::write(trained.join("user_weights.parquet"), "7").unwrap();
     let done = binary::run(["export", "--data-dir", data.to_str().unwrap(), "--out", out.to_str().unwrap()]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(names_below(&out.join("versions")).contains(&"item_features.parquet".to_owned()));
     check(&out.join("versions"));
 
-    // A version that names users is not taken over.
+    // A version that lists a file of user data is not registered.
     let nightly = imports.join("nightly");
     fs::create_dir_all(&nightly).unwrap();
     for name in names_below(&out.join("versions/demo/2")) {
@@ -274,7 +279,7 @@ fn no_version_holds_anything_of_single_users() {
     check(&data.join(format!("versions/demo.1/{}", registered["version"])));
 }
 
-/// A trainer that counts its runs, says on whose observations it was run, and waits to be let go on.
+/// A trainer that counts its runs, copies its input, and waits for a file before it continues.
 const WAITING: &str = r#"
 prepared=$1 gate=$2
 while [ "$1" != --job ]; do shift; done
@@ -324,10 +329,10 @@ impl Waiting<'_> {
     }
 }
 
-/// A user who is erased while a version is trained on what they said: the training begins again without them. One that is
-/// let through at the third attempt says that its version knows, and every receipt names the training.
+/// An erasure during a training on the user's observations restarts the training without them. The third attempt is
+/// published, and its version is marked as trained on an erased user. Every receipt lists the running training.
 #[test]
-fn an_erasure_during_a_training_has_it_begin_again() {
+fn an_erasure_during_a_training_restarts_it() {
     let dir = tempfile::tempdir().unwrap();
     let gate = dir.path().join("gate");
     fs::create_dir_all(&gate).unwrap();
@@ -371,7 +376,7 @@ fn an_erasure_during_a_training_has_it_begin_again() {
         let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
         reader.metadata().file_metadata().num_rows()
     };
-    assert!(rows(2) < rows(1), "what the user had said is not in the second input: {} and {}", rows(1), rows(2));
+    assert!(rows(2) < rows(1), "the second input lacks the user's observations: {} and {}", rows(1), rows(2));
     fs::write(gate.join("go-2"), "").unwrap();
     waiting.ended(&job);
     let newest = waiting.newest();
@@ -387,7 +392,7 @@ fn an_erasure_during_a_training_has_it_begin_again() {
     fs::write(gate.join("go-5"), "").unwrap();
     waiting.ended(&job);
     let newest = waiting.newest();
-    assert_eq!(newest["erased_users"], 1, "the last of three attempts is let through and says so: {newest}");
+    assert_eq!(newest["erased_users"], 1, "the last of three attempts is published and marked: {newest}");
     assert!(newest["warning"].is_string(), "{newest}");
     assert_eq!(waiting.runs(), 5);
     let left: Vec<_> = fs::read_dir(data.join("jobs")).unwrap().collect();

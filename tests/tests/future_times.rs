@@ -1,9 +1,9 @@
-//! An event of the future is taken by no door: under a half-life, everything before it would count for nothing.
+//! No route accepts an event in the future: under a half-life, all earlier events would lose their weight.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use celeris_tests::scene::create_model;
+use celeris_tests::fixtures::create_model;
 use celeris_tests::{ModelClient, Node, NodeOptions, binary};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn assert_names_timestamp(problem: &Value) {
 }
 
 #[test]
-fn no_door_takes_an_event_of_the_future() {
+fn no_route_accepts_an_event_in_the_future() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -74,7 +74,7 @@ fn no_door_takes_an_event_of_the_future() {
 }
 
 #[test]
-fn clocks_may_differ_by_what_the_configuration_allows() {
+fn clocks_may_differ_by_the_configured_skew() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("celeris.toml");
     std::fs::write(&config, "[limits]\nclock_skew = \"2h\"\n").unwrap();

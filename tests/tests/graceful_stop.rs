@@ -1,4 +1,4 @@
-//! SIGTERM: requests under way are answered, the node ends with exit code 0, and everything acknowledged is there.
+//! SIGTERM: requests under way are answered, the node exits with code 0, and everything acknowledged is stored.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::thread;
 
-use celeris_tests::scene::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, create_model};
 use celeris_tests::{Node, eventually};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -19,7 +19,7 @@ const CLIENTS: usize = 8;
 const STOP_AFTER: usize = 200;
 
 #[test]
-fn everything_acknowledged_is_there_after_a_stop_under_load() {
+fn everything_acknowledged_is_stored_after_a_stop_under_load() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 31);
@@ -33,7 +33,7 @@ fn everything_acknowledged_is_there_after_a_stop_under_load() {
                     let user = format!("user-{client}");
                     let observation =
                         json!({"user": user, "item": any_item(&mut random), "label": any_label(&mut random)});
-                    // A closed door is the end; an answer is an acknowledgement, to the last.
+                    // A refused connection ends the loop; every response is an acknowledgement.
                     let Ok(reply) = films.try_observe(&observation) else { return };
                     sender.send((client, reply.expect(200)["user_epoch"].as_u64().unwrap())).unwrap();
                 }
@@ -57,13 +57,13 @@ fn everything_acknowledged_is_there_after_a_stop_under_load() {
     let node = Node::serve(dir.path());
     for (client, epoch) in epochs {
         let there = node.model("films").user(&format!("user-{client}"), 0)["user_epoch"].as_u64().unwrap();
-        // One request a client may have been done and its answer cut off by the end of the connection.
-        assert!((epoch..=epoch + 1).contains(&there), "user-{client} was told {epoch} and is at {there}");
+        // One request per client may have been processed without its response arriving.
+        assert!((epoch..=epoch + 1).contains(&there), "user-{client}: acknowledged {epoch}, found {there}");
     }
 }
 
-/// The request is under way beyond doubt: the node has learnt from its first half when it is asked to stop, and gets the
-/// second half only afterwards.
+/// The node has processed the first half of the request when it is asked to stop, and receives the second half only
+/// afterwards.
 #[test]
 fn a_request_under_way_is_answered_in_full() {
     const LINES: usize = 20;
@@ -86,7 +86,7 @@ fn a_request_under_way_is_answered_in_full() {
     eventually("the first half", || (films.user("u", 0)["user_epoch"] == LINES / 2).then_some(()));
 
     node.ask_to_stop();
-    eventually("a closed door", || TcpStream::connect(films.node().address()).is_err().then_some(()));
+    eventually("a closed listener", || TcpStream::connect(films.node().address()).is_err().then_some(()));
     socket.write_all(second.as_bytes()).unwrap();
     let mut answer = String::new();
     BufReader::new(socket).read_to_string(&mut answer).unwrap();
@@ -101,12 +101,12 @@ fn a_request_under_way_is_answered_in_full() {
 }
 
 #[test]
-fn an_idle_node_stops_at_once_whoever_holds_a_connection() {
+fn an_idle_node_stops_immediately_despite_open_connections() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
     assert_eq!(client.get("/healthz").status, 200);
-    // An idle connection is no request under way, and must not keep the node until the end of its drain timeout.
+    // An idle connection is not a request under way, and must not delay the exit until the drain timeout.
     let _silent = TcpStream::connect(client.address()).unwrap();
     let exit = node.terminate();
     assert_eq!(exit.code, Some(0), "{}", exit.stderr);

@@ -1,11 +1,11 @@
-//! A name is not an identity: what is created under the name of something deleted meets nothing of it, and a user whose past
-//! changes is what the log says at every moment.
+//! A name is not an identity: a model created under the name of a deleted one inherits nothing from it. A user's state
+//! always equals the log, also while the history is amended.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use celeris_tests::scene::any_label;
+use celeris_tests::fixtures::any_label;
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, Raw, data_dir};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -29,8 +29,8 @@ fn state(model: &ModelClient, user: &str) -> String {
     format!("{} {} {}", state["observations"], state["state_hash"], state["weights"])
 }
 
-/// The model, and what it has said and been told, so that something could be met.
-fn lived_in(client: &Client, dim: usize) -> (ModelClient, String) {
+/// A model with features, observations and a decision, which a later model of the same name must not inherit.
+fn used_model(client: &Client, dim: usize) -> (ModelClient, String) {
     let films = create(client, &json!({"name": "films", "stream": "feedback", "dim": dim}));
     let features: Vec<f32> = (1..dim).map(|n| n as f32).chain([1.0]).collect();
     films.put("items/late", &json!({"features": features})).expect(200);
@@ -41,8 +41,8 @@ fn lived_in(client: &Client, dim: usize) -> (ModelClient, String) {
     (films, ranked["decision_id"].as_str().unwrap().to_owned())
 }
 
-/// The model under a name that was another's is the one that it would be under a name of its own.
-fn assert_meets_nothing(node: &Node, decision: &str, settings: &Value) {
+/// Checks that a model created under a deleted model's name equals one created under a new name.
+fn assert_inherits_nothing(node: &Node, decision: &str, settings: &Value) {
     let client = node.client();
     let (mut again, mut twin) = (settings.clone(), settings.clone());
     (again["name"], again["stream"]) = ("films".into(), "feedback".into());
@@ -68,14 +68,14 @@ fn assert_meets_nothing(node: &Node, decision: &str, settings: &Value) {
 }
 
 #[test]
-fn a_model_created_again_under_its_name_meets_nothing_of_the_deleted_one() {
+fn a_model_created_under_the_name_of_a_deleted_one_inherits_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     for settings in [json!({"dim": 8}), json!({"dim": 4, "loss": "logistic"}), json!({"dim": 4})] {
-        let (films, decision) = lived_in(&node.client(), 4);
+        let (films, decision) = used_model(&node.client(), 4);
         assert_eq!(films.delete("").status, 204);
-        assert_meets_nothing(&node, &decision, &settings);
-        // Labels that clicks know, for the next model of the stream.
+        assert_inherits_nothing(&node, &decision, &settings);
+        // Erase all labels, so that the next model of the stream finds none outside the range of its loss.
         for user in ["ann", "bob"] {
             let erased = create(&node.client(), &json!({"name": "eraser", "stream": "feedback", "dim": 1}));
             erased.delete(&format!("users/{user}")).expect(200);
@@ -85,46 +85,46 @@ fn a_model_created_again_under_its_name_meets_nothing_of_the_deleted_one() {
 }
 
 #[test]
-fn a_deletion_that_a_kill_interrupts_leaves_nothing_that_a_later_model_meets() {
+fn a_deletion_interrupted_by_a_kill_leaves_nothing_to_a_later_model() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeOptions::default().pause_at("deletion").serve(dir.path());
-    let (films, decision) = lived_in(&node.client(), 4);
+    let (films, decision) = used_model(&node.client(), 4);
     let deleting = films.clone();
-    // No answer comes: the node is killed first.
-    let asked = thread::spawn(move || deleting.node().try_send("DELETE", &deleting.path(""), "", "").is_err());
-    node.await_said("paused at deletion");
+    // The node is killed before it responds.
+    let failed = thread::spawn(move || deleting.node().try_send("DELETE", &deleting.path(""), "", "").is_err());
+    node.await_stderr("paused at deletion");
     node.kill_hard();
-    assert!(asked.join().unwrap());
+    assert!(failed.join().unwrap());
     let left = data_dir::versions_of(dir.path(), "films");
     assert!(left.is_dir());
 
     let node = Node::serve(dir.path());
-    assert!(!left.exists(), "the next start removes what is left");
+    assert!(!left.exists(), "the next start removes the folder");
     assert_eq!(node.client().get("/v1/models").expect(200)["models"], json!([]));
-    assert_meets_nothing(&node, &decision, &json!({"dim": 4}));
+    assert_inherits_nothing(&node, &decision, &json!({"dim": 4}));
 }
 
 #[test]
-fn a_score_does_not_move_by_a_restart_after_features_were_given_anew() {
+fn a_restart_does_not_change_a_score_after_features_were_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create(&node.client(), &json!({"name": "films", "dim": 3}));
     for _ in 0..4 {
         observe(&films, "ann", "late", 5.0);
     }
-    // It has not served when the observations came: its state of the user is built from the log.
+    // The model is created after the observations, so its state of the user is built from the log.
     let second = create(&node.client(), &json!({"name": "second", "stream": "films", "dim": 3}));
     second.put("items/late", &json!({"features": [1.0, 0.5, 1.0]})).expect(200);
     let before = (state(&second, "ann"), score(&second, "ann", "late").to_bits());
     let put = second.put("items/late", &json!({"features": [-2.0, 2.0, 1.0]})).expect(200);
-    assert_eq!(put["effective"], "next_version", "a state has learnt from others");
+    assert_eq!(put["effective"], "next_version", "a state depends on the old features");
     node.kill_hard();
     let node = Node::serve(dir.path());
     let second = node.model("second");
     assert_eq!((state(&second, "ann"), score(&second, "ann", "late").to_bits()), before);
 }
 
-/// Tells threads to end, also when a panic ends the one that has it.
+/// Sets a stop flag on drop, also during a panic.
 struct SetWhenDropped<'a>(&'a AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {
@@ -133,9 +133,9 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-/// Corrections and retractions of a user with a long history while others read that user.
+/// Corrections and retractions of a user with a long history while other threads read that user.
 #[test]
-fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
+fn an_acknowledged_amendment_holds_under_concurrent_reads() {
     const LONG: usize = 4_200;
     const AMENDED: usize = 40;
     let dir = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
             }
         }
     });
-    // A model that comes now is built from the log alone.
+    // A model created now is built from the log alone.
     let twin = create(&node.client(), &json!({"name": "twin", "stream": "films", "dim": 4}));
     assert_eq!(state(&films, "ann"), state(&twin, "ann"));
     let before = state(&films, "ann");
@@ -177,13 +177,13 @@ fn an_acknowledged_amendment_holds_whoever_reads_meanwhile() {
 }
 
 #[test]
-fn a_stream_does_not_go_on_into_another_model_of_the_name() {
+fn a_stream_does_not_continue_into_another_model_of_the_same_name() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
     let films = create(&client, &json!({"name": "films", "dim": 4}));
     let mut raw = Raw::connect(&client);
-    let mut say = |user: &str| {
+    let mut send = |user: &str| {
         let line = format!("{}\n", json!({"user": user, "item": "a", "label": 3}));
         let chunk = format!("{:x}\r\n{line}\r\n", line.len());
         if user == "first" {
@@ -198,10 +198,10 @@ fn a_stream_does_not_go_on_into_another_model_of_the_name() {
         raw.chunk(&mut answer).unwrap();
         serde_json::from_slice::<Value>(&answer).unwrap()
     };
-    assert_eq!(say("first")["user_epoch"], 1);
+    assert_eq!(send("first")["user_epoch"], 1);
     assert_eq!(films.delete("").status, 204);
     let films = create(&client, &json!({"name": "films", "dim": 4, "stream": "other"}));
-    let refused = say("second");
+    let refused = send("second");
     assert_eq!((&refused["line"], &refused["error"]["status"]), (&json!(2), &json!(404)), "{refused}");
     assert_eq!(films.user("second", 0)["observations"], 0);
 }

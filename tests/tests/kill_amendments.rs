@@ -1,5 +1,5 @@
-//! SIGKILL while clients observe, correct, retract and erase, and models are deleted and created again: what is left
-//! equals a store that was given the acknowledged events alone, bit for bit.
+//! SIGKILL while clients observe, correct, retract and erase, and models are deleted and created again: the remaining
+//! state is bit-identical to that of a store that received only the acknowledged events.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use celeris_tests::scene::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, create_model};
 use celeris_tests::{Client, ModelClient, Node};
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -17,20 +17,20 @@ use serde_json::{Value, json};
 /// Acknowledgements after which the node is killed, in turn.
 const KILLS_AFTER: [Range<usize>; 3] = [10..60, 60..200, 200..400];
 
-/// How often the node is killed, unless [`ROUNDS_VARIABLE`] says otherwise.
+/// Number of kills, unless [`ROUNDS_VARIABLE`] is set.
 const ROUNDS: usize = 3;
 
-/// For long runs by hand, as for `kill_nine`.
+/// For long manual runs, as for `kill_nine`.
 const ROUNDS_VARIABLE: &str = "CELERIS_KILL_ROUNDS";
 
-/// Rounds on one data directory, and on one store that is compared with it.
+/// Rounds per data directory and reference store.
 const ROUNDS_A_DIRECTORY: usize = 10;
 
-/// Each writes to users of its own, one event after another, so that at most one of a user's events is in doubt.
+/// Each client writes to its own users, one event after another, so that at most one event per user is unacknowledged.
 const CLIENTS: usize = 6;
 const USERS_A_CLIENT: usize = 3;
 
-/// The observations that one user has from the beginning: more than a snapshot sums up.
+/// Number of initial observations of one user: more than a snapshot covers.
 const LONG: usize = 4_100;
 const LONG_USER: &str = "user-0-0";
 
@@ -38,14 +38,14 @@ const LONG_USER: &str = "user-0-0";
 #[derive(Debug, Clone)]
 enum Change {
     Observe(Value),
-    /// Of the observation of this id, to this label.
+    /// Id of the observation, and its new label.
     Correct(String, f32),
     Retract(String),
     Erase,
 }
 
 impl Change {
-    /// Asks for it; an error where no answer came.
+    /// Sends the request; fails if no response arrives.
     fn send(&self, model: &ModelClient, user: &str) -> Result<Value, ureq::Error> {
         let node = model.node();
         let observation = |id: &str| model.path(&format!("observations/{id}"));
@@ -59,11 +59,11 @@ impl Change {
     }
 }
 
-/// A user as the events tell that were acknowledged.
+/// The expected state of a user after the acknowledged events.
 #[derive(Debug, Clone, Default)]
 struct User {
     epoch: u64,
-    /// The observations that are not forgotten.
+    /// Ids of the observations that are not retracted or erased.
     live: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl User {
 
     fn next(&self, name: &str, id: &str, random: &mut ChaCha8Rng) -> Change {
         let live = self.live.choose(random).cloned();
-        // A tenth of a half: two labels are never equal, so that no correction says what is said already.
+        // Noise makes labels unique, so that no correction repeats the current label.
         let label = any_label(random) + random.random_range(0.0..0.1);
         match (random.random_range(0..20), live) {
             (0..5, Some(live)) => Change::Correct(live, label),
@@ -96,20 +96,20 @@ impl User {
 
 enum News {
     Acknowledged(String, Change),
-    /// No answer came.
+    /// No response arrived.
     Unknown(String, Change),
 }
 
-/// A node that is killed, and one that is not and is told what the other acknowledged.
-struct Scene {
+/// The data directory of a node that is killed, and a reference node that receives the acknowledged events.
+struct Harness {
     dir: tempfile::TempDir,
     users: BTreeMap<String, User>,
     reference: Node,
     _reference_dir: tempfile::TempDir,
 }
 
-impl Scene {
-    fn begin() -> Self {
+impl Harness {
+    fn start() -> Self {
         let (dir, reference_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let node = Node::serve(dir.path());
         let reference = Node::serve(reference_dir.path());
@@ -134,9 +134,9 @@ impl Scene {
         Self { dir, users, reference, _reference_dir: reference_dir }
     }
 
-    /// Lets clients write until the node has acknowledged `kill_after` events, and kills it; what no answer came to is the
-    /// answer, by user.
-    fn storm(&mut self, round: usize, kill_after: usize) -> BTreeMap<String, Change> {
+    /// Lets clients write until the node has acknowledged `kill_after` events, and kills it. Returns the changes
+    /// without a response, by user.
+    fn write_until_killed(&mut self, round: usize, kill_after: usize) -> BTreeMap<String, Change> {
         let node = Node::serve(self.dir.path());
         let (sender, news) = mpsc::channel();
         let mut threads = Vec::new();
@@ -174,7 +174,7 @@ impl Scene {
         unknown
     }
 
-    /// Compares every user's state with that of the store that was not killed.
+    /// Compares every user's state with that of the reference node.
     fn check(&mut self, round: usize, unknown: &BTreeMap<String, Change>) {
         let node = Node::serve(self.dir.path());
         let (films, reference) = (node.model("films"), self.reference.model("films"));
@@ -190,7 +190,7 @@ impl Scene {
         let second = node.client().get("/v1/models/second");
         let models = if second.status == 200 {
             let client = self.reference.client();
-            // Created now, it learns from the whole log at once.
+            // A model created now learns from the whole log.
             if client.get("/v1/models/second").status == 200 {
                 assert_eq!(self.reference.model("second").delete("").status, 204);
             }
@@ -220,7 +220,7 @@ fn write_until_refused(films: &ModelClient, seed: usize, mut own: BTreeMap<Strin
         let name = names.choose(&mut random).unwrap();
         let user = own.get_mut(name).unwrap();
         let change = user.next(name, &format!("{seed}-{count}"), &mut random);
-        // A read may build a state at any moment, and its answer is nobody's matter here.
+        // A read may build a state at any time; its result is not checked here.
         let read = json!({"user": name, "item": any_item(&mut random)});
         let _unless_killed = films.node().try_json("POST", &films.path("predict"), &read);
         if change.send(films, name).is_err() {
@@ -232,7 +232,7 @@ fn write_until_refused(films: &ModelClient, seed: usize, mut own: BTreeMap<Strin
     }
 }
 
-/// Deletes a model of the stream and creates it again with another length of features, over and over.
+/// Repeatedly deletes a model of the stream and creates it again with another dimension.
 fn recreate_until_refused(client: &Client, seed: u64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let second = client.model("second");
@@ -246,7 +246,7 @@ fn recreate_until_refused(client: &Client, seed: u64) {
         ];
         for (method, path, body) in calls {
             match client.try_send(method, &path, "application/json", &body) {
-                // It is there already, or just gone, where the last round ended in between.
+                // The model may already exist or be deleted, depending on where the last round stopped.
                 Ok(reply) => assert!(reply.status < 500, "{method} {path}: {} {}", reply.status, reply.text),
                 Err(_killed) => return,
             }
@@ -255,15 +255,15 @@ fn recreate_until_refused(client: &Client, seed: u64) {
 }
 
 #[test]
-fn what_a_kill_leaves_equals_a_store_of_the_acknowledged_events_alone() {
+fn the_state_after_a_kill_equals_a_store_of_the_acknowledged_events() {
     let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     let mut random = ChaCha8Rng::seed_from_u64(19);
     for first in (0..rounds).step_by(ROUNDS_A_DIRECTORY) {
-        let mut scene = Scene::begin();
+        let mut harness = Harness::start();
         for round in first..rounds.min(first + ROUNDS_A_DIRECTORY) {
             let kill_after = random.random_range(KILLS_AFTER[round % KILLS_AFTER.len()].clone());
-            let unknown = scene.storm(round, kill_after);
-            scene.check(round, &unknown);
+            let unknown = harness.write_until_killed(round, kill_after);
+            harness.check(round, &unknown);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! SIGKILL in each step of a retraining, a switch and a pruning: a whole version serves afterwards, no half version is
-//! seen, and what was left behind is gone.
+//! SIGKILL in each step of a retraining, a version switch and a pruning: afterwards a complete version serves, no
+//! incomplete version is visible, and leftover files are removed.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use celeris_tests::data_dir::versions_of;
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, eventually};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn ended(client: &Client, job: &str) -> Value {
     })
 }
 
-/// The numbers of the versions that the model lists, and the active one.
+/// The numbers of the listed versions, and the active version.
 fn versions(model: &ModelClient) -> (BTreeSet<u64>, u64) {
     let versions = model.get("versions").expect(200)["versions"].as_array().unwrap().clone();
     let number = |version: &Value| version["version"].as_u64().unwrap();
@@ -31,7 +31,7 @@ fn versions(model: &ModelClient) -> (BTreeSet<u64>, u64) {
     (versions.iter().map(number).collect(), active[0])
 }
 
-/// The folders of versions that are there.
+/// The numbers of the versions that have a folder.
 fn folders(data: &Path) -> BTreeSet<u64> {
     let entries = fs::read_dir(versions_of(data, "films")).unwrap().map(Result::unwrap);
     entries.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect()
@@ -46,12 +46,12 @@ fn answers(model: &ModelClient) -> Value {
     serde_json::to_value(users).unwrap()
 }
 
-/// All that must hold of a node at rest.
+/// Checks the invariants of an idle node, and returns the active version.
 fn assert_whole(node: &Node, data: &Path, observations: u64) -> u64 {
     let films = node.model("films");
     let (numbers, active) = versions(&films);
     assert!(numbers.contains(&active));
-    assert_eq!(folders(data), numbers, "every version that is listed is there, and no other");
+    assert_eq!(folders(data), numbers, "every listed version has a folder, and no other");
     assert!(numbers.iter().all(|version| versions_of(data, "films").join(format!("{version}/_SUCCESS")).is_file()));
     assert!(!data.join("jobs").exists() || fs::read_dir(data.join("jobs")).unwrap().next().is_none());
     assert_eq!(films.get("").expect(200)["observations"], observations);
@@ -59,7 +59,7 @@ fn assert_whole(node: &Node, data: &Path, observations: u64) -> u64 {
 }
 
 #[test]
-fn a_node_killed_in_any_step_serves_a_whole_version_afterwards() {
+fn a_node_killed_in_any_step_serves_a_complete_version_afterwards() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let ratings = write_dataset(dir.path()).ratings;
@@ -89,17 +89,17 @@ fn a_node_killed_in_any_step_serves_a_whole_version_afterwards() {
         let node = NodeOptions::default().pause_at(step).serve(&data);
         let films = node.model("films");
         let (before, active_before) = versions(&films);
-        let told = answers(&films);
+        let answers_before = answers(&films);
         let job = start_retraining(&films);
-        node.await_said(&format!("paused at {step}"));
-        // Serving goes on, on a whole version, while the step is stuck.
+        node.await_stderr(&format!("paused at {step}"));
+        // A complete version keeps serving while the step is paused.
         let meanwhile = films.observe(&json!({"user": "meanwhile", "item": "1", "label": 4}));
         observations += 1;
         let (_, active_meanwhile) = versions(&films);
         let serving = answers(&films)[0][0].as_u64().unwrap();
         assert!([active_before, active_meanwhile].contains(&serving), "{step}: {serving}");
         if step != "pruning" {
-            assert_eq!(answers(&films), told, "{step}: the version before serves until the flip is done");
+            assert_eq!(answers(&films), answers_before, "{step}: the old version serves until the flip is done");
         }
         node.kill_hard();
 
@@ -111,13 +111,13 @@ fn a_node_killed_in_any_step_serves_a_whole_version_afterwards() {
         let of_meanwhile = films.user("meanwhile", 1);
         assert_eq!((&of_meanwhile["user_epoch"], &of_meanwhile["version"]), (&meanwhile["user_epoch"], &json!(active)));
         if !activates {
-            assert_eq!(answers(&films), told, "{step}: what served before the kill serves after it");
+            assert_eq!(answers(&films), answers_before, "{step}: the same version serves after the kill");
         }
         if step == "pruning" {
             let (after, _) = versions(&films);
             assert!(!before.is_subset(&after), "something was pruned: {before:?}, then {after:?}");
         }
-        // The next training finds nothing in its way.
+        // Leftovers do not block the next training.
         let again = ended(&node.client(), &start_retraining(&films));
         assert_eq!(again["state"], "succeeded", "{step}: {again}");
         assert_eq!(assert_whole(&node, &data, observations), again["version"].as_u64().unwrap(), "{step}");

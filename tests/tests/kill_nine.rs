@@ -1,4 +1,4 @@
-//! SIGKILL during a storm of observations: nothing acknowledged is lost, and nothing is there twice.
+//! SIGKILL under a load of observations: nothing acknowledged is lost, and nothing is stored twice.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use celeris_tests::scene::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, create_model};
 use celeris_tests::{ModelClient, Node};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -16,23 +16,23 @@ use serde_json::{Value, json};
 /// Acknowledgements after which the node is killed, in turn.
 const KILLS_AFTER: [Range<usize>; 3] = [20..120, 150..400, 300..600];
 
-/// How often the node is killed, unless [`ROUNDS_VARIABLE`] says otherwise.
+/// Number of kills, unless [`ROUNDS_VARIABLE`] is set.
 const ROUNDS: usize = 3;
 
-/// For long runs by hand: `CELERIS_KILL_ROUNDS=200 cargo test --release --workspace --test kill_nine -- --nocapture`.
+/// For long manual runs: `CELERIS_KILL_ROUNDS=200 cargo test --release --workspace --test kill_nine -- --nocapture`.
 const ROUNDS_VARIABLE: &str = "CELERIS_KILL_ROUNDS";
 
-/// Rounds on one data directory. Every round reads everything back, so long runs begin anew now and then.
+/// Rounds per data directory. Every round reads everything back, so long runs use several directories.
 const ROUNDS_A_DIRECTORY: usize = 10;
 
 /// How a client sends its observations.
 #[derive(Clone, Copy, PartialEq)]
 enum Style {
-    /// One a request, named by the client.
+    /// One observation per request, with an id from the client.
     Named,
-    /// One a request, named by the node.
+    /// One observation per request, with an id from the node.
     Unnamed,
-    /// Many a request, named by the client.
+    /// Many observations per request, with ids from the client.
     Lines,
 }
 
@@ -50,21 +50,21 @@ const CLIENTS: [Style; 8] = [
 /// Observations in one request of JSON lines.
 const LINES: usize = 60;
 
-/// What was sent and what came back.
+/// An observation and its response.
 #[derive(Debug, Clone)]
 struct Acknowledged {
     sent: Value,
     reply: Value,
 }
 
-/// What clients have to tell of a round.
+/// Results of the requests of all clients.
 #[derive(Default)]
-struct Told {
+struct Ledger {
     /// By observation id.
     acknowledged: BTreeMap<String, Acknowledged>,
-    /// Sent without an answer, by the id that the client chose.
+    /// Sent without a response, by the id that the client chose.
     unanswered: BTreeMap<String, Value>,
-    /// Sent without an id and without an answer: how many.
+    /// Number of observations sent without an id and without a response.
     unanswered_unnamed: usize,
 }
 
@@ -79,15 +79,15 @@ fn every_acknowledged_observation_survives_exactly_once() {
     let mut random = ChaCha8Rng::seed_from_u64(9);
     let mut recoveries = Vec::new();
     for first in (0..rounds).step_by(ROUNDS_A_DIRECTORY) {
-        kill_again_and_again(first..rounds.min(first + ROUNDS_A_DIRECTORY), &mut random, &mut recoveries);
+        kill_repeatedly(first..rounds.min(first + ROUNDS_A_DIRECTORY), &mut random, &mut recoveries);
     }
     recoveries.sort();
     eprintln!("killed {rounds} times; ready again within {:?} at most", recoveries.last().unwrap());
 }
 
-fn kill_again_and_again(rounds: Range<usize>, random: &mut ChaCha8Rng, recoveries: &mut Vec<Duration>) {
+fn kill_repeatedly(rounds: Range<usize>, random: &mut ChaCha8Rng, recoveries: &mut Vec<Duration>) {
     let dir = tempfile::tempdir().unwrap();
-    let mut told = Told::default();
+    let mut ledger = Ledger::default();
     {
         let node = Node::serve(dir.path());
         create_model(&node.client(), "films", 1);
@@ -96,22 +96,22 @@ fn kill_again_and_again(rounds: Range<usize>, random: &mut ChaCha8Rng, recoverie
     for round in rounds {
         let node = Node::serve(dir.path());
         let kill_after = KILLS_AFTER[round % KILLS_AFTER.len()].clone();
-        storm(node, round, random.random_range(kill_after), &mut told);
+        observe_until_killed(node, round, random.random_range(kill_after), &mut ledger);
         let killed = Instant::now();
         let node = Node::serve(dir.path());
         recoveries.push(killed.elapsed());
         let films = node.model("films");
-        assert_there_once(&films, &told);
-        send_again(&films, &mut told);
-        assert_there_once(&films, &told);
+        assert_there_once(&films, &ledger);
+        send_again(&films, &mut ledger);
+        assert_there_once(&films, &ledger);
         node.kill_hard();
     }
     let node = Node::serve(dir.path());
-    assert_there_once(&node.model("films"), &told);
+    assert_there_once(&node.model("films"), &ledger);
 }
 
-/// Observes from all clients until the node has acknowledged `kill_after` observations, kills it, and adds to `told`.
-fn storm(node: Node, round: usize, kill_after: usize, told: &mut Told) {
+/// Observes from all clients until the node has acknowledged `kill_after` observations, kills it, and updates `ledger`.
+fn observe_until_killed(node: Node, round: usize, kill_after: usize, ledger: &mut Ledger) {
     let (sender, news) = mpsc::channel();
     let clients: Vec<_> = CLIENTS
         .into_iter()
@@ -130,11 +130,11 @@ fn storm(node: Node, round: usize, kill_after: usize, told: &mut Told) {
                 acknowledged += 1;
                 let id = one.reply["observation_id"].as_str().unwrap().to_owned();
                 assert_eq!(one.reply["duplicate"], false, "{one:?}");
-                assert!(told.acknowledged.insert(id, one).is_none(), "an id was given twice");
+                assert!(ledger.acknowledged.insert(id, one).is_none(), "an id was given twice");
             }
             News::Unanswered(sent) => match sent["observation_id"].as_str() {
-                Some(id) => drop(told.unanswered.insert(id.to_owned(), sent)),
-                None => told.unanswered_unnamed += 1,
+                Some(id) => drop(ledger.unanswered.insert(id.to_owned(), sent)),
+                None => ledger.unanswered_unnamed += 1,
             },
         }
         if acknowledged >= kill_after
@@ -154,7 +154,7 @@ fn observe_until_refused(films: &ModelClient, round: usize, client: usize, style
     for count in 0.. {
         let observations: Vec<Value> = (0..if style == Style::Lines { LINES } else { 1 })
             .map(|line| {
-                // Everybody writes to one user, so that acknowledgements of one log entry race; and to users of their own.
+                // Clients write to a shared user, so that acknowledgements race, and to their own users.
                 let user = match random.random_range(0..4) {
                     0 => "everybody".to_owned(),
                     own => format!("user-{client}-{own}"),
@@ -192,11 +192,11 @@ fn replies_to_lines(films: &ModelClient, observations: &[Value]) -> Vec<Value> {
     lines.map_while(Result::ok).collect()
 }
 
-/// Compares every user's history with what clients were told.
-fn assert_there_once(films: &ModelClient, told: &Told) {
+/// Compares every user's history with the responses that clients received.
+fn assert_there_once(films: &ModelClient, ledger: &Ledger) {
     let named = |one: &Acknowledged| one.sent["user"].as_str().unwrap().to_owned();
-    let mut users: BTreeSet<String> = told.acknowledged.values().map(named).collect();
-    users.extend(told.unanswered.values().map(|sent| sent["user"].as_str().unwrap().to_owned()));
+    let mut users: BTreeSet<String> = ledger.acknowledged.values().map(named).collect();
+    users.extend(ledger.unanswered.values().map(|sent| sent["user"].as_str().unwrap().to_owned()));
     let mut there: HashMap<String, Value> = HashMap::new();
     let mut unnamed = 0;
     for user in users {
@@ -209,7 +209,7 @@ fn assert_there_once(films: &ModelClient, told: &Told) {
         assert_eq!(state["observations"], epochs.len(), "{user}");
         for event in history {
             let id = event["observation_id"].as_str().unwrap().to_owned();
-            if !told.acknowledged.contains_key(&id) && !told.unanswered.contains_key(&id) {
+            if !ledger.acknowledged.contains_key(&id) && !ledger.unanswered.contains_key(&id) {
                 unnamed += 1;
             }
             let mut event = event.clone();
@@ -218,22 +218,22 @@ fn assert_there_once(films: &ModelClient, told: &Told) {
             assert!(other.is_none(), "{id} is there twice");
         }
     }
-    for (id, one) in &told.acknowledged {
+    for (id, one) in &ledger.acknowledged {
         let event = there.get(id).unwrap_or_else(|| panic!("{id} was acknowledged and is lost"));
         for field in ["user", "item", "label"] {
             assert_eq!(event[field], one.sent[field], "{field} of {id}");
         }
         assert_eq!(event["user_epoch"], one.reply["user_epoch"], "{id}");
     }
-    assert!(unnamed <= told.unanswered_unnamed, "{unnamed} observations are there that nobody sent");
+    assert!(unnamed <= ledger.unanswered_unnamed, "{unnamed} observations are there that nobody sent");
 }
 
-/// Sends everything named again: what was acknowledged is a duplicate with its first result, and what was not is there
-/// afterwards, whether it had been before or not.
-fn send_again(films: &ModelClient, told: &mut Told) {
-    // A client does not name what the node has named.
+/// Sends every observation with a client's id again: an acknowledged one is a duplicate with its first result, and an
+/// unanswered one is stored afterwards, whether or not it was stored before.
+fn send_again(films: &ModelClient, ledger: &mut Ledger) {
+    // A client cannot send ids that the node has generated.
     let named = |one: &&Acknowledged| one.sent["observation_id"].is_string();
-    let first: Vec<Acknowledged> = told.acknowledged.values().filter(named).cloned().collect();
+    let first: Vec<Acknowledged> = ledger.acknowledged.values().filter(named).cloned().collect();
     let body: String = first.iter().map(|one| format!("{}\n", one.sent)).collect();
     let replies: Vec<Value> = films.observe_lines(&body).unwrap().map(Result::unwrap).collect();
     assert_eq!(replies.len(), first.len());
@@ -243,11 +243,11 @@ fn send_again(films: &ModelClient, told: &mut Told) {
             assert_eq!(again[field], one.reply[field], "{field} of {again}");
         }
     }
-    for (id, sent) in std::mem::take(&mut told.unanswered) {
+    for (id, sent) in std::mem::take(&mut ledger.unanswered) {
         let mut reply = films.observe(&sent);
-        // Whether it had been there is open; from here on it is acknowledged like any other.
+        // It may have been stored before; now it is acknowledged.
         assert!(reply["duplicate"].is_boolean(), "{reply}");
         reply["duplicate"] = false.into();
-        told.acknowledged.insert(id, Acknowledged { sent, reply });
+        ledger.acknowledged.insert(id, Acknowledged { sent, reply });
     }
 }

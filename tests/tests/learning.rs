@@ -1,5 +1,5 @@
-//! The demo learns what a new user likes from three ratings: with films that nobody needs to download, and with
-//! MovieLens where it lies beside the repository.
+//! The demo learns the taste of a new user from three ratings: on the synthetic data set, and on MovieLens if it is
+//! present beside the repository.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,7 +17,7 @@ const DISLIKED: &str = "Children";
 
 const RATED: usize = 3;
 
-/// Items of one listing and of one prediction.
+/// Items per page of the listing, and per prediction request.
 const PAGE: usize = 1000;
 
 struct Film {
@@ -119,12 +119,12 @@ fn assert_the_demo_learns(dataset: &Dataset, path: Option<&Path>) {
 }
 
 #[test]
-fn horror_fans_are_understood_among_invented_films() {
+fn a_taste_for_horror_is_learnt_on_synthetic_films() {
     assert_the_demo_learns(&SyntheticSettings::default().generate().unwrap().dataset, None);
 }
 
 #[test]
-fn horror_fans_are_understood_among_movielens_films() {
+fn a_taste_for_horror_is_learnt_on_movielens_films() {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/ml-latest-small"));
     if !folder.is_dir() {
         eprintln!("SKIPPED: there is no MovieLens data set at {}", folder.display());

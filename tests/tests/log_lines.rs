@@ -1,12 +1,12 @@
-//! An event is one line of the log, whatever clients write into reasons and names.
+//! An event is one log line, also if clients put line breaks into reasons and names.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_tests::Node;
-use celeris_tests::scene::create_model;
+use celeris_tests::fixtures::create_model;
 use serde_json::json;
 
 #[test]
-fn no_client_writes_lines_of_its_own_into_the_log() {
+fn clients_cannot_inject_log_lines() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 91);
@@ -17,8 +17,8 @@ fn no_client_writes_lines_of_its_own_into_the_log() {
     assert!(refused["detail"].as_str().unwrap().contains("why"), "{refused}");
 
     let exit = node.terminate();
-    let told: Vec<&str> = exit.stderr.lines().filter(|line| line.contains("forged")).collect();
-    assert_eq!(told.len(), 1, "{}", exit.stderr);
-    assert!(told[0].contains(r"harmless\n2026-01-01T00:00:00.000000Z ERROR celeris: forged\r2026"), "{}", told[0]);
+    let logged: Vec<&str> = exit.stderr.lines().filter(|line| line.contains("forged")).collect();
+    assert_eq!(logged.len(), 1, "{}", exit.stderr);
+    assert!(logged[0].contains(r"harmless\n2026-01-01T00:00:00.000000Z ERROR celeris: forged\r2026"), "{}", logged[0]);
     assert!(!exit.stderr.contains(['\u{1b}', '\r', '\u{2028}']), "{}", exit.stderr);
 }

@@ -1,12 +1,12 @@
-//! Metrics stay as many as there are routes and models, whatever clients send.
+//! The number of metric series is bounded by the number of routes and models, whatever clients send.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_tests::scene::create_model;
+use celeris_tests::fixtures::create_model;
 use celeris_tests::{Node, Raw};
 use serde_json::json;
 
 #[test]
-fn methods_that_clients_invent_are_one_series() {
+fn unknown_methods_share_one_series() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -17,7 +17,7 @@ fn methods_that_clients_invent_are_one_series() {
             raw.send(&format!("INVENTED{number} {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).unwrap();
             assert!(matches!(raw.reply().unwrap().status, 404 | 405), "{path}");
         }
-        // So are paths, and what is not found below them.
+        // So do unknown paths and names.
         for path in [format!("/invented-{number}"), format!("/v1/models/invented-{number}"), format!("/docs/{number}")]
         {
             assert_eq!(client.get(&path).status, 404, "{path}");
@@ -26,12 +26,12 @@ fn methods_that_clients_invent_are_one_series() {
     let metrics = client.get("/metrics").text;
     assert!(!metrics.to_lowercase().contains("invented"), "{metrics}");
     assert!(metrics.contains(r#"method="other",route="/v1/models",status="405""#), "{metrics}");
-    // Every method of a closed set, on every route, with each status, times the lines of a histogram.
+    // The bound: known methods, times routes, times statuses, times the lines of a histogram.
     assert!(metrics.lines().count() < 1000, "{} lines", metrics.lines().count());
 }
 
 #[test]
-fn series_of_a_deleted_model_go_with_it() {
+fn series_of_a_deleted_model_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -56,7 +56,7 @@ fn series_of_a_deleted_model_go_with_it() {
     let after = client.get("/metrics").text;
     assert!(!after.contains(r#"model="gone""#), "{after}");
     assert!(recommended(&after, "other", 1), "{after}");
-    // A model that comes again under the name has figures of its own.
+    // A new model of the same name has its own series.
     create_model(&client, "gone", 84).post("recommend", &json!({"user": "u", "k": 3})).expect(200);
     let again = client.get("/metrics").text;
     assert!(recommended(&again, "gone", 1), "{again}");
@@ -65,6 +65,6 @@ fn series_of_a_deleted_model_go_with_it() {
         let all = types.len();
         types.sort_unstable();
         types.dedup();
-        assert_eq!(types.len(), all, "a family of series is told of twice");
+        assert_eq!(types.len(), all, "a metric family is listed twice");
     }
 }

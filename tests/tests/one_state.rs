@@ -1,23 +1,24 @@
-//! A user's state is a function of the log: live, evicted and rebuilt ones are equal, bit for bit.
+//! A user's state is a function of the log: live, evicted and rebuilt states are bit-identical.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use celeris_tests::scene::{any_item, any_label, create_model, weights};
+use celeris_tests::fixtures::{any_item, any_label, create_model, weights};
 use celeris_tests::{Node, NodeOptions};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// An observation with any weight, now and then of an item that nobody has described.
+/// A random observation with a random weight; a tenth of them are of an item without features.
 fn any_observation(user: &str, random: &mut ChaCha8Rng) -> Value {
     let item = if random.random_bool(0.1) { "undescribed".to_owned() } else { any_item(random) };
     let weight = f32::from(random.random_range(1_u8..=3));
     json!({"user": user, "item": item, "label": any_label(random), "weight": weight})
 }
 
-/// Live states have passed several solves and many single steps by the end; a restart rebuilds them from the log alone.
+/// By the end, live states have gone through several solves and many single updates; a restart rebuilds them from the
+/// log alone.
 #[test]
 fn rebuilt_weights_equal_live_ones_bit_for_bit() {
     let dir = tempfile::tempdir().unwrap();
@@ -36,12 +37,13 @@ fn rebuilt_weights_equal_live_ones_bit_for_bit() {
     let all_weights =
         |node: &Node| -> Vec<String> { users.keys().map(|user| weights(&node.model("films"), user)).collect() };
     let live = all_weights(&node);
-    assert_eq!(live.iter().collect::<BTreeSet<_>>().len(), users.len(), "everybody has learnt something else");
+    assert_eq!(live.iter().collect::<BTreeSet<_>>().len(), users.len(), "the weights of all users differ");
     node.kill_hard();
 
     let node = Node::serve(dir.path());
     assert_eq!(all_weights(&node), live);
-    // A rebuilt state goes on as the live one would have: learnt from on top, it is again what a restart finds.
+    // A rebuilt state is updated like a live one: after one more observation, it equals the state after another
+    // restart.
     for user in users.keys() {
         node.model("films").observe(&any_observation(user, &mut random));
     }
@@ -53,8 +55,8 @@ fn rebuilt_weights_equal_live_ones_bit_for_bit() {
     assert_eq!(all_weights(&node), advanced);
 }
 
-/// The same observations go to a node that keeps every state and to one whose memory holds hardly any: there, most of
-/// them find their user evicted.
+/// The same observations go to a node that keeps every state in memory and to one that keeps almost none, where most
+/// observations are of an evicted user.
 #[test]
 fn evicted_weights_equal_live_ones_bit_for_bit() {
     const USERS: usize = 100;

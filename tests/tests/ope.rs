@@ -1,4 +1,4 @@
-//! `celeris evaluate --protocol ope`: what a policy would have earned on a log of the Open Bandit Dataset.
+//! `celeris evaluate --protocol ope`: off-policy estimates on a log of the Open Bandit Dataset.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const ESTIMATORS: [&str; 7] = ["replay", "ips", "snips", "dm", "dr", "sndr", "switch_dr"];
 
-/// Both sides add the same ten thousand doubles.
+/// Both implementations sum the same ten thousand doubles.
 const TOLERANCE: f64 = 1e-9;
 
 fn evaluate(log: &Path, policy: &str) -> Value {
@@ -25,7 +25,7 @@ fn value(report: &Value, estimator: &str) -> f64 {
     report["estimators"][estimator]["value"].as_f64().unwrap_or_else(|| panic!("no {estimator} in {report}"))
 }
 
-/// The sample of the Open Bandit Dataset, where it is at hand.
+/// The sample of the Open Bandit Dataset, if it is present.
 fn sample() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/open-bandit");
     if folder.is_dir() {
@@ -67,16 +67,16 @@ fn estimates_on_the_open_bandit_sample_equal_those_of_obp() {
             }
         }
     }
-    // What is refused: of the policy that always shows one item, on the log of one that hardly ever does.
+    // The refused estimates are of the policy that always shows one item, on a log that hardly ever shows it.
     assert!(compared >= 9, "{compared} of 14");
 }
 
 #[test]
-fn the_click_rate_of_one_policy_is_foretold_from_the_log_of_the_other() {
+fn the_click_rate_of_one_policy_is_estimated_from_the_log_of_the_other() {
     let Some(sample) = sample() else { return };
     for (log, other) in [("random", "bts"), ("bts", "random")] {
         let report = evaluate(&sample.join(log).join("men"), sample.join(other).join("men").to_str().unwrap());
-        // What the other policy earned is an estimate too: the two intervals must have something in common.
+        // The reward of the other policy is an estimate too: the two intervals must overlap.
         let earned = &report["earned"];
         for estimator in ["ips", "snips", "dr", "sndr"] {
             let estimate = &report["estimators"][estimator];
@@ -87,8 +87,8 @@ fn the_click_rate_of_one_policy_is_foretold_from_the_log_of_the_other() {
     }
 }
 
-/// A log of 3,000 impressions at two positions by a policy that prefers the first items, and clicks that prefer the
-/// last.
+/// Writes a log of 3,000 impressions at two positions by a policy that prefers the first items, with clicks that prefer
+/// the last.
 fn write_log(folder: &Path) {
     let mut random = ChaCha8Rng::seed_from_u64(33);
     let likely = [0.4, 0.3, 0.2, 0.1];
@@ -109,10 +109,10 @@ fn write_log(folder: &Path) {
 }
 
 #[test]
-fn every_policy_can_be_judged_and_estimates_find_the_truth() {
+fn every_policy_can_be_evaluated_and_estimates_match_the_truth() {
     let dir = tempfile::tempdir().unwrap();
     write_log(dir.path());
-    // Clicks of an item by position: a tenth for each of its number, half of that at the second.
+    // Click probability of item `i`: `0.1 * (i + 1)` at the first position, half of that at the second.
     let truth = |likely: [f64; 4]| -> f64 {
         0.75 * likely.iter().enumerate().map(|(item, likely)| likely * 0.1 * (item + 1) as f64).sum::<f64>()
     };
@@ -130,7 +130,7 @@ fn every_policy_can_be_judged_and_estimates_find_the_truth() {
             assert!(estimate["effective_sample_size"].as_f64().unwrap() <= 3_000.0 + 1e-6);
         }
     }
-    // Named policies learn from the first half and are judged on the second.
+    // Named policies learn from the first half and are evaluated on the second.
     for policy in ["greedy", "softmax", "thompson", r#"{"name": "epsilon_greedy", "epsilon": 0.5}"#] {
         let report = evaluate(dir.path(), policy);
         assert_eq!((report["learnt_from"].as_u64(), report["rounds"].as_u64()), (Some(1_500), Some(1_500)), "{policy}");
@@ -150,7 +150,7 @@ fn every_policy_can_be_judged_and_estimates_find_the_truth() {
 }
 
 #[test]
-fn bad_policies_and_logs_are_refused_with_what_is_wrong() {
+fn invalid_policies_and_logs_are_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     write_log(dir.path());
     let log = dir.path().to_str().unwrap();

@@ -1,10 +1,10 @@
-//! The description of the API is complete, and its bounds and defaults are those that the node has.
+//! The description of the API is complete, and its bounds and defaults are those of the node.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_tests::Node;
 use serde_json::{Value, json};
 
-/// Places whose value may be any JSON, by the end of their path: attributes of items, and details of events.
+/// Schemas that allow any JSON, by the end of their path: attributes of items, and details of events.
 const FREE_FORM: [&str; 2] = ["/properties/attributes", "/properties/details"];
 
 fn node() -> (tempfile::TempDir, Node, Value) {
@@ -66,12 +66,12 @@ fn every_value_is_described() {
     let (mut bare, mut seen) = (Vec::new(), 0);
     walk_all(&description, &mut |path, schema| {
         seen += 1;
-        let says = ["type", "$ref", "oneOf", "anyOf", "allOf", "enum", "const"];
-        let says_nothing = says.iter().all(|keyword| schema[keyword].is_null());
+        let keywords = ["type", "$ref", "oneOf", "anyOf", "allOf", "enum", "const"];
+        let is_untyped = keywords.iter().all(|keyword| schema[keyword].is_null());
         let has = |keyword: &str| schema[keyword].as_object().is_some_and(|inner| !inner.is_empty());
         let is_bare_object = is_type(schema, "object") && !has("properties") && !has("additionalProperties");
         let place = path.trim_end_matches("/additionalProperties");
-        if (says_nothing || is_bare_object) && !FREE_FORM.iter().any(|free| place.ends_with(free)) {
+        if (is_untyped || is_bare_object) && !FREE_FORM.iter().any(|free| place.ends_with(free)) {
             bare.push(path.to_owned());
         }
     });
@@ -91,7 +91,7 @@ fn references_lead_to_schemas() {
     });
 }
 
-/// The settings of a model by the name of their schema: where they stand, and what they cannot be without.
+/// Settings of a model: name of the schema, path in the request, and required fields.
 fn settings() -> [(&'static str, &'static [&'static str], Value); 11] {
     [
         ("ModelChange", &[], json!({})),
@@ -108,7 +108,7 @@ fn settings() -> [(&'static str, &'static [&'static str], Value); 11] {
     ]
 }
 
-/// The described bounds of a number: each with a value that is just within it, and one that is just beyond.
+/// The documented bounds of a number, each as a value just within it and one just beyond.
 fn bounds(property: &Value) -> Vec<(Value, Value)> {
     let step = |bound: &Value, sign: i64| match (bound.as_i64(), is_type(property, "integer")) {
         (Some(bound), true) => json!(bound + sign),
@@ -131,7 +131,7 @@ fn bounds(property: &Value) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn the_described_bounds_of_settings_are_those_that_hold() {
+fn the_documented_bounds_of_settings_are_enforced() {
     let (_dir, node, description) = node();
     node.client().post("/v1/models", &json!({"name": "films", "dim": 4})).expect(201);
     let films = node.model("films");
@@ -156,7 +156,7 @@ fn the_described_bounds_of_settings_are_those_that_hold() {
 }
 
 #[test]
-fn a_new_model_has_the_described_defaults() {
+fn a_new_model_has_the_documented_defaults() {
     let (_dir, node, description) = node();
     let created = node.client().post("/v1/models", &json!({"name": "films"})).expect(201);
     for (schema, settings) in

@@ -1,9 +1,9 @@
-//! What a model is told of its feedback: the loss, and how fast it fades.
+//! Options of a model for its feedback: the loss and the half-life.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::HashMap;
 
-use celeris_tests::scene::{DIM, ITEMS, features, weights};
+use celeris_tests::fixtures::{DIM, ITEMS, features, weights};
 use celeris_tests::{ModelClient, Node};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -14,7 +14,7 @@ const DAY_MS: i64 = 86_400_000;
 /// Features by item.
 type Items = HashMap<String, Vec<f32>>;
 
-/// Creates a model with these options and items that it knows the features of.
+/// Creates a model with these options, and items with given features.
 fn create(node: &Node, options: &Value, seed: u64) -> (ModelClient, Items) {
     let mut body = json!({"dim": DIM});
     body.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
@@ -55,8 +55,8 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     b
 }
 
-/// The ridge solution of examples `(features, weight, target)` from the prior of an untrained model, zero weights with the
-/// identity as their precision.
+/// The ridge solution of examples `(features, weight, target)` from the prior of an untrained model, zero weights with
+/// the identity as their precision.
 fn ridge(examples: impl Iterator<Item = (Vec<f32>, f64, f64)>) -> Vec<f64> {
     let mut a: Vec<Vec<f64>> = (0..DIM).map(|i| (0..DIM).map(|j| f64::from(u8::from(i == j))).collect()).collect();
     let mut b = vec![0.0; DIM];
@@ -71,7 +71,7 @@ fn ridge(examples: impl Iterator<Item = (Vec<f32>, f64, f64)>) -> Vec<f64> {
     solve(a, b)
 }
 
-/// States are rounded to `f32`, and between solves every step rounds again.
+/// States are rounded to `f32`, and between solves every update rounds again.
 fn assert_close(state: &Value, exact: &[f64]) {
     let weights: Vec<f64> = serde_json::from_value(state["weights"].clone()).unwrap();
     for (ours, exact) in weights.iter().zip(exact) {
@@ -80,7 +80,7 @@ fn assert_close(state: &Value, exact: &[f64]) {
 }
 
 fn event(state: &Value, items: &Items) -> Vec<(Vec<f32>, f64, f64, i64)> {
-    // Corrections and retractions are events too, which no model predicts.
+    // Corrections and retractions are events without a prediction.
     let history = state["history"].as_array().unwrap().iter().filter(|event| event["predicted"].is_f64());
     assert_eq!(history.clone().count() as u64, state["observations"].as_u64().unwrap());
     let of = |event: &Value| {
@@ -92,15 +92,15 @@ fn event(state: &Value, items: &Items) -> Vec<(Vec<f32>, f64, f64, i64)> {
 }
 
 #[test]
-fn a_half_life_forgets_what_is_long_ago() {
+fn a_half_life_discounts_old_observations() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
-    // A half-life of two days; and beside it, on the same stream, a model that never forgets.
+    // A model with a half-life of two days, and one without a half-life on the same stream.
     let (fading, items) = create(&node, &json!({"name": "fading", "stream": "films", "half_life": 172_800.0}), 1);
     let (lasting, _) = create(&node, &json!({"name": "lasting", "stream": "films"}), 1);
     let mut random = ChaCha8Rng::seed_from_u64(2);
     for day in 0..45 {
-        // Taste turns round after thirty days, and a few observations arrive days late.
+        // The taste reverses after thirty days, and a few observations arrive three days late.
         let item = format!("item-{}", random.random_range(0..ITEMS));
         let taste = if day < 30 { 1.0 } else { -1.0 };
         let label = taste * items[&item][0] * 3.0;
@@ -128,7 +128,7 @@ fn a_half_life_forgets_what_is_long_ago() {
 }
 
 #[test]
-fn clicks_teach_probabilities() {
+fn a_logistic_model_learns_click_probabilities() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let (model, items) = create(&node, &json!({"name": "clicks", "loss": "logistic"}), 3);
@@ -163,7 +163,7 @@ fn clicks_teach_probabilities() {
     let shown: Vec<f64> =
         ranking["items"].as_array().unwrap().iter().map(|slot| slot["probability"].as_f64().unwrap()).collect();
     assert!(shown.is_sorted_by(|a, b| a >= b) && shown.len() == 3, "{ranking}");
-    // What was expected of an observation is a probability as well, so that losses are of one scale.
+    // The prediction stored with an observation is a probability too, so that losses have one scale.
     for event in model.user("ada", 100)["history"].as_array().unwrap() {
         assert!((0.0..=1.0).contains(&event["predicted"].as_f64().unwrap()), "{event}");
     }
@@ -188,7 +188,7 @@ fn implicit_feedback_is_a_preference_held_with_confidence() {
     }
     let state = model.user("ada", 100);
     let events = event(&state, &items);
-    assert!(events.iter().any(|(_, _, plays, _)| *plays == 0.0), "one of them says nothing");
+    assert!(events.iter().any(|(_, _, plays, _)| *plays == 0.0), "one of them has no plays");
     assert_close(&state, &preferred(&events, None));
 
     let before = weights(&model, "ada");
@@ -197,7 +197,7 @@ fn implicit_feedback_is_a_preference_held_with_confidence() {
 }
 
 #[test]
-fn options_and_labels_out_of_their_range_are_refused_by_name() {
+fn options_and_labels_out_of_range_are_refused_with_the_field() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     for (field, value) in
@@ -219,7 +219,7 @@ fn options_and_labels_out_of_their_range_are_refused_by_name() {
             model.observe(&labelled(label));
         }
     }
-    // Who shares a stream takes what the others observe for the nearest label that it knows.
+    // Models on a shared stream clamp the labels of the others to their own range.
     stars.observe(&labelled(5.0));
     stars.observe(&labelled(-5.0));
     for model in [&clicks, &plays, &stars] {
@@ -227,8 +227,9 @@ fn options_and_labels_out_of_their_range_are_refused_by_name() {
     }
 }
 
-/// The solution of one preference of 1 a pair with the confidence `1 + sum weight * label`, and of zeros where the prior has
-/// them, for events `(features, weight, label, time)` of which those of equal features are of one pair.
+/// The ridge solution for events `(features, weight, label, time)`, where events of equal features belong to one pair:
+/// one preference of 1 per pair with the confidence `1 + sum weight * label`; preferences of 0 come only from the
+/// prior.
 fn preferred(events: &[(Vec<f32>, f64, f64, i64)], half_life_days: Option<f64>) -> Vec<f64> {
     let latest = events.iter().map(|(.., time)| *time).max().unwrap();
     let left =
@@ -270,7 +271,7 @@ fn a_hundred_plays_of_an_item_are_one_preference() {
         for n in 0..100 {
             play(user, n, "item-1", weight, 1.0);
         }
-        // A preference of 1, held with a confidence of 101 or of 11; nothing of an untrained prior says 0.
+        // A preference of 1 with a confidence of 101 or of 11; an untrained prior holds no preferences of 0.
         let (score, excess) = (score(user, "item-1"), 100.0 * weight);
         assert!(score <= (1.0 + excess) / excess, "{score} of {user}");
         check(&node, user);
@@ -279,26 +280,27 @@ fn a_hundred_plays_of_an_item_are_one_preference() {
         play("ada", n, &format!("item-{}", n % 3 + 1), 0.7, f64::from(u8::from(n % 4 > 0)) * 2.0);
     }
     check(&node, "ada");
-    // Whoever brings the same past along gets the same scores.
+    // A request with the same history gets the same scores.
     let history: Vec<Value> = plays.user("ada", 200)["history"].as_array().unwrap().iter().rev().map(|event| {
         json!({"item": event["item"], "label": event["label"], "weight": event["weight"], "timestamp": event["timestamp"]})
     }).collect();
     for model in [&plays, &fading] {
-        let told = |asker: (&str, Value)| {
+        let recommended = |audience: (&str, Value)| {
             let mut request = json!({"k": 5, "policy": "greedy", "exclude_seen": false});
-            request[asker.0] = asker.1;
+            request[audience.0] = audience.1;
             let reply = model.post("recommend", &request).expect(200);
             let slots = reply["items"].as_array().unwrap().iter();
             slots.map(|slot| json!([slot["item"], slot["score"], slot["std_error"]])).collect::<Vec<Value>>()
         };
-        assert_eq!(told(("history", json!(history))), told(("user", json!("ada"))));
-        // The reasons of a score are its terms.
+        assert_eq!(recommended(("history", json!(history))), recommended(("user", json!("ada"))));
+        // The contributions of the explanation sum to the score.
         let why = model.get("users/ada/why/item-1?limit=1000").expect(200);
         let terms: f64 =
             why["because"].as_array().unwrap().iter().map(|term| term["contribution"].as_f64().unwrap()).sum();
         assert!((terms + why["prior"].as_f64().unwrap() - why["score"].as_f64().unwrap()).abs() < 1e-4, "{why}");
     }
-    // Without its first play the pair begins with its second, and a play that is corrected to 0 is none.
+    // After a retraction of its first play, the pair begins with the second; a play that is corrected to 0 does not
+    // count.
     plays.delete("observations/ada-0").expect(200);
     check(&node, "ada");
     plays.put("observations/ada-1", &json!({"label": 0.0})).expect(200);

@@ -1,4 +1,5 @@
-//! What is out of service is still there: erasures reach it, nothing it relies on is deleted, and it goes on where it was.
+//! Models that are out of service: erasures reach their data, models that they depend on cannot be deleted, and they
+//! resume where they stopped.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use celeris_tests::{Node, data_dir, eventually};
 use serde_json::{Value, json};
 
-/// A file that `model` needs to serve, and what it holds.
+/// A file that `model` needs to serve, and its contents.
 fn needed(dir: &Path, model: &str) -> (PathBuf, Vec<u8>) {
     let file = data_dir::versions_of(dir, model).join("1/prior.parquet");
     let bytes = fs::read(&file).unwrap();
@@ -89,7 +90,7 @@ fn an_arm_of_a_selection_that_is_out_of_service_cannot_be_deleted() {
 }
 
 #[test]
-fn default_rewards_that_were_due_meanwhile_come_once_the_model_serves_again() {
+fn default_rewards_that_became_due_are_given_once_the_model_serves_again() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let reward = json!({"label": 1, "after_seconds": 1, "slots": 2});
@@ -99,9 +100,9 @@ fn default_rewards_that_were_due_meanwhile_come_once_the_model_serves_again() {
     }
     let films = needed(dir.path(), "films");
     rank(&node, "films", "ann");
-    // Stopped before the reward is due, or right after it was given; then there is nothing that could be lost.
+    // The node stops before the reward is due, or right after it was given; in the latter case nothing can be lost.
     let node = without(dir.path(), node, &films.0);
-    // By the time that a later one of another model has come, all models have been looked at.
+    // Once a later reward of another model was given, all models have been checked.
     rank(&node, "books", "bob");
     let observations = |node: &Node, model: &str, user: &str| node.model(model).user(user, 0)["observations"].clone();
     eventually("another model's default rewards", || (observations(&node, "books", "bob") == 2).then_some(()));

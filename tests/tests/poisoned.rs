@@ -1,17 +1,17 @@
-//! A disk that refuses a write: nothing more is acknowledged, what is durable can still be read, and a restart on a
-//! better disk has everything that was.
+//! A failed write to disk: nothing more is acknowledged, durable data can still be read, and a restart on a working
+//! disk has everything that was acknowledged.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::scene::{any_item, any_label, create_model, weights};
+use celeris_tests::fixtures::{any_item, any_label, create_model, weights};
 use celeris_tests::{ModelClient, Node, NodeOptions, Reply};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Larger than any other file of a small node, small enough for the log to reach soon: 1 MiB.
+/// 1 MiB: larger than any other file of a small node, small enough for the log to reach soon.
 const FILE_BLOCKS_MAX: u32 = 2048;
 
 /// Long ids fill the log sooner.
@@ -26,7 +26,7 @@ fn observation(random: &mut ChaCha8Rng, number: usize) -> Value {
     })
 }
 
-/// What a node that cannot write answers to a write.
+/// Checks the response of a node that cannot write.
 #[track_caller]
 fn assert_unavailable(reply: &Reply) {
     assert_eq!(reply.status, 503, "{}", reply.text);
@@ -62,7 +62,7 @@ fn bytes_of(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_node_that_cannot_write_says_so_reads_on_and_loses_nothing() {
+fn a_node_that_cannot_write_reports_it_still_reads_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeOptions::default().file_blocks_max(FILE_BLOCKS_MAX).serve(dir.path());
     let films = create_model(&node.client(), "films", 41);
@@ -109,7 +109,7 @@ fn a_node_that_cannot_write_says_so_reads_on_and_loses_nothing() {
     let node = Node::serve(dir.path());
     let films = node.model("films");
     assert_history(&films, &acknowledged);
-    assert_eq!(weights(&films, &user), learnt, "the state that was served is the one that the log says");
+    assert_eq!(weights(&films, &user), learnt, "the served state equals that of the log");
     let again = films.post("predict", &json!({"user": user, "item": "item-0"})).expect(200);
     assert_eq!(again["scores"], predicted["scores"]);
     let next = films.observe(&observation(&mut random, acknowledged.len()));

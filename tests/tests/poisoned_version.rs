@@ -1,5 +1,5 @@
-//! A trainer that has it all the wrong way round: the gate refuses what it makes; with the gate forced open, the guard
-//! takes it back.
+//! A trainer that learns inverted labels: the gate refuses its version; if the gate is forced open, the guard rolls the
+//! version back.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use celeris_datasets::Rating;
 use celeris_tests::data_dir::versions_of;
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
 
-/// The highest label of the data set plus the lowest: taken from it, the best becomes the worst.
+/// The highest label of the data set plus the lowest: `MIRROR - label` inverts the ratings.
 const MIRROR: f32 = 5.5;
 
-/// Ratings that are kept for the live traffic: those of the last part of this length.
+/// Number of ratings at the end of the data set that serve as live traffic.
 const LIVE: usize = 900;
 
 fn lines(ratings: &[Rating], label: impl Fn(f32) -> f32) -> String {
@@ -42,15 +42,15 @@ fn active(model: &ModelClient) -> u64 {
     model.get("").expect(200)["active_version"].as_u64().unwrap()
 }
 
-/// The kinds of the model's events, newest first.
+/// Kind and originator of the model's events, newest first.
 fn events(model: &ModelClient) -> Vec<(String, String)> {
     let events = model.get("events").expect(200)["events"].as_array().unwrap().clone();
     let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
     events.iter().map(|event| (text(event, "kind"), text(event, "by"))).collect()
 }
 
-/// Puts a trainer in the place of the binary that hands in a version of model `source` as one of `target`. Whatever else
-/// is asked of the binary, the real one does.
+/// Replaces the binary by a script whose `train` command delivers a version of model `source` as one of the model of
+/// the job. All other commands are passed to the real binary.
 fn poison(installed: &Path, source_version: &Path, source: &str) {
     let script = format!(
         r#"#!/bin/sh
@@ -71,7 +71,7 @@ sed "s/\"model\": *\"{source}\"/\"model\": \"$target\"/" {version}/_SUCCESS > "$
 }
 
 #[test]
-fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_takes_it_back() {
+fn the_gate_refuses_a_poisoned_version_and_the_guard_rolls_back_a_forced_one() {
     let dir = tempfile::tempdir().unwrap();
     let ratings = write_dataset(dir.path()).ratings;
     let (past, live) = ratings.split_at(ratings.len() - LIVE);
@@ -95,27 +95,30 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
     for model in [&films, &open, &mirrored] {
         let done = retrain(&client, model);
         assert_eq!((&done["state"], &done["version"]), (&json!("succeeded"), &json!(2)), "{done}");
-        assert_eq!(done["gate"]["verdict"], "passed", "a first training beats a version that knows nothing: {done}");
-        let (tail, report) = (&done["gate"]["holdout"], &done["gate"]);
-        assert!(tail["candidate"].as_f64() < tail["incumbent"].as_f64(), "{report}");
+        assert_eq!(done["gate"]["verdict"], "passed", "a first training beats an untrained version: {done}");
+        let (holdout, report) = (&done["gate"]["holdout"], &done["gate"]);
+        assert!(holdout["candidate"].as_f64() < holdout["incumbent"].as_f64(), "{report}");
         assert_eq!((&report["measure"], &report["incumbent"]), (&json!("rmse"), &json!(1)));
     }
     poison(&copy, &versions_of(&data, "mirrored").join("2"), "mirrored");
 
-    // The gate: kept, with the report, and not activated.
+    // The refused version is kept with the report of the gate, and not activated.
     let refused = retrain(&client, &films);
     assert_eq!((&refused["state"], &refused["version"]), (&json!("rejected"), &json!(3)), "{refused}");
     let report = &refused["gate"];
     assert_eq!((&report["verdict"], &report["incumbent"]), (&json!("refused"), &json!(2)), "{refused}");
-    let tail = &report["holdout"];
-    assert!(tail["observations"].as_u64().unwrap() >= 50 && tail["standard_error"].as_f64().unwrap() > 0.0, "{report}");
-    assert!(tail["difference"].as_f64().unwrap() > tail["standard_error"].as_f64().unwrap(), "{report}");
+    let holdout = &report["holdout"];
+    assert!(
+        holdout["observations"].as_u64().unwrap() >= 50 && holdout["standard_error"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+    assert!(holdout["difference"].as_f64().unwrap() > holdout["standard_error"].as_f64().unwrap(), "{report}");
     assert_eq!(active(&films), 2);
     let newest = films.get("versions").expect(200)["versions"][0].clone();
     assert_eq!((&newest["version"], &newest["active"], &newest["gate"]), (&json!(3), &json!(false), report));
     assert!(events(&films).contains(&("gate_refused".into(), "job".into())), "{:?}", events(&films));
 
-    // Forced open: it serves, until live traffic shows what it is.
+    // With the gate forced open, the version serves until its loss on live traffic is known.
     let forced = retrain(&client, &open);
     assert_eq!((&forced["state"], &forced["gate"]["verdict"]), (&json!("succeeded"), &json!("forced")), "{forced}");
     assert_eq!(active(&open), 3);
@@ -141,7 +144,7 @@ fn the_gate_refuses_a_poisoned_version_and_with_the_gate_forced_open_the_watch_t
     assert!(metrics.contains(r#"celeris_switches_total{model="open",kind="rolled_back"} 1"#), "{metrics}");
     assert_eq!(active(&films), 2);
     assert_eq!(node.terminate().code, Some(0));
-    // What had been refused and what was taken back are still there to look at.
+    // The refused and the rolled back version are kept.
     let node = Node::serve(&data);
     for model in ["films", "open"] {
         let model = node.model(model);

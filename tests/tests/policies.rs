@@ -1,9 +1,9 @@
-//! Every policy over HTTP: what it is called, what it takes, and what its propensities are.
+//! Every policy over HTTP: its name, its parameters and its propensities.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::HashMap;
 
-use celeris_tests::scene::{ITEMS, any_item, any_label, create_model};
+use celeris_tests::fixtures::{ITEMS, any_item, any_label, create_model};
 use celeris_tests::{ModelClient, Node};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -31,7 +31,7 @@ fn propensities(ranking: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_policy_ranks_by_name_and_tells_its_parameters() {
+fn every_policy_ranks_by_name_and_returns_its_parameters() {
     let (_dir, _node, films) = node();
     for policy in [
         json!({"name": "greedy"}),
@@ -43,12 +43,12 @@ fn every_policy_ranks_by_name_and_tells_its_parameters() {
         json!({"name": "thompson", "alpha": 1.0}),
     ] {
         let by_name = topk(&films, ITEMS, &policy["name"], 1);
-        assert_eq!(by_name["policy"], policy, "a bare name stands for the defaults, and the reply tells them");
+        assert_eq!(by_name["policy"], policy, "a name selects the defaults, and the reply contains them");
         assert_eq!(by_name["items"], topk(&films, ITEMS, &policy, 1)["items"]);
         for propensity in propensities(&by_name) {
             match policy["name"].as_str().unwrap() {
                 "greedy" | "lin_ucb" | "regcb" => assert_eq!(propensity, 1.0, "{by_name}"),
-                "thompson" => assert!(propensity.is_null(), "not on the way of the reply: {by_name}"),
+                "thompson" => assert!(propensity.is_null(), "computed after the reply: {by_name}"),
                 _ => assert!((0.0..=1.0).contains(&propensity.as_f64().unwrap()), "{by_name}"),
             }
         }
@@ -56,7 +56,7 @@ fn every_policy_ranks_by_name_and_tells_its_parameters() {
 }
 
 #[test]
-fn first_slots_come_as_often_as_their_propensities_say() {
+fn first_slots_are_as_frequent_as_their_propensities() {
     let (_dir, _node, films) = node();
     for policy in [json!({"name": "softmax", "lambda": 2}), json!({"name": "squarecb", "gamma_scale": 2})] {
         let mut shown: HashMap<String, (f64, f64)> = HashMap::new();

@@ -1,17 +1,18 @@
-//! What a node writes is about people, and nobody but its own user reads it.
+//! The files of a node hold personal data; only the user that the node runs as can read them.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::{NodeOptions, binary, eventually, sealed};
 use serde_json::json;
 
-/// Everything below a folder that others than its owner may read, write or enter, and how much there is.
+/// Adds every path from `path` down that others than its owner may read, write or enter to `open`, and returns the
+/// number of all paths.
 fn open_to_others(path: &Path, open: &mut Vec<String>) -> usize {
-    // Files come and go meanwhile.
+    // Files may be removed concurrently.
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
@@ -25,12 +26,12 @@ fn open_to_others(path: &Path, open: &mut Vec<String>) -> usize {
 }
 
 #[test]
-fn nobody_else_reads_the_data_directory_or_an_export() {
+fn no_other_user_can_read_the_data_directory_or_an_export() {
     let dir = tempfile::tempdir().unwrap();
     let (data, out, dataset) = (dir.path().join("data"), dir.path().join("out"), dir.path().join("dataset"));
     fs::create_dir(&dataset).unwrap();
     write_dataset(&dataset);
-    // As an administrator may have made it.
+    // An administrator may have created the folder with these permissions.
     fs::create_dir(&data).unwrap();
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
     let config = dir.path().join("celeris.toml");
@@ -46,7 +47,7 @@ fn nobody_else_reads_the_data_directory_or_an_export() {
     let job = films.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
     let mut open = Vec::new();
     eventually("the end of the training", || {
-        // The files of the job, and its trainer's, are there meanwhile.
+        // The files of the job and of its trainer exist during the training.
         open_to_others(&data.join("jobs"), &mut open);
         let state = client.get(&format!("/v1/jobs/{job}")).expect(200)["state"].clone();
         (state == "succeeded").then_some(())

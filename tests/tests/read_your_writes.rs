@@ -1,4 +1,4 @@
-//! What a client reads reflects what it wrote; who writes at once is ordered; what is unknown is said to be.
+//! Reads reflect the client's own writes, concurrent writes are ordered, and unknown users and items are reported.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,16 +6,16 @@ use std::fs;
 use std::sync::Barrier;
 use std::thread;
 
-use celeris_tests::scene::{DIM, any_item, any_label, create_model, features};
+use celeris_tests::fixtures::{DIM, any_item, any_label, create_model, features};
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, Reply, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Clients that do the same thing at once.
+/// Number of concurrent clients.
 const CROWD: usize = 8;
 
-/// Scores are sums of a few `f32` products; the order of the sum is the node's business.
+/// Scores are sums of a few `f32` products; the order of the summation is unspecified.
 const SCORE_TOLERANCE: f64 = 1e-5;
 
 fn node(seed: u64) -> (tempfile::TempDir, Node, ModelClient) {
@@ -25,7 +25,7 @@ fn node(seed: u64) -> (tempfile::TempDir, Node, ModelClient) {
     (dir, node, films)
 }
 
-/// What [`CROWD`] clients get for the requests that `act` makes of their numbers, all sent at once.
+/// Calls `act` with the number of the client on [`CROWD`] concurrent clients, and returns all responses.
 fn at_once(films: &ModelClient, act: impl Fn(&ModelClient, usize) -> Vec<Reply> + Sync) -> Vec<Reply> {
     let start = Barrier::new(CROWD);
     thread::scope(|scope| {
@@ -47,7 +47,7 @@ fn score(films: &ModelClient, user: &str, item: &str) -> Value {
 }
 
 #[test]
-fn answers_reflect_the_epoch_asked_for() {
+fn responses_reflect_the_requested_epoch() {
     let (_dir, _node, films) = node(11);
     let request = |min_epoch: Value| json!({"user": "u", "items": ["item-1", "item-2"], "min_epoch": min_epoch});
     let before = films.post("predict", &request(Value::Null)).expect(200);
@@ -77,7 +77,7 @@ fn a_request_ends_at_the_nodes_time_limit() {
     fs::write(&config, "[limits]\nrequest_timeout = \"100ms\"\n").unwrap();
     let node = NodeOptions::default().config(config).serve(&dir.path().join("data"));
     let films = create_model(&node.client(), "films", 15);
-    // By itself it would wait a second for the epoch, and say that it has not come.
+    // Without the limit, the request would wait a second for the epoch and then fail with 409.
     let late = films.post("predict", &json!({"user": "u", "item": "item-1", "min_epoch": 1}));
     assert_eq!(late.status, 504, "{}", late.text);
     assert!(late.json()["detail"].as_str().unwrap().contains("time limit"), "{}", late.text);
@@ -85,9 +85,9 @@ fn a_request_ends_at_the_nodes_time_limit() {
 }
 
 #[test]
-fn a_read_waits_for_a_write_that_is_on_its_way() {
+fn a_read_waits_for_a_concurrent_write() {
     let (_dir, _node, films) = node(12);
-    // The reader may ask before or after the write arrives; asked again where its bounded wait was over too soon.
+    // The read may arrive before or after the write; it is repeated if its bounded wait ended too soon.
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             eventually("the epoch", || {
@@ -122,7 +122,7 @@ fn concurrent_observers_of_one_user_take_every_epoch_once() {
 }
 
 #[test]
-fn an_observation_id_is_taken_once_however_many_send_it() {
+fn an_observation_id_is_stored_once_under_concurrent_requests() {
     let (_dir, _node, films) = node(14);
     let observation = |label: usize| json!({"user": "u", "item": "item-1", "label": label, "observation_id": "same"});
     let replies = at_once(&films, |films, _| vec![films.try_observe(&observation(4)).unwrap()]);
@@ -137,7 +137,7 @@ fn an_observation_id_is_taken_once_however_many_send_it() {
     assert!(other.json()["detail"].as_str().unwrap().contains("same"), "{}", other.text);
     assert_eq!(films.user("u", 10)["history"].as_array().unwrap().len(), 1);
 
-    // With as many bodies as senders, one body wins and the others are told.
+    // If every client sends a different body, one body is stored and the others are refused.
     let contested =
         |label: usize| json!({"user": "v", "item": "item-1", "label": label, "observation_id": "contested"});
     let replies = at_once(&films, |films, client| vec![films.try_observe(&contested(client)).unwrap()]);
@@ -147,13 +147,13 @@ fn an_observation_id_is_taken_once_however_many_send_it() {
     assert_eq!(films.user("v", 10)["history"].as_array().unwrap().len(), 1);
 }
 
-/// Users of a stream share the processors, and each of them is still learnt from in order.
+/// Users of a stream are processed in parallel, but the observations of each user in order.
 #[test]
-fn a_stream_is_answered_line_by_line_and_each_user_is_learnt_from_in_order() {
+fn a_stream_is_answered_line_by_line_and_the_observations_of_each_user_stay_in_order() {
     let (_dir, _node, films) = node(19);
     let mut random = ChaCha8Rng::seed_from_u64(20);
     let mut lines = String::new();
-    // Of each line the user and the epoch, or nothing where it is no observation.
+    // For each line the observation id and the epoch, or `None` if it is not an observation.
     let mut expected = Vec::new();
     let mut labels: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     for line in 0..4000 {
@@ -210,26 +210,26 @@ fn models_of_one_stream_learn_from_the_same_observations() {
 fn unknown_users_and_items_are_answered_and_reported() {
     let (_dir, _node, films) = node(16);
     films.observe(&json!({"user": "u", "item": "item-1", "label": 5}));
-    let stranger = films.post("predict", &json!({"user": "stranger", "items": ["item-1", "never-seen"]})).expect(200);
-    assert_eq!((&stranger["cold"], &stranger["user_epoch"]), (&json!(true), &json!(0)));
-    assert_eq!(stranger["scores"][0]["known"], true);
-    assert_eq!(stranger["scores"][1]["known"], false);
-    assert_eq!(films.user("stranger", 10)["history"], json!([]));
+    let newcomer = films.post("predict", &json!({"user": "newcomer", "items": ["item-1", "never-seen"]})).expect(200);
+    assert_eq!((&newcomer["cold"], &newcomer["user_epoch"]), (&json!(true), &json!(0)));
+    assert_eq!(newcomer["scores"][0]["known"], true);
+    assert_eq!(newcomer["scores"][1]["known"], false);
+    assert_eq!(films.user("newcomer", 10)["history"], json!([]));
 
     let unknown = score(&films, "u", "never-seen");
     assert_eq!((&unknown["cold"], &unknown["scores"][0]["known"]), (&json!(false), &json!(false)));
     let unknown = &unknown["scores"][0];
     assert!(unknown["score"].as_f64().unwrap() > 0.5, "a generous user's score of an average film: {unknown}");
-    // What the user's one rating told of the constant feature makes even an average film less uncertain.
-    let stranger = &stranger["scores"][1];
-    assert!(unknown["std_error"].as_f64() < stranger["std_error"].as_f64(), "{unknown} {stranger}");
-    for answer in [unknown, stranger] {
+    // The user's one rating also informs the weight of the constant feature, so even an average film is less uncertain.
+    let newcomer = &newcomer["scores"][1];
+    assert!(unknown["std_error"].as_f64() < newcomer["std_error"].as_f64(), "{unknown} {newcomer}");
+    for answer in [unknown, newcomer] {
         assert!(answer["label_std"].as_f64() > answer["std_error"].as_f64(), "{answer}");
     }
 }
 
 #[test]
-fn features_of_an_item_take_effect_until_somebody_has_learnt_from_it() {
+fn features_of_an_item_can_be_replaced_until_it_is_observed() {
     let (_dir, _node, films) = node(17);
     let mut random = ChaCha8Rng::seed_from_u64(18);
     for item in 0..DIM {
@@ -237,7 +237,7 @@ fn features_of_an_item_take_effect_until_somebody_has_learnt_from_it() {
     }
     let weights: Vec<f64> =
         films.user("u", 0)["weights"].as_array().unwrap().iter().map(|weight| weight.as_f64().unwrap()).collect();
-    // An untrained version knows no offsets, so the score is the product of weights and features.
+    // An untrained version has no offsets, so the score is the product of weights and features.
     let expected = |features: &[f32]| -> f64 { weights.iter().zip(features).map(|(w, x)| w * f64::from(*x)).sum() };
     let assert_scored_by = |features: &[f32]| {
         let found = score(&films, "u", "new")["scores"][0].clone();
@@ -251,16 +251,16 @@ fn features_of_an_item_take_effect_until_somebody_has_learnt_from_it() {
     let first = features(&mut random);
     assert_eq!(put(&first), "now");
     assert_scored_by(&first);
-    // Nobody has learnt from them yet, so they may still change, also under a score that was asked for before.
+    // No user has learnt from them yet, so they may still change, also after a score was requested.
     let second = features(&mut random);
     assert_eq!(put(&second), "now");
     assert_scored_by(&second);
 
-    films.observe(&json!({"user": "somebody-else", "item": "new", "label": 3}));
+    films.observe(&json!({"user": "another-user", "item": "new", "label": 3}));
     assert_eq!(put(&first), "next_version");
     assert_scored_by(&second);
-    let told = films.get("items/new").expect(200);
-    let vector = |field: &str| -> Vec<f32> { serde_json::from_value(told[field].clone()).unwrap() };
+    let stored = films.get("items/new").expect(200);
+    let vector = |field: &str| -> Vec<f32> { serde_json::from_value(stored[field].clone()).unwrap() };
     assert_eq!((vector("given_features"), vector("features")), (first, second));
     let titled = films.put("items/new", &json!({"attributes": {"title": "New"}})).expect(200);
     assert_eq!(titled["effective"], "now");
@@ -268,7 +268,7 @@ fn features_of_an_item_take_effect_until_somebody_has_learnt_from_it() {
 }
 
 #[test]
-fn ids_are_any_text_and_integers_are_their_digits() {
+fn ids_may_be_any_text_and_integers_become_their_digits() {
     let (_dir, node, films) = node(19);
     films.observe(&json!({"user": 7, "item": 42, "label": 4}));
     assert_eq!(films.user("7", 1)["history"][0]["item"], "42");

@@ -1,9 +1,9 @@
-//! Recommending from the whole catalog: the best of what may be shown, never what may not, page after page.
+//! Recommendations from the whole catalog: the best allowed items, never an excluded one, page by page.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 
-use celeris_tests::scene::{DATASET_ITEMS, ITEMS, any_label, create_model, features, write_dataset};
+use celeris_tests::fixtures::{DATASET_ITEMS, ITEMS, any_label, create_model, features, write_dataset};
 use celeris_tests::{Client, ModelClient, Node, binary, eventually};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +21,7 @@ fn node() -> (tempfile::TempDir, Node, ModelClient) {
     (dir, node, films)
 }
 
-/// Recommends by `greedy` unless told otherwise; `more` is what the request says besides.
+/// Recommends with `greedy` by default; `more` holds additional fields of the request.
 fn recommend(films: &ModelClient, k: usize, more: &Value) -> Value {
     let mut request = json!({"user": "u", "k": k, "policy": "greedy"});
     request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -43,7 +43,7 @@ fn all() -> Vec<String> {
     (0..ITEMS).map(|item| format!("item-{item}")).collect()
 }
 
-/// The items best first with their scores, by what `predict` says of each.
+/// The items with their scores from `predict`, best first.
 fn best_first(films: &ModelClient, candidates: &[String]) -> Vec<(String, f64)> {
     let predicted = films.post("predict", &json!({"user": "u", "items": candidates})).expect(200);
     let score = |score: &Value| (score["item"].as_str().unwrap().to_owned(), score["score"].as_f64().unwrap());
@@ -53,7 +53,7 @@ fn best_first(films: &ModelClient, candidates: &[String]) -> Vec<(String, f64)> 
 }
 
 #[test]
-fn the_best_of_everything_unseen_comes_with_a_decision() {
+fn the_best_unseen_items_are_returned_with_a_decision() {
     let (_dir, _node, films) = node();
     let reply = recommend(&films, 7, &json!({}));
     let scored: Vec<(String, f64)> = reply["items"]
@@ -62,7 +62,7 @@ fn the_best_of_everything_unseen_comes_with_a_decision() {
         .iter()
         .map(|slot| (slot["item"].as_str().unwrap().to_owned(), slot["score"].as_f64().unwrap()))
         .collect();
-    assert_eq!(scored, best_first(&films, &all()[5..])[..7], "bit for bit what predict says");
+    assert_eq!(scored, best_first(&films, &all()[5..])[..7], "bit-identical to predict");
     assert_eq!(
         (&reply["logged"], &reply["user_epoch"], &reply["policy"]["name"]),
         (&json!(true), &json!(5), &json!("greedy"))
@@ -75,7 +75,7 @@ fn the_best_of_everything_unseen_comes_with_a_decision() {
 }
 
 #[test]
-fn what_is_filtered_excluded_or_deleted_never_comes() {
+fn filtered_excluded_and_deleted_items_are_never_returned() {
     let (_dir, _node, films) = node();
     for (at, item) in all().iter().enumerate() {
         let attributes = json!({"title": format!("Film {at}"), "even": at % 2 == 0, "number": at});
@@ -84,7 +84,7 @@ fn what_is_filtered_excluded_or_deleted_never_comes() {
     let even = json!({"filter": {"eq": {"field": "even", "value": true}}});
     let expected: BTreeSet<String> = (6..ITEMS).step_by(2).map(|at| format!("item-{at}")).collect();
     assert_eq!(set(&recommend(&films, ITEMS, &even)), expected);
-    // Whatever the policy draws.
+    // For every random draw of the policy.
     for seed in 0..20 {
         let explored =
             json!({"filter": even["filter"], "policy": {"name": "epsilon_greedy", "epsilon": 1}, "seed": seed});
@@ -105,7 +105,7 @@ fn what_is_filtered_excluded_or_deleted_never_comes() {
 }
 
 #[test]
-fn what_was_just_observed_is_seen_and_what_was_forgotten_is_not() {
+fn observed_items_count_as_seen_at_once_and_retracted_ones_do_not() {
     let (_dir, _node, films) = node();
     for _ in 0..6 {
         let first = items(&recommend(&films, 1, &json!({})))[0].clone();
@@ -116,17 +116,20 @@ fn what_was_just_observed_is_seen_and_what_was_forgotten_is_not() {
         assert_eq!(after["user_epoch"], epoch);
         assert!(!items(&after).contains(&first));
         let others = recommend(&films, ITEMS, &json!({"user": "another"}));
-        assert!(items(&others).contains(&first), "seen by one is not seen by all");
+        assert!(items(&others).contains(&first), "another user has not seen it");
         films.delete(&format!("observations/{first}")).expect(200);
-        assert!(items(&recommend(&films, ITEMS, &json!({}))).contains(&first), "a retracted observation is none");
+        assert!(
+            items(&recommend(&films, ITEMS, &json!({}))).contains(&first),
+            "a retracted observation does not count"
+        );
         films.observe(&json!({"user": "u", "item": first, "label": 4}));
     }
     assert_eq!(films.delete("users/u").status, 200);
-    assert_eq!(items(&recommend(&films, ITEMS, &json!({}))).len(), ITEMS, "who is erased has seen nothing");
+    assert_eq!(items(&recommend(&films, ITEMS, &json!({}))).len(), ITEMS, "an erased user has seen nothing");
 }
 
 #[test]
-fn a_window_and_kinds_of_feedback_say_what_counts_as_seen() {
+fn a_window_and_kinds_of_feedback_define_the_seen_items() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 31);
@@ -157,7 +160,7 @@ fn a_window_and_kinds_of_feedback_say_what_counts_as_seen() {
 }
 
 #[test]
-fn pages_show_everything_once_though_weights_move_and_the_node_is_started_anew() {
+fn pages_show_each_item_once_despite_new_weights_and_a_restart() {
     let (dir, node, films) = node();
     let mut shown = Vec::new();
     let mut next = Value::Null;
@@ -174,7 +177,7 @@ fn pages_show_everything_once_though_weights_move_and_the_node_is_started_anew()
         if next.is_null() {
             break;
         }
-        // What comes first is not what would have.
+        // The observation changes the order of the remaining items.
         films.observe(&json!({"user": "u", "item": shown[shown.len() - 1], "label": page % 5}));
         if page == 2 {
             drop(node.take());
@@ -188,7 +191,7 @@ fn pages_show_everything_once_though_weights_move_and_the_node_is_started_anew()
 }
 
 #[test]
-fn a_recommendation_is_a_decision_that_rewards_join_and_that_is_drawn_again() {
+fn a_recommendation_is_a_decision_with_rewards_and_a_replay() {
     let (_dir, _node, films) = node();
     for policy in [json!("greedy"), json!("thompson"), json!({"name": "squarecb"}), json!("regcb"), Value::Null] {
         let reply = recommend(&films, 4, &json!({"policy": policy, "exclude_seen": false}));
@@ -197,9 +200,9 @@ fn a_recommendation_is_a_decision_that_rewards_join_and_that_is_drawn_again() {
         assert_eq!(films.observe(&outcome)["joined"], "slot", "{policy}");
         let decision = films.get(&format!("decisions/{id}?replay=true")).expect(200);
         assert_eq!(decision["replay"]["same"], true, "{policy}: {decision}");
-        assert_eq!(decision["candidates"]["count"], ITEMS, "all of so few are candidates");
+        assert_eq!(decision["candidates"]["count"], ITEMS, "all items are candidates");
     }
-    // What is put forward by the request is told, and is not drawn again.
+    // Boosts in the request are recorded, and such a decision is not replayed.
     let boost = json!([{"filter": {"eq": {"field": "title", "value": "Film 9"}}, "add": 100}]);
     let boosted = recommend(&films, 3, &json!({"boost": boost}));
     assert_eq!(items(&boosted)[0], "item-9");
@@ -224,7 +227,7 @@ fn diversity_trades_scores_for_difference() {
 }
 
 #[test]
-fn a_selection_recommends_by_the_arm_that_it_draws() {
+fn a_selection_recommends_with_the_sampled_arm() {
     let (_dir, node, _films) = node();
     let client = node.client();
     client.post("/v1/models", &json!({"name": "small", "stream": "films", "dim": 4})).expect(201);
@@ -252,7 +255,7 @@ fn retrained(client: &Client, films: &ModelClient) {
 }
 
 #[test]
-fn another_version_recommends_by_its_own_scores_and_the_same_past() {
+fn each_version_recommends_by_its_own_scores_and_the_same_history() {
     let dir = tempfile::tempdir().unwrap();
     write_dataset(dir.path());
     let node = Node::serve(&dir.path().join("data"));
@@ -290,7 +293,7 @@ fn another_version_recommends_by_its_own_scores_and_the_same_past() {
 }
 
 #[test]
-fn bad_requests_are_refused_by_the_name_of_the_field() {
+fn invalid_requests_are_refused_with_the_name_of_the_field() {
     let (_dir, _node, films) = node();
     let many: Vec<String> = (0..10_001).map(|item| item.to_string()).collect();
     let boost = json!({"filter": {"exists": {"field": "title"}}, "add": 1});
@@ -322,7 +325,7 @@ fn bad_requests_are_refused_by_the_name_of_the_field() {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(names), "{names:?} in {detail:?}");
     }
-    assert_eq!(films.post("recommend", &json!({"k": 3})).status, 422, "nobody is named");
+    assert_eq!(films.post("recommend", &json!({"k": 3})).status, 422, "the user is missing");
     let later = films.post("recommend", &json!({"user": "u", "k": 3, "min_epoch": 99}));
     assert_eq!(later.status, 409, "{}", later.text);
 }

@@ -1,4 +1,4 @@
-//! Versions that were trained elsewhere are registered, checked, from the one folder that the node allows.
+//! Versions trained elsewhere are checked and registered from the configured import folder.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use celeris_tests::data_dir::versions_of;
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::{Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn a_version_trained_elsewhere_is_registered_and_can_be_activated() {
     eventually("a trained version", || {
         (client.get(&format!("/v1/jobs/{job}")).expect(200)["state"] == "succeeded").then_some(())
     });
-    // What a batch job leaves is a version directory; here that of the node's own training stands in for it.
+    // A batch job produces a version directory; here a copy of the node's own version stands in for it.
     let versions = versions_of(&dir.path().join("data"), "films");
     let trained = versions.join("2");
     let imports = dir.path().join("imports");
@@ -108,7 +108,7 @@ fn a_version_trained_elsewhere_is_registered_and_can_be_activated() {
 }
 
 #[test]
-fn a_node_without_a_folder_for_it_registers_nothing_and_says_how() {
+fn a_node_without_an_import_folder_registers_nothing_and_names_the_setting() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();

@@ -1,9 +1,9 @@
-//! Retraining goes on beside serving, loses no feedback, and every version can be gone back to.
+//! Retraining runs concurrently with serving and loses no feedback, and every version can be activated again.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
 
-use celeris_tests::scene::{DATASET_ITEMS as ITEMS, DATASET_RATINGS as RATINGS, write_dataset};
+use celeris_tests::fixtures::{DATASET_ITEMS as ITEMS, DATASET_RATINGS as RATINGS, write_dataset};
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, binary, eventually};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn start_retraining(model: &ModelClient) -> String {
     accepted["job"].as_str().unwrap().to_owned()
 }
 
-/// The job once it has ended; `meanwhile` is called between the looks.
+/// The job once it has ended; `meanwhile` is called after every poll before that.
 fn ended(client: &Client, job: &str, mut meanwhile: impl FnMut()) -> Value {
     eventually("the end of the retraining", || {
         let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
@@ -49,7 +49,7 @@ fn versions(model: &ModelClient) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn a_new_version_learns_from_the_log_and_every_version_can_be_gone_back_to() {
+fn a_new_version_learns_from_the_log_and_every_version_can_be_activated_again() {
     let dataset = tempfile::tempdir().unwrap();
     let written = write_dataset(dataset.path());
     let of_user_1 = written.ratings.iter().filter(|rating| rating.user.as_str() == "1").count();
@@ -62,7 +62,7 @@ fn a_new_version_learns_from_the_log_and_every_version_can_be_gone_back_to() {
     import(&client, "films", dataset.path());
     assert_eq!(films.get("").expect(200)["observations"], RATINGS);
     assert_eq!(films.user("1", 0)["user_epoch"], of_user_1);
-    // An import that is run again finds everything there.
+    // A repeated import adds nothing.
     import(&client, "films", dataset.path());
     assert_eq!(films.get("").expect(200)["observations"], RATINGS);
     assert!(films.get("items/1").expect(200)["attributes"]["title"].is_string());
@@ -85,7 +85,7 @@ fn a_new_version_learns_from_the_log_and_every_version_can_be_gone_back_to() {
     assert_eq!(done["state"], "succeeded", "{done}");
     assert_eq!((&done["why"], &done["version"], &done["progress"]), (&json!("a test asked"), &json!(2), &json!(1.0)));
     assert!(done["metrics"].as_object().is_some_and(|metrics| !metrics.is_empty()), "{done}");
-    assert!(fed > 0, "the training ended before anybody could say anything");
+    assert!(fed > 0, "the training ended before any observation");
     let during = films.user("during", 10_000);
     assert_eq!(
         (&during["version"], &during["user_epoch"], &during["observations"]),
@@ -102,7 +102,7 @@ fn a_new_version_learns_from_the_log_and_every_version_can_be_gone_back_to() {
     let activate = |version: u64| films.post(&format!("versions/{version}/activate"), &json!({})).expect(200);
     assert_eq!(activate(1)["active_version"], 1);
     assert_eq!(predict(&films, "1")["scores"], untrained["scores"], "the old version answers as it did, bit for bit");
-    // What users say under one version, they have said under all.
+    // An observation made under one version counts under all.
     films.observe(&json!({"user": "during", "item": "1", "label": 1}));
     assert_eq!(films.post("rollback", &json!({})).expect(200)["active_version"], 2);
     assert_eq!(predict(&films, "1")["scores"], trained["scores"]);
@@ -154,14 +154,14 @@ fn retraining_without_data_fails_with_a_reason_and_serving_goes_on() {
     assert_eq!(versions(&films), (vec![1], 1));
     films.observe(&json!({"user": "u", "item": "1", "label": 4}));
     assert_eq!(predict(&films, "u")["user_epoch"], 1);
-    // One observation is nothing to learn features from; whatever comes of it, the model goes on serving.
+    // One observation is too little to learn features from; the model keeps serving, whether or not the job succeeds.
     let poor = ended(&client, &start_retraining(&films), || {});
     assert!(poor["state"] == "succeeded" || poor["error"].as_str().is_some_and(|why| !why.is_empty()), "{poor}");
     assert!(scores(&predict(&films, "u")).iter().all(|score| score.is_finite()));
 }
 
 #[test]
-fn a_node_killed_while_it_trains_comes_back_with_the_version_it_had() {
+fn a_node_killed_during_a_training_restarts_with_its_previous_version() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn a_node_killed_while_it_trains_comes_back_with_the_version_it_had() {
 }
 
 #[test]
-fn a_relative_data_directory_is_trained_in() {
+fn a_training_works_in_a_relative_data_directory() {
     let dataset = tempfile::tempdir().unwrap();
     write_dataset(dataset.path());
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A model's loss reaches its trainer, and what the trainer measures reaches whoever asks.
+//! A model's loss is passed to its trainer, and the trainer's metrics are returned by the API.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_tests::{Node, eventually};
@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 #[test]
-fn every_loss_trains_with_its_own_measure() {
+fn every_loss_trains_with_its_own_metric() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -43,10 +43,10 @@ fn every_loss_trains_with_its_own_measure() {
     }
 }
 
-/// A model of clicks that shares its stream with one of stars: gate, quality and the list of models all take a label of 5
-/// for a click, and none of them finds a loss below 0 in it.
+/// A model of clicks that shares its stream with one of stars: gate, quality and the list of models all count a label
+/// of 5 as a click, and none of them reports a loss below 0.
 #[test]
-fn labels_outside_the_range_of_a_loss_count_alike_everywhere() {
+fn labels_outside_the_range_of_a_loss_are_clamped_everywhere() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -87,15 +87,18 @@ fn labels_outside_the_range_of_a_loss_count_alike_everywhere() {
             let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
             (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
         });
-        let tail = &done["gate"]["holdout"];
-        assert!(tail["candidate"].as_f64().unwrap() >= 0.0 && tail["incumbent"].as_f64().unwrap() >= 0.0, "{done}");
+        let holdout = &done["gate"]["holdout"];
+        assert!(
+            holdout["candidate"].as_f64().unwrap() >= 0.0 && holdout["incumbent"].as_f64().unwrap() >= 0.0,
+            "{done}"
+        );
         let windows = quality["windows"].as_array().unwrap();
         let losses = windows.iter().chain([&quality["baseline"]]).map(|loss| loss["value"].as_f64());
         let losses: Vec<f64> = losses.flatten().collect();
         assert!(!losses.is_empty() && losses.iter().all(|loss| *loss >= 0.0), "{quality}");
         let rmse = model.get("").expect(200)["recent_loss"]["rmse"].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&rmse), "{name}: {rmse} of probabilities and outcomes from 0 to 1");
-        (tail.clone(), done["metrics"]["validation_log_loss"].clone())
+        (holdout.clone(), done["metrics"]["validation_log_loss"].clone())
     });
-    assert_eq!(likes, clicks, "the same events, but for how far beyond the range their labels lie");
+    assert_eq!(likes, clicks, "the labels differ only outside the range of the loss");
 }

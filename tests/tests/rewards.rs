@@ -1,12 +1,12 @@
-//! Rewards and the decisions they belong to: whenever and however they come, each has its stated result, and the totals
-//! reconcile.
+//! Attribution of rewards to decisions: each reward has a documented result, whenever and however it arrives, and the
+//! totals add up.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::scene::{ITEMS, create_model};
+use celeris_tests::fixtures::{ITEMS, create_model};
 use celeris_tests::{ModelClient, Node, NodeOptions, eventually};
 use serde_json::{Value, json};
 
@@ -35,19 +35,19 @@ fn decision(films: &ModelClient, ranking: &Value) -> Value {
     films.get(&format!("decisions/{}", ranking["decision_id"].as_str().unwrap())).expect(200)
 }
 
-/// Observes and keeps count of what the node says of the decision.
-struct Teller<'a> {
+/// Observes, and counts the attribution results.
+struct Counter<'a> {
     films: &'a ModelClient,
-    told: &'a mut BTreeMap<String, u64>,
+    counts: &'a mut BTreeMap<String, u64>,
 }
 
-impl Teller<'_> {
+impl Counter<'_> {
     #[track_caller]
     fn observe(&mut self, observation: &Value, joined: &str) -> Value {
         let reply = self.films.observe(observation);
         assert_eq!(reply["joined"], joined, "{observation}: {reply}");
         if reply["duplicate"] == false {
-            *self.told.entry(joined.to_owned()).or_default() += 1;
+            *self.counts.entry(joined.to_owned()).or_default() += 1;
         }
         reply
     }
@@ -57,7 +57,7 @@ fn reward(user: &str, ranking: &Value, item: &str, label: u32) -> Value {
     json!({"user": user, "item": item, "label": label, "decision_id": ranking["decision_id"]})
 }
 
-/// What a decision says of its own outcomes, by what became of them.
+/// Number of the outcomes of these decisions by attribution result.
 fn outcomes(films: &ModelClient, rankings: &[&Value]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for ranking in rankings {
@@ -69,34 +69,34 @@ fn outcomes(films: &ModelClient, rankings: &[&Value]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn every_reward_has_its_stated_result_and_the_totals_reconcile() {
+fn every_reward_has_its_documented_result_and_the_totals_add_up() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 5);
-    let mut told = BTreeMap::new();
-    let mut teller = Teller { films: &films, told: &mut told };
+    let mut counts = BTreeMap::new();
+    let mut counter = Counter { films: &films, counts: &mut counts };
     let first = ranking(&films, "u");
-    // At once: the decision need not be on the disk.
+    // Immediately: the decision need not be on disk yet.
     let mut named = reward("u", &first, shown(&first, 0), 5);
     named["observation_id"] = json!("r-1");
-    teller.observe(&named, "slot");
-    assert_eq!(teller.observe(&named, "slot")["duplicate"], true, "the same reward again is answered like the first");
-    teller.observe(&reward("u", &first, shown(&first, 0), 1), "repeated");
+    counter.observe(&named, "slot");
+    assert_eq!(counter.observe(&named, "slot")["duplicate"], true, "the same reward again is answered like the first");
+    counter.observe(&reward("u", &first, shown(&first, 0), 1), "repeated");
     let not_shown = everything().into_iter().find(|item| (0..3).all(|slot| shown(&first, slot) != item)).unwrap();
-    teller.observe(&reward("u", &first, &not_shown, 3), "not_shown");
-    teller.observe(&reward("v", &first, shown(&first, 1), 3), "other_user");
-    teller.observe(&json!({"user": "u", "item": "item-1", "label": 3, "decision_id": "long-forgotten"}), "unknown");
+    counter.observe(&reward("u", &first, &not_shown, 3), "not_shown");
+    counter.observe(&reward("v", &first, shown(&first, 1), 3), "other_user");
+    counter.observe(&json!({"user": "u", "item": "item-1", "label": 3, "decision_id": "long-forgotten"}), "unknown");
     let old = json!({"user": "u", "item": "item-1", "label": 3, "decision_id": "00000000-0001-7000-8000-000000000000"});
-    teller.observe(&old, "expired");
+    counter.observe(&old, "expired");
     assert_eq!(films.observe(&json!({"user": "u", "item": "item-1", "label": 3})).get("joined"), None);
     // Out of order, and as a stream.
     let (second, third) = (ranking(&films, "u"), ranking(&films, "u"));
-    teller.observe(&reward("u", &third, shown(&third, 0), 4), "slot");
-    teller.observe(&reward("u", &second, shown(&second, 2), 4), "slot");
+    counter.observe(&reward("u", &third, shown(&third, 0), 4), "slot");
+    counter.observe(&reward("u", &second, shown(&second, 2), 4), "slot");
     let line = format!("{}\n", reward("u", &second, shown(&second, 2), 2));
     let answered: Vec<Value> = films.observe_lines(&line).unwrap().map(Result::unwrap).collect();
     assert_eq!(answered[0]["joined"], "repeated");
-    *told.entry("repeated".to_owned()).or_default() += 1;
+    *counts.entry("repeated".to_owned()).or_default() += 1;
 
     let explored = films.get("exploration").expect(200);
     let counted: BTreeMap<String, u64> = serde_json::from_value(explored["joined"].clone()).unwrap();
@@ -106,21 +106,21 @@ fn every_reward_has_its_stated_result_and_the_totals_reconcile() {
             .filter(|(_, count)| **count > 0)
             .map(|(joined, count)| (joined.clone(), *count))
             .collect::<BTreeMap<_, _>>(),
-        told
+        counts
     );
     assert_eq!(explored["totals"]["decisions"], 3);
     assert_eq!(explored["totals"]["slots"], 9);
     assert_eq!(explored["totals"]["mean_reward"], 13.0 / 3.0);
     let metrics = node.client().get("/metrics").text;
-    for (joined, count) in &told {
+    for (joined, count) in &counts {
         let line = format!("celeris_rewards_total{{model=\"films\",joined=\"{joined}\"}} {count}");
         assert!(metrics.contains(&line), "{line} is not among the metrics");
     }
     let explained = decision(&films, &first);
     assert_eq!(explained["slots"][0]["reward"], 5.0, "the first reward counts");
-    assert_eq!(explained["slots"][1]["reward"], Value::Null, "another user's is nobody's");
+    assert_eq!(explained["slots"][1]["reward"], Value::Null, "another user's reward does not count");
     let before = outcomes(&films, &[&first, &second, &third]);
-    // Those of another user, and those that name no decision of ours, are outcomes of none.
+    // Rewards of another user, and those for an unknown decision, are outcomes of no decision.
     assert_eq!(
         before,
         BTreeMap::from([("slot".to_owned(), 3), ("repeated".to_owned(), 2), ("not_shown".to_owned(), 1)])
@@ -129,13 +129,13 @@ fn every_reward_has_its_stated_result_and_the_totals_reconcile() {
     node.kill_hard();
     let node = Node::serve(dir.path());
     let films = node.model("films");
-    assert_eq!(outcomes(&films, &[&first, &second, &third]), before, "what was told is on record");
-    let mut teller = Teller { films: &films, told: &mut told };
-    assert_eq!(teller.observe(&named, "slot")["duplicate"], true);
-    teller.observe(&reward("u", &first, shown(&first, 0), 2), "repeated");
+    assert_eq!(outcomes(&films, &[&first, &second, &third]), before, "the outcomes are stored");
+    let mut counter = Counter { films: &films, counts: &mut counts };
+    assert_eq!(counter.observe(&named, "slot")["duplicate"], true);
+    counter.observe(&reward("u", &first, shown(&first, 0), 2), "repeated");
     // Late, and after the crash.
-    teller.observe(&reward("u", &first, shown(&first, 1), 2), "slot");
-    teller.observe(&reward("u", &first, shown(&first, 1), 2), "repeated");
+    counter.observe(&reward("u", &first, shown(&first, 1), 2), "slot");
+    counter.observe(&reward("u", &first, shown(&first, 1), 2), "repeated");
     assert_eq!(outcomes(&films, &[&first])["slot"], 2);
 }
 
@@ -153,7 +153,7 @@ fn a_retracted_reward_leaves_its_slot_free() {
 }
 
 #[test]
-fn rewards_of_expired_decisions_are_learnt_from_and_join_nothing() {
+fn rewards_of_expired_decisions_are_learnt_from_but_not_attributed() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "retention = \"1s\"");
     let films = create_model(&node.client(), "films", 5);
@@ -167,7 +167,7 @@ fn rewards_of_expired_decisions_are_learnt_from_and_join_nothing() {
 }
 
 #[test]
-fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() {
+fn slots_without_a_reward_get_the_default_once_and_a_true_one_replaces_it() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 5);
@@ -186,7 +186,7 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(explained["slots"][0]["reward"], 5.0, "a slot that has its reward gets no default");
     assert_eq!((&explained["slots"][1]["reward"], &explained["outcomes"][1]["default"]), (&json!(1.0), &json!(true)));
     assert_eq!(explained["slots"][2]["reward"], Value::Null, "only the first two slots");
-    assert_eq!(decision(&films, &unset)["outcomes"], json!([]), "nor do rankings from before the setting");
+    assert_eq!(decision(&films, &unset)["outcomes"], json!([]), "rankings from before the setting get none");
 
     let late = films.observe(&reward("u", &first, shown(&first, 1), 4));
     assert_eq!(late["joined"], "slot");
@@ -195,7 +195,7 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(explained["outcomes"].as_array().unwrap().len(), 2, "the default is gone: {explained}");
     assert_eq!(films.get("exploration").expect(200)["totals"]["defaults_replaced"], 1);
 
-    // Across a crash, once each: later decisions have theirs, and earlier ones no second.
+    // Across a crash, every decision gets its defaults exactly once.
     let written = || metric(&node, "celeris_decisions_bytes_total");
     let before = written();
     let second = ranking(&films, "u");
@@ -213,10 +213,10 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_takes_its_place() 
     assert_eq!(off["default_reward"], Value::Null);
 }
 
-/// The ids that the node gives belong to it: no client can take the one of a default reward that is still to come, for
-/// itself or another user, by whichever way it comes.
+/// Ids that the node generates are reserved: no client can take the id of a future default reward, for itself or for
+/// another user, on any route.
 #[test]
-fn ids_that_the_node_gives_are_refused_of_clients_and_default_rewards_go_on() {
+fn ids_reserved_for_the_node_are_refused_from_clients_and_default_rewards_continue() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
@@ -262,7 +262,7 @@ fn metric(node: &Node, name: &str) -> f64 {
 }
 
 #[test]
-fn a_reward_that_is_refused_leaves_the_default_reward() {
+fn a_refused_reward_leaves_the_default_reward() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let setting = json!({"label": 0, "after_seconds": 1, "slots": 1});

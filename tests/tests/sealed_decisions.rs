@@ -1,4 +1,4 @@
-//! Decisions as Parquet, while the node runs: complete, and without those of erased users.
+//! Decisions are sealed as Parquet while the node runs: complete, and without those of erased users.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int32Type;
-use celeris_tests::scene::{ITEMS, create_model};
+use celeris_tests::fixtures::{ITEMS, create_model};
 use celeris_tests::{ModelClient, NodeOptions, eventually};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const USERS: usize = 4;
 const EACH: usize = 6;
 
-/// Of a sealed decision: its user, how many candidates there were, which of them are recorded, and what was shown.
+/// A sealed decision: its user, number of candidates, number of recorded candidates, and shown items.
 #[derive(Debug, PartialEq)]
 struct Row {
     user: String,
@@ -30,7 +30,7 @@ fn read(data_dir: &Path) -> Option<BTreeMap<String, Row>> {
     let sealed: Value = serde_json::from_str(&fs::read_to_string(folder.join("_watermark.json")).ok()?).unwrap();
     let mut rows = BTreeMap::new();
     for segment in sealed["segments"].as_array().unwrap() {
-        // A file that is replaced between the two looks is read at the next.
+        // A file that is replaced after the watermark was read is read at the next poll.
         let file = File::open(folder.join(segment["file"].as_str().unwrap())).ok()?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
         let before = rows.len();
@@ -57,7 +57,7 @@ fn read_batch(batch: &RecordBatch, rows: &mut BTreeMap<String, Row>) {
     }
 }
 
-/// Ranks for every user, and answers what must be sealed of it.
+/// Ranks for every user, and returns the rows that must be sealed.
 fn rank_all(films: &ModelClient) -> BTreeMap<String, Row> {
     let items: Vec<String> = (0..ITEMS).map(|item| format!("item-{item}")).collect();
     let mut made = BTreeMap::new();
@@ -73,7 +73,7 @@ fn rank_all(films: &ModelClient) -> BTreeMap<String, Row> {
 }
 
 #[test]
-fn every_decision_is_sealed_once_and_an_erased_users_are_not() {
+fn every_decision_is_sealed_once_except_those_of_erased_users() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("celeris.toml");
     fs::write(&config, "[sealing]\ninterval = \"50ms\"\n").unwrap();
@@ -86,7 +86,7 @@ fn every_decision_is_sealed_once_and_an_erased_users_are_not() {
     made.retain(|_, row| row.user != "user-1");
     assert_eq!(made.len(), (USERS - 1) * EACH);
     eventually("the files without the erased user", || (read(dir.path())? == made).then_some(()));
-    // A node that is killed goes on where the watermark says.
+    // A killed node resumes at the watermark.
     node.kill_hard();
     let node = NodeOptions::default().config(&config).serve(dir.path());
     made.extend(rank_all(&node.model("films")));

@@ -1,4 +1,4 @@
-//! Sealed segments are the log: through kills at any moment, merges and repairs, and for readers of every kind.
+//! Sealed segments equal the log: after kills at any time, merges and repairs, and for every kind of reader.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use celeris_tests::scene::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, create_model};
 use celeris_tests::sealed::{self, SealedRow, SealedRows};
 use celeris_tests::{Client, ModelClient, Node, NodeOptions, eventually};
 use rand::{RngExt as _, SeedableRng as _};
@@ -23,7 +23,7 @@ fn options(dir: &Path, sealing: &str) -> NodeOptions {
     NodeOptions::default().config(config)
 }
 
-/// So eager that a kill is likely to meet it at work.
+/// So frequent that a kill is likely to interrupt sealing.
 const EAGER: &str = "interval = \"5ms\"\nrecords = 50";
 
 fn lines(random: &mut ChaCha8Rng, count: usize) -> String {
@@ -36,9 +36,9 @@ fn lines(random: &mut ChaCha8Rng, count: usize) -> String {
         .collect()
 }
 
-/// The records of all users as the node tells them, by partition and sequence; the partition is read from the name that
-/// the server gave, `~partition-sequence`.
-fn told(films: &ModelClient) -> SealedRows {
+/// The records of all users as the node returns them, by partition and sequence; the partition is read from the
+/// observation id that the node generated, `~partition-sequence`.
+fn logged_rows(films: &ModelClient) -> SealedRows {
     let mut rows = SealedRows::new();
     for user in (0..USERS).map(|user| format!("user-{user}")) {
         for event in films.user(&user, 10_000)["history"].as_array().unwrap() {
@@ -76,7 +76,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn segments_are_the_log_whenever_the_node_is_killed() {
+fn segments_equal_the_log_after_a_kill_at_any_time() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), EAGER);
     let mut random = ChaCha8Rng::seed_from_u64(17);
@@ -103,7 +103,7 @@ fn segments_are_the_log_whenever_the_node_is_killed() {
             node.kill_hard();
         });
 
-        // What lies there now is what anyone could read.
+        // The files as an external reader finds them now.
         let there = sealed::read(dir.path(), "films");
         if let Some(there) = &there {
             let whole: i64 = there.watermark.iter().sum();
@@ -116,7 +116,7 @@ fn segments_are_the_log_whenever_the_node_is_killed() {
         }
         let node = options.serve(dir.path());
         let films = node.model("films");
-        let log = told(&films);
+        let log = logged_rows(&films);
         for (place, row) in there.iter().flat_map(|there| &there.rows) {
             assert_eq!(log.get(place), Some(row), "round {round}: sealed, but not in the log");
         }
@@ -127,7 +127,7 @@ fn segments_are_the_log_whenever_the_node_is_killed() {
     }
     eprintln!("{left_behind} of 12 kills left files behind that no watermark lists");
 
-    // At rest, nothing is there but what the watermark lists.
+    // An idle node keeps only the files that the watermark lists.
     let node = options.serve(dir.path());
     await_sealed(&node);
     eventually("the files of earlier attempts to be removed", || {
@@ -138,7 +138,7 @@ fn segments_are_the_log_whenever_the_node_is_killed() {
 }
 
 #[test]
-fn damaged_missing_and_foreign_segments_are_written_anew_from_the_log() {
+fn damaged_and_missing_segments_are_rewritten_from_the_log_and_unlisted_ones_removed() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), EAGER);
     let node = options.serve(dir.path());
@@ -150,11 +150,11 @@ fn damaged_missing_and_foreign_segments_are_written_anew_from_the_log() {
         await_sealed(&node);
     };
     (0..6).for_each(|_| seal_another_body());
-    // Where the last seal has merged all there is, the next one stands beside it.
+    // If the last seal has merged everything into one segment, the next one adds another.
     if metric(&node.client(), "celeris_sealed_segments") == Some(1.0) {
         seal_another_body();
     }
-    let log = told(&films);
+    let log = logged_rows(&films);
     assert_eq!(node.terminate().code, Some(0));
 
     let folder = sealed::folder(dir.path(), "films");
@@ -167,7 +167,7 @@ fn damaged_missing_and_foreign_segments_are_written_anew_from_the_log() {
     fs::write(folder.join("notes.txt"), "not ours").unwrap();
 
     let node = options.serve(dir.path());
-    eventually("both segments to be written anew", || {
+    eventually("both segments to be rewritten", || {
         (metric(&node.client(), "celeris_sealing_rewrites_total")? == 2.0).then_some(())
     });
     assert_eq!(node.terminate().code, Some(0));
@@ -175,23 +175,23 @@ fn damaged_missing_and_foreign_segments_are_written_anew_from_the_log() {
     assert_eq!(there.rows, log);
     let listed: BTreeSet<String> =
         there.files.into_iter().chain(["_watermark.json".to_owned(), "notes.txt".to_owned()]).collect();
-    assert_eq!(names(&folder), listed, "what is not listed is gone, what is not the sealer's stays");
+    assert_eq!(names(&folder), listed, "unlisted segments are removed, foreign files stay");
 
-    // A watermark that cannot be read costs work, not data.
+    // An unreadable watermark causes repeated sealing, but no loss of data.
     fs::write(folder.join("_watermark.json"), "{").unwrap();
     let node = options.serve(dir.path());
-    eventually("the stream to be sealed anew", || sealed_anew(dir.path(), &log));
+    eventually("the stream to be sealed again", || sealed_again(dir.path(), &log));
     assert_eq!(node.terminate().code, Some(0));
 }
 
-fn sealed_anew(dir: &Path, log: &SealedRows) -> Option<()> {
+fn sealed_again(dir: &Path, log: &SealedRows) -> Option<()> {
     let text = fs::read_to_string(sealed::folder(dir, "films").join("_watermark.json")).ok()?;
     serde_json::from_str::<Value>(&text).ok()?;
     (sealed::read(dir, "films")?.rows == *log).then_some(())
 }
 
 #[test]
-fn a_node_that_is_told_not_to_seals_nothing() {
+fn a_node_with_sealing_disabled_seals_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let node = options(dir.path(), "enabled = false").serve(dir.path());
     let films = create_model(&node.client(), "films", 1);
@@ -201,7 +201,7 @@ fn a_node_that_is_told_not_to_seals_nothing() {
     assert!(!dir.path().join("observations").exists());
 }
 
-/// A Python with readers of Parquet: that of `CELERIS_PYTHON`, or else `python3`.
+/// A Python with a reader of Parquet: `CELERIS_PYTHON`, or else `python3`.
 fn python() -> Option<String> {
     let python = std::env::var("CELERIS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     for module in ["duckdb", "pyarrow", "pyspark"] {
@@ -228,20 +228,20 @@ fn readers_of_parquet_find_every_observation() {
         assert_eq!(films.observe_lines(&body).unwrap().map(Result::unwrap).count(), 500);
         await_sealed(&node);
     }
-    let log = told(&films);
+    let log = logged_rows(&films);
     assert_eq!(node.terminate().code, Some(0));
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_segments.py");
     let read = Command::new(python).arg(script).arg(dir.path().join("observations")).output().unwrap();
-    let said = String::from_utf8_lossy(&read.stderr);
-    assert!(read.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&read.stderr);
+    assert!(read.status.success(), "{stderr}");
     let found: Value = serde_json::from_slice(&read.stdout).unwrap();
     let users: BTreeSet<&str> = log.values().map(|row| row.user.as_str()).collect();
     let labels: f64 = log.values().map(|row| f64::from(row.label)).sum();
     let expected =
         json!({"rows": 1500, "users": users.len(), "predictions": 1500, "labels": labels, "streams": ["films"]});
     let found = found.as_object().unwrap();
-    assert!(!found.is_empty(), "{said}");
+    assert!(!found.is_empty(), "{stderr}");
     for (reader, summary) in found {
         assert_eq!(*summary, expected, "{reader}");
     }

@@ -1,11 +1,11 @@
-//! What is corrected, retracted or erased leaves the sealed segments too.
+//! Corrections, retractions and erasures are applied to the sealed segments too.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::scene::{any_item, create_model};
+use celeris_tests::fixtures::{any_item, create_model};
 use celeris_tests::sealed::{self, SealedRows};
 use celeris_tests::{ModelClient, Node, NodeOptions, eventually};
 use rand::SeedableRng as _;
@@ -42,7 +42,8 @@ fn amend(films: &ModelClient) {
     }
 }
 
-/// As the amendments leave it: 12 users with 25 observations each, without one user and without one observation.
+/// Whether the rows are those after the amendments: 12 users with 25 observations each, without one user and one
+/// observation.
 fn is_amended(rows: &SealedRows) -> bool {
     let of = |id: &str| rows.values().find(|row| row.observation_id == id);
     rows.len() == (USERS - 1) * EACH - 1
@@ -73,7 +74,7 @@ fn amendments_of_sealed_observations_reach_the_segments() {
     let before = sealed::read(dir.path(), "films").unwrap();
     assert!(before.rows.values().any(|row| row.user == "user-5"));
     amend(&films);
-    // A kill between the amendment and its sealing delays it, and no more.
+    // A kill between the amendments and their sealing only delays the sealing.
     node.kill_hard();
     let node = serve(dir.path(), "interval = \"5ms\"\nrecords = 40");
     let lag = |name: &str| {
@@ -86,11 +87,11 @@ fn amendments_of_sealed_observations_reach_the_segments() {
     let there = sealed::read(dir.path(), "films").unwrap();
     assert!(is_amended(&there.rows), "{:?}", there.rows.len());
     let listed: BTreeSet<String> = there.files.into_iter().chain(["_watermark.json".to_owned()]).collect();
-    assert_eq!(files(&folder), listed, "the files that knew of the erased user are gone");
+    assert_eq!(files(&folder), listed, "the files with the erased user are removed");
 }
 
 #[test]
-fn what_was_amended_before_it_was_sealed_is_sealed_as_amended() {
+fn observations_amended_before_sealing_are_sealed_as_amended() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), "enabled = false");
     let films = create_model(&node.client(), "films", 1);

@@ -1,9 +1,9 @@
-//! Selections among models: who answers, what is learnt from it, and that what was learnt is the log's, bit for bit.
+//! Selections among models: which model answers, how weights are learnt, and states that equal the log bit for bit.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use celeris_tests::scene::{DIM, ITEMS, any_item, any_label, create_model, features};
+use celeris_tests::fixtures::{DIM, ITEMS, any_item, any_label, create_model, features};
 use celeris_tests::{Client, ModelClient, Node};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const ARMS: [&str; 3] = ["films", "second", "third"];
 
-/// Three models on one stream, which know the items by different features.
+/// Three models on one stream, with different features of the items.
 fn create_arms(client: &Client) {
     create_model(client, ARMS[0], 1);
     for (seed, name) in (2..).zip(&ARMS[1..]) {
@@ -49,7 +49,7 @@ fn hash(selection: &ModelClient, query: &str) -> String {
 }
 
 #[test]
-fn a_policy_that_no_combined_answer_can_follow_is_refused_at_creation() {
+fn a_policy_that_combined_arms_cannot_use_is_refused_at_creation() {
     let (_dir, node) = node();
     let body = |policy: &str| {
         json!({"name": policy, "kind": "selection", "arms": ARMS, "label_range": [0.5, 5.0], "strategy": "exp4",
@@ -67,8 +67,13 @@ fn weights(selection: &ModelClient, query: &str) -> BTreeMap<String, f64> {
     arms.iter().map(|arm| (arm["arm"].as_str().unwrap().to_owned(), arm["weight"].as_f64().unwrap())).collect()
 }
 
-/// Ranks, and observes the first slot with this label, joined to its decision; answers who was served and the observation.
-fn ask_and_reward(selection: &ModelClient, user: &str, context: Option<&str>, label: impl Fn(&str) -> f32) -> Rewarded {
+/// Ranks, and sends a reward with this label for the first slot. Returns the arm and the observation.
+fn rank_and_reward(
+    selection: &ModelClient,
+    user: &str,
+    context: Option<&str>,
+    label: impl Fn(&str) -> f32,
+) -> Rewarded {
     let mut ask = json!({"user": user, "items": everything(), "k": 1});
     if let Some(context) = context {
         ask["context"] = context.into();
@@ -92,7 +97,7 @@ struct Rewarded {
     label: f32,
 }
 
-/// What the report of a state that does not fade must say, told from what was sent and has not been forgotten.
+/// Checks the report of a state without a half-life against the rewards that were sent and not retracted.
 fn assert_sums(selection: &ModelClient, sent: &[Rewarded]) {
     let report = selection.get("selection").expect(200);
     for arm in report["arms"].as_array().unwrap() {
@@ -105,7 +110,7 @@ fn assert_sums(selection: &ModelClient, sent: &[Rewarded]) {
     }
 }
 
-/// Kill, correct, forget and erase: the state is what the log says, before and after.
+/// After a kill, a correction, a retraction and an erasure, the states equal those computed from the log.
 #[test]
 fn states_are_views_of_the_log_bit_for_bit() {
     let (dir, node) = node();
@@ -120,9 +125,9 @@ fn states_are_views_of_the_log_bit_for_bit() {
     for round in 0..160 {
         let user = format!("user-{}", random.random_range(0..30));
         let label = any_label(&mut random);
-        sent.push(ask_and_reward(&chosen, &user, None, |_| label));
-        ask_and_reward(&fading, &user, None, |_| label);
-        ask_and_reward(&by_context, &user, Some(["phone", "tablet"][round % 2]), |_| label);
+        sent.push(rank_and_reward(&chosen, &user, None, |_| label));
+        rank_and_reward(&fading, &user, None, |_| label);
+        rank_and_reward(&by_context, &user, Some(["phone", "tablet"][round % 2]), |_| label);
         every_arm.observe(&json!({"user": user, "item": any_item(&mut random), "label": any_label(&mut random)}));
     }
     let hashes = |client: &Client| -> Vec<String> {
@@ -148,8 +153,11 @@ fn states_are_views_of_the_log_bit_for_bit() {
     sent.retain(|rewarded| rewarded.user != erased);
     assert_sums(&chosen, &sent);
     let amended = hashes(&client);
-    assert!(amended.iter().zip(&live).filter(|(amended, live)| amended != live).count() >= 5, "the past has changed");
-    // One that comes later reads the same log from its beginning.
+    assert!(
+        amended.iter().zip(&live).filter(|(amended, live)| amended != live).count() >= 5,
+        "the history has changed"
+    );
+    // A selection created later reads the same log from its beginning.
     let again = create(&client, "again", &json!({"strategy": "exp4", "half_life_records": 50}));
     assert_eq!(hash(&again, ""), hash(&client.model("exp4"), ""));
     let again = create(&client, "again-by-user", &json!({"strategy": "exp4", "scope": "user"}));
@@ -162,15 +170,15 @@ fn states_are_views_of_the_log_bit_for_bit() {
     assert_ne!(hash(&node.model("by-context"), "?context=tablet"), hash(&node.model("by-context"), "?context=phone"));
 }
 
-/// What one arm shows is liked more: it comes to be served most, while the others keep a chance.
+/// One arm earns higher rewards: it is served most often, while the others keep a positive probability.
 #[test]
-fn the_arm_whose_rankings_are_rewarded_is_served_more_and_more() {
+fn the_arm_with_higher_rewards_is_served_more_often() {
     let (_dir, node) = node();
     for strategy in ["tsallis_inf", "exp3"] {
         let selection = create(&node.client(), strategy, &json!({"strategy": strategy, "half_life_records": 1000}));
         for round in 0..300 {
             let user = format!("user-{}", round % 40);
-            ask_and_reward(&selection, &user, None, |arm| if arm == "second" { 5.0 } else { 1.0 });
+            rank_and_reward(&selection, &user, None, |arm| if arm == "second" { 5.0 } else { 1.0 });
         }
         let weights = weights(&selection, "");
         assert!(weights["second"] > 0.5 && weights.values().all(|weight| *weight > 0.001), "{strategy}: {weights:?}");
@@ -237,9 +245,9 @@ fn arms_that_answer_together_are_combined_by_their_weights() {
     assert!(refused.expect(422)["detail"].as_str().unwrap().contains("posterior"));
 }
 
-/// Users keep their arm, and what they bring is compared with an interval.
+/// Users keep their arm, and the losses of the arms are compared with a confidence interval.
 #[test]
-fn an_a_b_split_keeps_its_users_and_tells_how_the_arms_differ() {
+fn an_a_b_split_keeps_its_users_and_reports_the_difference_of_the_arms() {
     let (_dir, node) = node();
     let settings = json!({"arms": ["films", "second"], "strategy": {"name": "ab", "shares": [0.7, 0.3]}});
     let split = create(&node.client(), "split", &settings);
@@ -247,7 +255,7 @@ fn an_a_b_split_keeps_its_users_and_tells_how_the_arms_differ() {
     for round in 0..600 {
         let user = format!("user-{}", round % 200);
         let rewarded =
-            ask_and_reward(
+            rank_and_reward(
                 &split,
                 &user,
                 None,
@@ -255,20 +263,20 @@ fn an_a_b_split_keeps_its_users_and_tells_how_the_arms_differ() {
             );
         arms.entry(user).or_default().insert(rewarded.arm);
     }
-    assert!(arms.values().all(|arms| arms.len() == 1), "everybody stays with an arm");
+    assert!(arms.values().all(|arms| arms.len() == 1), "every user keeps one arm");
     let second = arms.values().filter(|arms| arms.contains("second")).count();
     // 200 draws of probability 0.3: four standard deviations are 26.
     assert!((34..=86).contains(&second), "{second} of 200 users");
     let report = split.get("selection").expect(200);
     let difference = &report["arms"][1]["difference"];
-    // Rewards of 4 against 3 on average are a loss less by 1 of 4.5.
+    // Mean rewards of 4 and 3 differ by a loss of 1 / 4.5.
     assert!((difference["value"].as_f64().unwrap() + 1.0 / 4.5).abs() < 0.01, "{report}");
-    assert!(difference["high"].as_f64().unwrap() < 0.0, "the interval leaves no doubt: {report}");
+    assert!(difference["high"].as_f64().unwrap() < 0.0, "the interval excludes 0: {report}");
     assert!(report["arms"][0]["difference"].is_null());
 }
 
 #[test]
-fn what_cannot_be_selected_is_refused_with_the_reason() {
+fn invalid_selections_are_refused_with_the_reason() {
     let (_dir, node) = node();
     let client = node.client();
     let other = client.post("/v1/models", &json!({"name": "elsewhere", "dim": 4}));
@@ -304,7 +312,7 @@ fn what_cannot_be_selected_is_refused_with_the_reason() {
     }
     let best = client.model("best");
     for call in ["retrain", "rollback", "versions/1/activate"] {
-        // Without a body, which such a refusal would not read.
+        // Without a body, which the node would not read before it refuses.
         let refused = client.try_send("POST", &best.path(call), "application/json", "").unwrap().expect(409);
         assert!(refused["detail"].as_str().unwrap().contains("films, second, third"), "{call}: {refused}");
     }
@@ -326,14 +334,14 @@ fn what_cannot_be_selected_is_refused_with_the_reason() {
 }
 
 #[test]
-fn contexts_have_states_of_their_own() {
+fn each_context_has_its_own_state() {
     let (_dir, node) = node();
     let settings = json!({"scope": "context", "contexts": ["phone", "tablet"], "half_life_records": 2000});
     let selection = create(&node.client(), "by-context", &settings);
     for round in 0..300 {
         let (context, liked) = [("phone", "second"), ("tablet", "third")][round % 2];
         let user = format!("user-{}", round % 20);
-        ask_and_reward(&selection, &user, Some(context), |arm| if arm == liked { 5.0 } else { 1.0 });
+        rank_and_reward(&selection, &user, Some(context), |arm| if arm == liked { 5.0 } else { 1.0 });
     }
     assert!(weights(&selection, "?context=phone")["second"] > 0.5);
     assert!(weights(&selection, "?context=tablet")["third"] > 0.5);

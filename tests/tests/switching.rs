@@ -1,5 +1,5 @@
-//! Versions are switched and gone back to under a constant load: nobody notices, nothing is lost or counted twice, and
-//! what was warm is warm.
+//! Versions are switched and rolled back under a constant load: no request fails, no observation is lost or counted
+//! twice, and caches stay warm.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -7,24 +7,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-use celeris_tests::scene::{DATASET_ITEMS, DIM, features, write_dataset};
+use celeris_tests::fixtures::{DATASET_ITEMS, DIM, features, write_dataset};
 use celeris_tests::{Client, ModelClient, Node, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Items that come after training, with features: their look-ups are what the feature cache is for.
+/// Items added after the training, with given features, which are looked up through the feature cache.
 const LATER: usize = 400;
 
 const USERS: usize = 40;
 
-/// Threads of each kind of request.
+/// Threads per kind of request.
 const THREADS: usize = 2;
 
-/// Requests over which a hit ratio is taken: fewer look-ups than would find a cold cache warm again.
+/// Requests per measurement of the hit ratio: fewer lookups than warm a cold cache.
 const WINDOW: usize = 60;
 
-/// Points by which the hit ratio may be lower after a switch.
+/// Maximum drop of the hit ratio after a switch.
 const RATIO_LOST_MAX: f64 = 0.05;
 
 fn any_item(random: &mut ChaCha8Rng) -> String {
@@ -39,14 +39,14 @@ fn any_user(random: &mut ChaCha8Rng) -> String {
     random.random_range(1..=USERS).to_string()
 }
 
-/// What the load has seen.
+/// Shared state of the threads of the load.
 #[derive(Default)]
-struct Seen {
+struct Progress {
     requests: AtomicUsize,
     stop: AtomicBool,
 }
 
-/// What one thread has been told, by user: how many observations of its own are acknowledged.
+/// Number of acknowledged observations of one thread, by user.
 type Acknowledged = BTreeMap<String, u64>;
 
 #[derive(Clone, Copy)]
@@ -56,11 +56,11 @@ enum Kind {
     Observe,
 }
 
-fn load(films: &ModelClient, kind: Kind, thread: usize, seen: &Seen) -> Acknowledged {
+fn load(films: &ModelClient, kind: Kind, thread: usize, progress: &Progress) -> Acknowledged {
     let mut random = ChaCha8Rng::seed_from_u64(100 * thread as u64 + kind as u64);
     let mut acknowledged = Acknowledged::new();
     for count in 0.. {
-        if seen.stop.load(Ordering::Relaxed) {
+        if progress.stop.load(Ordering::Relaxed) {
             break;
         }
         let user = any_user(&mut random);
@@ -85,17 +85,17 @@ fn load(films: &ModelClient, kind: Kind, thread: usize, seen: &Seen) -> Acknowle
                 *acknowledged.entry(user).or_default() += 1;
             }
         }
-        seen.requests.fetch_add(1, Ordering::Relaxed);
+        progress.requests.fetch_add(1, Ordering::Relaxed);
     }
     acknowledged
 }
 
-fn start_load(films: &ModelClient, seen: &Arc<Seen>) -> Vec<JoinHandle<Acknowledged>> {
+fn start_load(films: &ModelClient, progress: &Arc<Progress>) -> Vec<JoinHandle<Acknowledged>> {
     let kinds = [Kind::Predict, Kind::Topk, Kind::Observe];
     let threads = (0..THREADS).flat_map(|thread| kinds.map(|kind| (thread, kind)));
     let start = |(thread, kind)| {
-        let (films, seen) = (films.clone(), Arc::clone(seen));
-        thread::spawn(move || load(&films, kind, thread, &seen))
+        let (films, progress) = (films.clone(), Arc::clone(progress));
+        thread::spawn(move || load(&films, kind, thread, &progress))
     };
     threads.map(start).collect()
 }
@@ -110,10 +110,10 @@ fn looked_up(client: &Client) -> (f64, f64) {
     (of("hits"), of("misses"))
 }
 
-/// The hit ratio from a moment until [`WINDOW`] requests later.
-fn hit_ratio(client: &Client, seen: &Seen, since: (f64, f64)) -> f64 {
-    let from = seen.requests.load(Ordering::Relaxed);
-    eventually("requests of the load", || (seen.requests.load(Ordering::Relaxed) >= from + WINDOW).then_some(()));
+/// The hit ratio since the counts `since`, measured after [`WINDOW`] more requests.
+fn hit_ratio(client: &Client, progress: &Progress, since: (f64, f64)) -> f64 {
+    let from = progress.requests.load(Ordering::Relaxed);
+    eventually("requests of the load", || (progress.requests.load(Ordering::Relaxed) >= from + WINDOW).then_some(()));
     let (hits, misses) = looked_up(client);
     (hits - since.0) / (hits - since.0 + misses - since.1)
 }
@@ -127,7 +127,7 @@ fn retrain(client: &Client, films: &ModelClient) {
     assert_eq!(done["state"], "succeeded", "{done}");
 }
 
-/// Everybody's hash of the state, with the version that it is of.
+/// Version, number of observations and hash of every user's state.
 fn states(films: &ModelClient) -> BTreeMap<String, (Value, Value, Value)> {
     let state = |user: usize| {
         let state = films.user(&user.to_string(), 0);
@@ -137,7 +137,7 @@ fn states(films: &ModelClient) -> BTreeMap<String, (Value, Value, Value)> {
 }
 
 #[test]
-fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_find_warm_what_was_warm() {
+fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_keep_caches_warm() {
     let dir = tempfile::tempdir().unwrap();
     let ratings = write_dataset(dir.path()).ratings;
     let data = dir.path().join("data");
@@ -146,13 +146,13 @@ fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_find_warm_what_wa
     let settings = json!({"name": "films", "dim": DIM, "gate": {"force": true}, "guard": {"observations": 0}});
     let _created = client.post("/v1/models", &settings).expect(201);
     let films = client.model("films");
-    let mut taught = Acknowledged::new();
-    // The second training knows more than the first.
+    let mut observed = Acknowledged::new();
+    // The second training has more ratings than the first.
     for part in ratings.chunks(ratings.len() / 2) {
         let mut lines = String::new();
         for rating in part {
             lines.push_str(&format!("{}\n", json!({"user": rating.user, "item": rating.item, "label": rating.label})));
-            *taught.entry(rating.user.to_string()).or_default() += 1;
+            *observed.entry(rating.user.to_string()).or_default() += 1;
         }
         assert_eq!(films.observe_lines(&lines).unwrap().map(Result::unwrap).count(), part.len());
         retrain(&client, &films);
@@ -165,9 +165,9 @@ fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_find_warm_what_wa
     let later: Vec<String> = (0..LATER).map(|item| format!("later-{item}")).collect();
     films.post("predict", &json!({"user": "1", "items": later})).expect(200);
 
-    let seen = Arc::new(Seen::default());
-    let threads = start_load(&films, &seen);
-    let steady = hit_ratio(&client, &seen, looked_up(&client));
+    let progress = Arc::new(Progress::default());
+    let threads = start_load(&films, &progress);
+    let steady = hit_ratio(&client, &progress, looked_up(&client));
     assert!(steady > 0.9, "the load finds the features of {LATER} items in memory: {steady}");
     let mut ratios = Vec::new();
     for _ in 0..5 {
@@ -176,14 +176,14 @@ fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_find_warm_what_wa
             assert_eq!(films.post(call, &json!({})).expect(200)["active_version"], serves);
             let answer = films.post("predict", &json!({"user": "1", "item": "1"})).expect(200);
             assert_eq!(answer["version"], serves, "every request after a switch is answered by its version");
-            ratios.push(hit_ratio(&client, &seen, since));
+            ratios.push(hit_ratio(&client, &progress, since));
         }
         films.post("versions/3/activate", &json!({})).expect(200);
     }
-    seen.stop.store(true, Ordering::Relaxed);
+    progress.stop.store(true, Ordering::Relaxed);
     for thread in threads {
         for (user, count) in thread.join().unwrap() {
-            *taught.entry(user).or_default() += count;
+            *observed.entry(user).or_default() += count;
         }
     }
     let worst = ratios.iter().copied().fold(1.0, f64::min);
@@ -191,13 +191,13 @@ fn ten_switches_and_five_rollbacks_under_load_lose_nothing_and_find_warm_what_wa
 
     let live = states(&films);
     for (user, (version, observations, _)) in &live {
-        assert_eq!((version, observations), (&json!(3), &json!(taught[user])), "user {user}");
+        assert_eq!((version, observations), (&json!(3), &json!(observed[user])), "user {user}");
     }
     node.kill_hard();
     let node = Node::serve(&data);
     let films = node.model("films");
-    assert_eq!(states(&films), live, "the states are those that the log amounts to");
-    // What is evicted, rebuilt, prepared: under the other version too.
+    assert_eq!(states(&films), live, "the states equal those rebuilt from the log");
+    // The same holds under the other version.
     films.post("versions/2/activate", &json!({})).expect(200);
     let other = states(&films);
     assert!(other.iter().all(|(user, state)| state.2 != live[user].2));

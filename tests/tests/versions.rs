@@ -1,10 +1,10 @@
-//! Versions are listed with where they come from, compared, pinned, and pruned but where they are needed.
+//! Versions are listed with their lineage, compared, pinned, and pruned unless they are needed.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 
 use celeris_tests::data_dir::versions_of;
-use celeris_tests::scene::write_dataset;
+use celeris_tests::fixtures::write_dataset;
 use celeris_tests::{Client, ModelClient, Node, eventually};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn numbers(films: &ModelClient) -> BTreeSet<u64> {
 }
 
 #[test]
-fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
+fn versions_are_compared_pinned_and_pruned_unless_needed() {
     let dir = tempfile::tempdir().unwrap();
     let ratings = write_dataset(dir.path()).ratings;
     let data = dir.path().join("data");
@@ -36,7 +36,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
     assert_eq!((&created["keep_versions"], &created["gate"]["force"]), (&json!(2), &json!(true)));
     assert_eq!((&created["gate"]["holdout_share"], &created["guard"]["observations"]), (&json!(0.05), &json!(1000)));
     let films = client.model("films");
-    // Every other item only turns up in the second part.
+    // Every other item occurs only in the second part.
     let is_late = |item: &str| item.parse::<usize>().unwrap() % 2 == 0;
     let (late, early): (Vec<_>, Vec<_>) = ratings.iter().partition(|rating| is_late(rating.item.as_str()));
     for part in [early, late] {
@@ -48,7 +48,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
         assert_eq!(retrain(&client, &films)["state"], "succeeded");
     }
 
-    // Lineage, and what the gate said.
+    // Lineage, and the reports of the gate.
     let versions = listed(&films);
     let parents: Vec<&Value> = versions.iter().map(|version| &version["parent"]).collect();
     assert_eq!(parents, [&json!(2), &json!(1), &Value::Null]);
@@ -57,9 +57,9 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
         version["watermark"].as_array().unwrap().iter().map(|sequence| sequence.as_u64().unwrap()).sum()
     };
     let (all, trained) = (ratings.len() as f64, versions[0]["metrics"]["ratings"].as_f64().unwrap());
-    assert_eq!(read(&versions[0]) as f64, all, "the log is known up to its end");
+    assert_eq!(read(&versions[0]) as f64, all, "the watermark is the end of the log");
     let held = versions[0]["gate"]["holdout"]["observations"].as_f64().unwrap();
-    assert_eq!(trained, all - held, "a training leaves out what it is judged by");
+    assert_eq!(trained, all - held, "a training leaves out its holdout");
     // A share of 0.05 within four standard deviations of the draw.
     assert!((held - 0.05 * all).abs() < 4.0 * (0.1 * all).sqrt() / 2.0, "{held} of {all}");
     assert_eq!((&versions[1]["rollback_target"], &versions[0]["active"]), (&json!(true), &json!(true)));
@@ -71,7 +71,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
         |field: &str| diff[field]["first"].as_array().unwrap().iter().all(|item| is_late(item.as_str().unwrap()));
     assert!(diff["items_added"]["count"].as_u64().unwrap() > 20 && named("items_added"), "{diff}");
     assert_eq!(diff["items_removed"]["count"], 0, "{diff}");
-    assert!(diff["loss"]["difference"].as_f64().unwrap() < 0.0, "the later version knows the later items: {diff}");
+    assert!(diff["loss"]["difference"].as_f64().unwrap() < 0.0, "the later version has the later items: {diff}");
     let moved = |diff: &Value, field: &str| diff["rankings"][field].as_f64().unwrap();
     assert!(moved(&diff, "overlap_at_10") < 1.0 && moved(&diff, "kendall_tau") < 0.9, "{diff}");
     let same = films.get("versions/3/diff/3").expect(200);
@@ -79,7 +79,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
     assert!(moved(&same, "kendall_tau") > 0.99, "{same}");
     assert_eq!(films.get("versions/2/diff/9").status, 404);
 
-    // Pruning: the pinned, the active and the one behind it stay, and of the others the two newest.
+    // Pruning keeps the pinned version, the active one, its rollback target, and the two newest of the others.
     assert_eq!(films.post("versions/1/pin", &json!({})).expect(200)["pinned"], true);
     for _ in 0..4 {
         assert_eq!(retrain(&client, &films)["state"], "succeeded");
@@ -92,7 +92,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
     assert_eq!(films.delete("versions/1/pin").expect(200)["pinned"], false);
     films.post("versions/7/activate", &json!({})).expect(200);
     assert_eq!(retrain(&client, &films)["version"], 8);
-    // 8 serves and leads back to 7: of the rest, 6 and 5 are the newest.
+    // 8 is active and 7 is its rollback target: of the rest, 6 and 5 are the newest.
     assert_eq!(numbers(&films), BTreeSet::from([5, 6, 7, 8]));
     let events = films.get("events?limit=100").expect(200)["events"].as_array().unwrap().clone();
     let of = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
@@ -100,7 +100,7 @@ fn versions_are_compared_pinned_and_pruned_but_where_they_are_needed() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_by_name() {
+fn invalid_settings_are_refused_with_the_field() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     for (settings, named) in [

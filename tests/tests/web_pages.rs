@@ -1,13 +1,13 @@
-//! Pages of other sites in the browser of somebody whose machine reaches the node: they observe, train and read nothing.
+//! Pages of other sites, in a browser on a machine that can reach the node, cannot observe, train or read anything.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_tests::scene::create_model;
+use celeris_tests::fixtures::create_model;
 use celeris_tests::{Node, NodeOptions, Raw, RawReply};
 use serde_json::json;
 
 const OBSERVATION: &str = r#"{"user": "u", "item": "item-0", "label": 5}"#;
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 fn ask(node: &Node, request: &str, headers: &[&str], body: &str) -> RawReply {
     let mut raw = Raw::connect(&node.client());
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
@@ -28,7 +28,7 @@ fn epoch(node: &Node) -> u64 {
 }
 
 #[test]
-fn a_body_that_does_not_say_it_is_json_is_not_read() {
+fn a_body_without_a_json_content_type_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     create_model(&node.client(), "films", 61);
@@ -64,7 +64,7 @@ fn a_body_that_does_not_say_it_is_json_is_not_read() {
         assert_eq!(reply.status, 200, "{reply:?}");
     }
     assert_eq!(epoch(&node), 4);
-    // No body is no body, whatever it might have been.
+    // A request without a body needs no content type.
     assert_eq!(ask(&node, "POST /v1/models/films/retrain", &[host], "").status, 202);
     assert_problem(&ask(&node, "POST /v1/models/films/rollback", &[host, "content-length: 0"], ""), 409, "films");
 }
@@ -104,7 +104,7 @@ fn a_foreign_origin_and_a_foreign_host_are_refused() {
     for name in ["localhost", "LOCALHOST:7117", "127.0.0.1", "[::1]:80"] {
         assert_eq!(ask(&node, "GET /v1/models", &[&format!("host: {name}")], "").status, 200, "{name}");
     }
-    // Whoever looks after the node may call it what they like.
+    // Health checks may use any host name.
     for path in ["/healthz", "/readyz"] {
         assert_eq!(ask(&node, &format!("GET {path}"), &["host: 10.1.2.3:7117"], "").status, 200, "{path}");
     }

@@ -1,7 +1,7 @@
-//! Why a user gets an item: the reasons sum to the score, and tell of the past as it is now.
+//! Explanations: the contributions of observations sum to the score, and follow amendments of the history.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use celeris_tests::scene::{DIM, ITEMS, any_item, any_label, create_model, features};
+use celeris_tests::fixtures::{DIM, ITEMS, any_item, any_label, create_model, features};
 use celeris_tests::{ModelClient, Node};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -29,7 +29,7 @@ fn reasons(why: &Value) -> &Vec<Value> {
     why["because"].as_array().unwrap()
 }
 
-/// The terms of the score sum to it.
+/// Checks that the terms of the score sum to it.
 #[track_caller]
 fn assert_sums(why: &Value) {
     let named: f64 = reasons(why).iter().map(|reason| number(&reason["contribution"])).sum();
@@ -38,7 +38,7 @@ fn assert_sums(why: &Value) {
 }
 
 /// Gives the user `count` observations with ids `o-0`, `o-1`, ….
-fn teach(model: &ModelClient, user: &str, count: usize, mut label: impl FnMut(&mut ChaCha8Rng) -> f32) {
+fn observe_many(model: &ModelClient, user: &str, count: usize, mut label: impl FnMut(&mut ChaCha8Rng) -> f32) {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for n in 0..count {
         let (item, label) = (any_item(&mut random), label(&mut random));
@@ -50,9 +50,9 @@ fn teach(model: &ModelClient, user: &str, count: usize, mut label: impl FnMut(&m
 }
 
 #[test]
-fn the_reasons_of_a_score_sum_to_it_and_the_furthest_come_first() {
+fn the_reasons_of_a_score_sum_to_it_and_the_largest_come_first() {
     let (_dir, _node, films) = node(1);
-    teach(&films, "u", 40, any_label);
+    observe_many(&films, "u", 40, any_label);
     let predicted = films.post("predict", &json!({"user": "u", "item": "item-3"})).expect(200);
     let some = why(&films, "u", "item-3", 5);
     assert_eq!(some["score"], predicted["scores"][0]["score"]);
@@ -63,23 +63,23 @@ fn the_reasons_of_a_score_sum_to_it_and_the_furthest_come_first() {
     let distances: Vec<f64> = reasons(&some).iter().map(|reason| number(&reason["contribution"]).abs()).collect();
     assert!(distances.is_sorted_by(|a, b| a >= b) && distances[4] > ROUNDING, "{distances:?}");
 
-    // All of them, each with what the user has said.
+    // All reasons, each with its observation.
     let all = why(&films, "u", "item-3", 1000);
     assert_eq!((reasons(&all).len(), &all["others"]), (40, &json!(0.0)));
     assert_sums(&all);
-    assert_eq!(reasons(&all)[..5], reasons(&some)[..], "fewer are the first of more");
+    assert_eq!(reasons(&all)[..5], reasons(&some)[..], "a lower limit returns the first of them");
     let history = films.user("u", 100);
     for reason in reasons(&all) {
-        let said = history["history"].as_array().unwrap().iter();
-        let said = said.clone().find(|event| event["observation_id"] == reason["observation_id"]).unwrap();
+        let events = history["history"].as_array().unwrap().iter();
+        let observed = events.clone().find(|event| event["observation_id"] == reason["observation_id"]).unwrap();
         for field in ["item", "label", "weight", "timestamp"] {
-            assert_eq!(reason[field], said[field], "{reason} is not {said}");
+            assert_eq!(reason[field], observed[field], "{reason} is not {observed}");
         }
     }
 }
 
 #[test]
-fn a_user_who_has_said_nothing_has_the_prior_for_a_score() {
+fn a_user_without_observations_has_the_score_of_the_prior() {
     let (_dir, _node, films) = node(2);
     let nothing = why(&films, "nobody", "item-3", 5);
     assert_eq!((reasons(&nothing).len(), &nothing["observations"], &nothing["user_epoch"]), (0, &json!(0), &json!(0)));
@@ -89,7 +89,7 @@ fn a_user_who_has_said_nothing_has_the_prior_for_a_score() {
 }
 
 #[test]
-fn reasons_sum_to_scores_of_every_kind_of_model_and_are_the_same_after_a_restart() {
+fn reasons_sum_to_the_scores_of_every_kind_of_model_and_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let kinds = [
@@ -98,7 +98,7 @@ fn reasons_sum_to_scores_of_every_kind_of_model_and_are_the_same_after_a_restart
         ("fading", json!({"half_life": 600.0})),
         ("fading-clicks", json!({"loss": "logistic", "half_life": 600.0})),
     ];
-    let mut told = Vec::new();
+    let mut explained = Vec::new();
     for (name, settings) in &kinds {
         let mut settings = settings.clone();
         settings["name"] = json!(name);
@@ -111,14 +111,14 @@ fn reasons_sum_to_scores_of_every_kind_of_model_and_are_the_same_after_a_restart
             model.put(&format!("items/item-{item}"), &described).expect(200);
         }
         let mut random = ChaCha8Rng::seed_from_u64(4);
-        teach(&model, "u", 45, |_| f32::from(any_label(&mut random) > 2.5));
+        observe_many(&model, "u", 45, |_| f32::from(any_label(&mut random) > 2.5));
         let all = why(&model, "u", "item-5", 1000);
         assert_eq!(reasons(&all).len(), 45, "{name}");
         assert_sums(&all);
         assert_sums(&why(&model, "u", "item-5", 3));
-        told.push(all);
+        explained.push(all);
     }
-    let fading = reasons(&told[2]);
+    let fading = reasons(&explained[2]);
     let contribution = |n: usize| {
         let id = format!("o-u-{n}");
         number(&fading.iter().find(|reason| reason["observation_id"] == id.as_str()).unwrap()["contribution"])
@@ -126,7 +126,7 @@ fn reasons_sum_to_scores_of_every_kind_of_model_and_are_the_same_after_a_restart
     assert!(contribution(0).abs() < 0.1 * contribution(44).abs() + 0.1, "what is 44 minutes older has faded");
     drop(node);
     let node = Node::serve(dir.path());
-    for ((name, _), before) in kinds.iter().zip(&told) {
+    for ((name, _), before) in kinds.iter().zip(&explained) {
         assert_eq!(why(&node.model(name), "u", "item-5", 1000), *before, "{name}");
     }
 }
@@ -134,7 +134,7 @@ fn reasons_sum_to_scores_of_every_kind_of_model_and_are_the_same_after_a_restart
 #[test]
 fn corrections_retractions_and_erasures_change_the_reasons_at_once() {
     let (_dir, _node, films) = node(5);
-    teach(&films, "u", 12, any_label);
+    observe_many(&films, "u", 12, any_label);
     let find = |why: &Value, id: &str| reasons(why).iter().find(|reason| reason["observation_id"] == id).cloned();
 
     films.put("observations/o-u-4", &json!({"label": 0.5})).expect(200);
@@ -156,7 +156,7 @@ fn corrections_retractions_and_erasures_change_the_reasons_at_once() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_refused_with_the_reason() {
+fn invalid_explanation_requests_are_refused_with_the_reason() {
     let (_dir, node, films) = node(6);
     let detail = |call: &str, status: u16| {
         let reply = films.get(call);

@@ -1,16 +1,16 @@
-//! The direction of dependencies: which room of the workspace may know which, and which outside crates.
+//! Checks the direction of dependencies: which crates of the workspace each crate may use, and which external crates.
 //!
-//! Dev-dependencies follow the same rules, so that a test cannot bring in what the code may not.
+//! Dev-dependencies follow the same rules, so that tests cannot add dependencies that the code may not have.
 
 use crate::manifest::Crate;
 
-/// What one crate of the workspace may depend on among the others.
-struct Room {
+/// The workspace crates that one crate of the workspace may depend on.
+struct CrateRule {
     name: &'static str,
     may_use: &'static [&'static str],
 }
 
-/// What the binaries wire.
+/// All crates that the binaries may use.
 const ALL_BUT_BENCHES: [&str; 12] = [
     "celeris-model",
     "celeris-storage",
@@ -26,20 +26,20 @@ const ALL_BUT_BENCHES: [&str; 12] = [
     "celeris-cli",
 ];
 
-/// Every crate of the workspace, from the vocabulary up. A new crate gets its line here first.
-const ROOMS: [Room; 16] = [
-    Room { name: "celeris-model", may_use: &[] },
-    Room { name: "celeris-storage", may_use: &["celeris-model"] },
-    Room { name: "celeris-features", may_use: &["celeris-model"] },
-    Room { name: "celeris-bandits", may_use: &["celeris-model"] },
-    Room { name: "celeris-datasets", may_use: &["celeris-model"] },
-    Room { name: "celeris-retrieval", may_use: &["celeris-model"] },
-    Room {
+/// The rules of all crates of the workspace, in dependency order. A new crate must be added here first.
+const RULES: [CrateRule; 16] = [
+    CrateRule { name: "celeris-model", may_use: &[] },
+    CrateRule { name: "celeris-storage", may_use: &["celeris-model"] },
+    CrateRule { name: "celeris-features", may_use: &["celeris-model"] },
+    CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
+    CrateRule { name: "celeris-datasets", may_use: &["celeris-model"] },
+    CrateRule { name: "celeris-retrieval", may_use: &["celeris-model"] },
+    CrateRule {
         name: "celeris-predictor",
         may_use: &["celeris-model", "celeris-storage", "celeris-features", "celeris-bandits", "celeris-retrieval"],
     },
-    Room { name: "celeris-retrain", may_use: &["celeris-model", "celeris-storage", "celeris-features"] },
-    Room {
+    CrateRule { name: "celeris-retrain", may_use: &["celeris-model", "celeris-storage", "celeris-features"] },
+    CrateRule {
         name: "celeris-manager",
         may_use: &[
             "celeris-model",
@@ -51,8 +51,8 @@ const ROOMS: [Room; 16] = [
             "celeris-predictor",
         ],
     },
-    Room { name: "celeris-cluster", may_use: &["celeris-model", "celeris-storage"] },
-    Room {
+    CrateRule { name: "celeris-cluster", may_use: &["celeris-model", "celeris-storage"] },
+    CrateRule {
         name: "celeris-api",
         may_use: &[
             "celeris-model",
@@ -65,7 +65,7 @@ const ROOMS: [Room; 16] = [
             "celeris-cluster",
         ],
     },
-    Room {
+    CrateRule {
         name: "celeris-evaluate",
         may_use: &[
             "celeris-model",
@@ -78,13 +78,13 @@ const ROOMS: [Room; 16] = [
             "celeris-api",
         ],
     },
-    Room { name: "celeris-cli", may_use: &ALL_BUT_BENCHES },
-    Room { name: "celeris-bench", may_use: &ALL_BUT_BENCHES },
-    Room { name: "celeris-tests", may_use: &["celeris-model", "celeris-datasets", "celeris-api"] },
-    Room { name: "xtask", may_use: &[] },
+    CrateRule { name: "celeris-cli", may_use: &ALL_BUT_BENCHES },
+    CrateRule { name: "celeris-bench", may_use: &ALL_BUT_BENCHES },
+    CrateRule { name: "celeris-tests", may_use: &["celeris-model", "celeris-datasets", "celeris-api"] },
+    CrateRule { name: "xtask", may_use: &[] },
 ];
 
-/// Outside crates that only some rooms may know.
+/// External crates that only some crates of the workspace may use.
 struct Confined {
     packages: &'static [&'static str],
     to: &'static [&'static str],
@@ -104,10 +104,10 @@ const CONFINED: [Confined; 2] = [
     },
 ];
 
-/// The rooms that do no I/O.
+/// The crates that do no I/O.
 const PURE: [&str; 2] = ["celeris-model", "celeris-bandits"];
 
-/// Crates that read, write, listen or schedule, or are formats of files.
+/// External crates that do I/O or scheduling, or implement file formats.
 const IO: [&str; 22] = [
     "arrow",
     "async-std",
@@ -133,12 +133,12 @@ const IO: [&str; 22] = [
     "ureq",
 ];
 
-/// One line for each dependency that points where it may not, in the order of the crates.
+/// Returns one line for each forbidden dependency, in the order of the crates.
 #[must_use]
 pub fn check(crates: &[Crate]) -> Vec<String> {
     let mut findings = Vec::new();
     for member in crates {
-        let Some(room) = ROOMS.iter().find(|room| room.name == member.name) else {
+        let Some(rule) = RULES.iter().find(|rule| rule.name == member.name) else {
             findings.push(format!(
                 "{}: is not in the table of rooms; add it to xtask/src/deps.rs with what it may use",
                 member.name
@@ -149,18 +149,18 @@ pub fn check(crates: &[Crate]) -> Vec<String> {
             let package = dependency.package.as_str();
             let is_member = crates.iter().any(|other| other.name == package);
             let mut forbid = |why: &str| findings.push(format!("{} -> {package}: {why}", member.name));
-            if is_member && !room.may_use.contains(&package) {
-                forbid(&match room.may_use {
+            if is_member && !rule.may_use.contains(&package) {
+                forbid(&match rule.may_use {
                     [] => "it may use no other crate of the workspace".to_owned(),
                     allowed => format!("of the workspace it may use only {}", allowed.join(", ")),
                 });
             }
             for confined in CONFINED {
-                if confined.packages.contains(&package) && !confined.to.contains(&room.name) {
+                if confined.packages.contains(&package) && !confined.to.contains(&rule.name) {
                     forbid(confined.why);
                 }
             }
-            if PURE.contains(&room.name) && IO.contains(&package) {
+            if PURE.contains(&rule.name) && IO.contains(&package) {
                 forbid("it is pure: no I/O, no threads, no formats of files");
             }
         }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::manifest::Dependency;
 
-    /// A workspace of these crates, each with the packages it depends on.
+    /// A workspace of these crates, each with its dependencies.
     fn workspace(graph: &[(&str, &[&str])]) -> Vec<Crate> {
         let dependency =
             |package: &&str| Dependency { package: (*package).to_owned(), import: package.replace('-', "_") };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_drawn_directions_are_allowed() {
+    fn allowed_directions_pass() {
         let crates = workspace(&[
             ("celeris-model", &["serde", "nalgebra"]),
             ("celeris-storage", &["celeris-model", "rocksdb", "tokio"]),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_uses_one_above_or_beside_it() {
+    fn no_crate_uses_one_above_or_beside_it() {
         let crates = workspace(&[
             ("celeris-model", &["celeris-storage"]),
             ("celeris-storage", &["celeris-model"]),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_and_http_stay_in_their_rooms() {
+    fn rocksdb_and_http_stay_in_their_crates() {
         let crates = workspace(&[
             ("celeris-predictor", &["rocksdb"]),
             ("celeris-manager", &["axum", "tower"]),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pure_rooms_do_no_io() {
+    fn pure_crates_do_no_io() {
         let crates = workspace(&[("celeris-model", &["tokio"]), ("celeris-bandits", &["parquet", "serde"])]);
         let findings = check(&crates);
         assert_eq!(findings.len(), 2, "{findings:?}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_a_room_is_found() {
+    fn a_crate_without_a_rule_is_found() {
         let findings = check(&workspace(&[("celeris-attic", &[])]));
         assert_eq!(
             findings,
@@ -259,11 +259,11 @@ mod tests {
     }
 
     #[test]
-    fn rooms_are_drawn_without_circles() {
-        // Each room uses only rooms that stand before it, so the table itself is an order.
-        for (position, room) in ROOMS.iter().enumerate() {
-            for used in room.may_use {
-                assert!(ROOMS[..position].iter().any(|before| before.name == *used), "{} uses {used}", room.name);
+    fn allowed_dependencies_have_no_cycles() {
+        // Each crate uses only crates before it, so the table is topologically sorted.
+        for (position, rule) in RULES.iter().enumerate() {
+            for used in rule.may_use {
+                assert!(RULES[..position].iter().any(|before| before.name == *used), "{} uses {used}", rule.name);
             }
         }
     }

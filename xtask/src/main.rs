@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask NAME`. They check what the compiler cannot, which runs in CI, and install what benches
-//! compare with.
+//! Developer commands: `cargo xtask NAME`. They run checks that the compiler cannot, in CI, and install the peers of
+//! the benches.
 
 #![expect(clippy::print_stdout, reason = "a command line answers on stdout")]
 
@@ -25,11 +25,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Checks which crates of the workspace depend on which, and who may know RocksDB, HTTP and I/O.
+    /// Checks which crates of the workspace depend on each other, and which may use RocksDB, HTTP and I/O.
     Deps,
-    /// Lists declared dependencies that no source file of their crate names, and those of the workspace that no crate takes.
+    /// Lists declared dependencies that no source file of their crate uses, and those of the workspace that no crate
+    /// uses.
     Unused,
-    /// Installs the peers in Python that benches compare with, Spark among them, at `$CELERIS_PEERS` or else
+    /// Installs the Python peers that benches compare with, including Spark, at `$CELERIS_PEERS` or by default
     /// `~/.cache/celeris/peers`.
     Peers,
 }

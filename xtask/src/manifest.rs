@@ -1,4 +1,4 @@
-//! What the manifests of the workspace declare.
+//! Reads the manifests of the workspace.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use cargo_metadata::{Metadata, MetadataCommand, Package};
 /// One crate of the workspace.
 #[derive(Debug, Clone)]
 pub struct Crate {
-    /// The package name, as `celeris-model`.
+    /// The package name, such as `celeris-model`.
     pub name: String,
-    /// The folder of its manifest.
+    /// The folder of the manifest.
     pub folder: PathBuf,
-    /// Declared dependencies of every kind and target, each name once.
+    /// Declared dependencies of every kind and target, without duplicates.
     pub dependencies: Vec<Dependency>,
 }
 
@@ -22,23 +22,23 @@ pub struct Crate {
 pub struct Dependency {
     /// The package name.
     pub package: String,
-    /// The name by which sources know it, as `celeris_model`.
+    /// The crate name in sources, such as `celeris_model`.
     pub import: String,
 }
 
 /// A workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
-    /// Its crates.
+    /// The crates of the workspace.
     pub crates: Vec<Crate>,
-    /// Packages that the root manifest declares for all of them, under `workspace.dependencies`.
+    /// Packages under `workspace.dependencies` of the root manifest.
     pub shared: Vec<String>,
 }
 
 /// Reads the workspace that the current folder is in.
 ///
 /// # Errors
-/// Whatever keeps `cargo metadata` from answering, or a root manifest that cannot be read.
+/// If `cargo metadata` fails, or the root manifest cannot be read.
 pub fn read_workspace() -> Result<Workspace> {
     read(&MetadataCommand::new())
 }
@@ -68,8 +68,8 @@ fn read_crate(metadata: &Metadata, package: &Package) -> Result<Crate> {
     let resolve = metadata.resolve.as_ref().context("cargo metadata resolved no dependencies")?;
     let node = resolve.nodes.iter().find(|node| node.id == package.id).context("a member is not resolved")?;
     let import = |declared: &cargo_metadata::Dependency| {
-        // A library may go by another name than its package, as `md-5` does; only the resolved graph knows. What is not
-        // in it, such as an optional dependency that no feature enables, goes by the package's name.
+        // A library may have another name than its package, as `md-5` does; only the resolved graph contains it. A
+        // dependency outside of the graph, such as an optional one that no feature enables, has the package's name.
         let resolved = node.deps.iter().find(|resolved| metadata[&resolved.pkg].name.as_str() == declared.name);
         let unresolved = || declared.name.replace('-', "_");
         let renamed = declared.rename.as_ref().map(|name| name.replace('-', "_"));

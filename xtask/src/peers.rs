@@ -1,4 +1,4 @@
-//! The peers in Python that benches compare with and engines run on, in a virtual environment of their own.
+//! Installs the Python peers of benches and engines in a virtual environment.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// What is installed, each in the version that the figures in `docs/benchmarks.md` were taken with.
+/// The installed packages, in the versions of the figures in `docs/benchmarks.md`.
 const PINNED: [&str; 9] = [
     "duckdb==2.0.0",
     "faiss-cpu==1.15.1",
@@ -20,23 +20,25 @@ const PINNED: [&str; 9] = [
     "scipy==1.17.1",
 ];
 
-/// What is installed without what it asks for: plotting, and what the benches do not run. What it does import is above.
+/// Packages installed without their dependencies: plotting, and others that the benches do not need. Needed ones are
+/// above.
 const ALONE: [&str; 2] = ["mabwiser==2.7.4", "vowpalwabbit==9.11.9"];
 
-/// Likewise, and asks for an older Python than the others: its estimators are plain numpy and scikit-learn, which any
-/// will do for; torch and plotting are for what lies around them.
+/// Installed without its dependencies and its Python version limit: the estimators need only numpy and scikit-learn of
+/// any version; torch and plotting are for other parts of the package.
 const OF_ANOTHER_PYTHON: &str = "obp==0.5.7";
 
-/// These have no wheels; all others must have one, so that nothing is compiled unasked.
+/// The package without wheels. All others must have one, so that nothing is compiled unintentionally.
 const BUILT_FROM_SOURCE: &str = "pyspark";
 
-/// Lists what an environment was found to hold, so that a second run need not ask pip.
+/// Lists the installed packages of an environment, so that a second run need not run pip.
 const RECORD: &str = "celeris-peers.txt";
 
-/// Installs the peers at `$CELERIS_PEERS`, or else `~/.cache/celeris/peers`, unless they are there, and says so.
+/// Installs the peers at `$CELERIS_PEERS`, or by default at `~/.cache/celeris/peers`, unless they are installed
+/// already.
 ///
 /// # Errors
-/// Where there is no Python 3.11 or later, or pip fails; its output says why.
+/// If there is no Python 3.11 or later, or pip fails; pip's output has the reason.
 pub fn install() -> Result<()> {
     let place = place()?;
     let python = place.join("bin/python");

@@ -1,7 +1,7 @@
-//! Declared dependencies that no source file names, or no crate takes.
+//! Finds declared dependencies that no source file uses or no crate declares.
 //!
-//! A search for words, not a compiler: it cannot see that a name occurs only in dead code, but it needs no nightly
-//! toolchain, no build and no further tool, and what it reports is certain.
+//! It is a text search, not a compiler: it counts names in dead code as uses, but it needs no nightly toolchain, no
+//! build and no other tool, and it has no false positives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use anyhow::{Context, Result};
 
 use crate::manifest::Workspace;
 
-/// Where the sources of a crate can be.
+/// The places of a crate's sources.
 const SOURCES: [&str; 5] = ["src", "tests", "benches", "examples", "build.rs"];
 
-/// One line for each dependency whose name occurs in no source of its crate, and for each of the workspace's that no crate
-/// declares.
+/// Returns one line for each dependency whose name occurs in no source of its crate, and for each workspace dependency
+/// that no crate declares.
 ///
 /// # Errors
-/// A source that cannot be read.
+/// If a source cannot be read.
 pub fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let is_taken = |package: &String| {
         workspace.crates.iter().flat_map(|member| &member.dependencies).any(|dependency| dependency.package == *package)
@@ -45,7 +45,7 @@ pub fn check(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Adds the Rust files at or below `place`, which need not exist.
+/// Adds the Rust files at or below `place`, which may not exist.
 fn collect(place: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     if place.is_dir() {
         for entry in fs::read_dir(place).with_context(|| format!("cannot list {}", place.display()))? {
@@ -57,7 +57,7 @@ fn collect(place: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Whether `text` holds `import` as a whole word outside line comments.
+/// Whether `text` contains `import` as a whole word outside of line comments.
 fn names(text: &str, import: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     text.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| {

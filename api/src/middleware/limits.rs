@@ -1,7 +1,7 @@
-//! Bounds of requests: how many run at once, how long each takes, and how many bytes their bodies hold.
+//! Limits of concurrent requests, of their duration and of the bytes of their bodies.
 //!
-//! A body is read before its request counts among those that run, so a slow client takes no place of a request that could be
-//! answered. Bodies that are still arriving are bounded in bytes, all together.
+//! A body is read before its request counts as running, so slow clients do not occupy request slots. Bodies that are
+//! still arriving are limited by their total size.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::middleware::media_types::MediaType;
 use crate::state::Node;
 
-/// Answers 503 while `limits.requests` requests run, and 504 after `limits.request_timeout`.
+/// Answers 503 while `limits.requests` requests are running, and 504 after `limits.request_timeout`.
 pub async fn bound(State(node): State<Node>, request: Request, next: Next) -> Response {
     let answer = async {
         let request = buffer(request, &node).await?;
@@ -27,13 +27,13 @@ pub async fn bound(State(node): State<Node>, request: Request, next: Next) -> Re
     match tokio::time::timeout(node.limits.request_timeout, answer).await {
         Ok(answered) => answered.into_response(),
         Err(_elapsed) => {
-            ApiError::timeout("the request ran into the node's time limit; what it changed may be done or not")
+            ApiError::timeout("the request exceeded the node's time limit; its changes may or may not have been made")
                 .into_response()
         }
     }
 }
 
-/// The request with its whole body in memory. A stream of lines stays a stream.
+/// Buffers the body of a request. NDJSON bodies stay streams.
 async fn buffer(request: Request, node: &Node) -> Result<Request, ApiError> {
     if request.body().is_end_stream() || MediaType::NdJson.check(request.headers()).is_ok() {
         return Ok(request);
@@ -46,7 +46,7 @@ async fn buffer(request: Request, node: &Node) -> Result<Request, ApiError> {
 /// Reads a body of at most `limits.body` bytes.
 ///
 /// # Errors
-/// 413 for a longer one, 400 where it breaks off, 503 where too much is arriving.
+/// 413 if the body is longer, 400 if it is cut off, 503 if too many bytes are arriving.
 async fn read(body: Body, node: &Node) -> Result<Bytes, ApiError> {
     let max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
     let mut body = Limited::new(body, max);
@@ -76,7 +76,7 @@ async fn read(body: Body, node: &Node) -> Result<Bytes, ApiError> {
         if let Some(arriving) = &mut arriving {
             arriving.merge(account(node, data.len())?);
         }
-        // Most bodies come in one piece, which is not copied.
+        // Most bodies arrive in a single chunk, which is not copied.
         if first.is_empty() && whole.is_empty() {
             first = data;
         } else {
@@ -87,13 +87,13 @@ async fn read(body: Body, node: &Node) -> Result<Bytes, ApiError> {
     Ok(if whole.is_empty() { first } else { whole.into() })
 }
 
-/// Takes bytes of those that may be arriving.
+/// Reserves bytes of the budget of arriving bodies.
 fn account(node: &Node, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
     let permits = u32::try_from(bytes).ok().and_then(|bytes| node.arriving.clone().try_acquire_many_owned(bytes).ok());
     permits.ok_or_else(|| rejected("too many bodies are arriving on this node (limits.arriving); try again"))
 }
 
-/// A request that is refused because the node is busy.
+/// Counts and returns the error of a request that is rejected because the node is busy.
 pub fn rejected(detail: &str) -> ApiError {
     metrics::counter!("celeris_http_rejected_total").increment(1);
     ApiError::unavailable(detail)

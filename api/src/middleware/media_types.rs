@@ -1,7 +1,7 @@
-//! Which bodies are read: JSON and NDJSON that say so.
+//! Accepted media types: bodies must be declared as JSON or NDJSON.
 //!
-//! A page of another site may send texts and forms anywhere without asking; JSON it may send only after a preflight that the
-//! node refuses. So a body that claims to be anything else is not looked into.
+//! A page of another site may send text and form bodies to any address without a preflight, but JSON only after a
+//! preflight that the node refuses. Bodies of any other declared type are therefore rejected unread.
 
 use axum::body::HttpBody;
 use axum::extract::Request;
@@ -11,12 +11,12 @@ use axum::response::Response;
 
 use crate::error::ApiError;
 
-/// What a body may be.
+/// The accepted media types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaType {
-    /// One JSON text.
+    /// A single JSON text.
     Json,
-    /// A JSON text a line.
+    /// One JSON text per line.
     NdJson,
 }
 
@@ -28,10 +28,10 @@ impl MediaType {
         }
     }
 
-    /// Whether a body is said to be of this type; parameters such as a charset do not matter.
+    /// Checks the declared type of a body; parameters such as a charset are ignored.
     ///
     /// # Errors
-    /// 415 where it is said to be of another type, or of none.
+    /// 415 if the declared type differs or is missing.
     pub fn check(self, headers: &HeaderMap) -> Result<(), ApiError> {
         let given = headers.get(header::CONTENT_TYPE);
         let essence = essence(given);
@@ -43,13 +43,13 @@ impl MediaType {
     }
 }
 
-/// The type without its parameters.
+/// The media type without its parameters.
 fn essence(given: Option<&HeaderValue>) -> &[u8] {
     let given = given.map(HeaderValue::as_bytes).unwrap_or_default();
     given.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
-/// Answers 415 to a request that may change something and whose body claims to be neither, or says nothing.
+/// Answers 415 to a request with an unsafe method and a body that is declared as neither JSON nor NDJSON.
 pub async fn check(request: Request, next: Next) -> Result<Response, ApiError> {
     let headers = request.headers();
     let has_body = headers.contains_key(header::CONTENT_TYPE) || !request.body().is_end_stream();

@@ -1,4 +1,4 @@
-//! How long requests take: one histogram for each method, route and status.
+//! Request durations: one histogram for each method, route and status.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,19 +11,19 @@ use axum::response::Response;
 use foldhash::fast::RandomState;
 use metrics::Histogram;
 
-/// The route of a path that the node does not have.
+/// The route label of unknown paths.
 const NO_ROUTE: &str = "none";
 
-/// A route's histograms. There are few of them, so a search from the front is the quickest.
+/// The histograms of one route. There are few, so a linear search is fastest.
 type OfRoute = Vec<(&'static str, StatusCode, Histogram)>;
 
 thread_local! {
-    /// The histograms that this thread has recorded to. Finding one by its labels hashes and copies them all, at every
-    /// request; here it is found by the route alone.
+    /// Histograms that this thread has recorded to. A lookup by labels would hash and copy all of them at every
+    /// request; here the lookup is by route only.
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// Measures and logs a request. The route is the pattern of its path, not the path.
+/// Measures and logs a request. The route is the pattern of the path, not the path itself.
 pub async fn measure(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = method_label(request.method());
@@ -36,7 +36,7 @@ pub async fn measure(request: Request, next: Next) -> Response {
     response
 }
 
-/// The label of a method. A client may invent methods, and each of them would be a series for ever.
+/// The label of a method. Unknown methods share one label, because every label value creates a permanent series.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

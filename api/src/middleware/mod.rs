@@ -1,4 +1,4 @@
-//! Layers around the handlers: what every request goes through.
+//! Middleware layers that every request passes.
 
 pub mod limits;
 pub mod media_types;

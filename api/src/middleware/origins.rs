@@ -1,8 +1,8 @@
-//! Which hosts the node answers as, and which web pages may ask it.
+//! Checks of the `Host` and `Origin` headers.
 //!
-//! A page of any site can send requests to any address that its visitor reaches, loopback included, and by a name of its
-//! own that resolves there it can read the answers too. So a request must be for a name of the node, and a page must be the
-//! node's own or of a site that the configuration names.
+//! A page of any site can send requests to every address that its visitor can reach, loopback included, and with DNS
+//! rebinding it can also read the responses. Therefore a request must be for a host name of the node, and the page must
+//! be the node's own or from an origin that the configuration allows.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,25 +20,25 @@ use crate::error::ApiError;
 use crate::middleware::limits::rejected;
 use crate::server::API;
 
-/// Names of the machine itself.
+/// Host names of the loopback interface.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// For how long a browser may remember what a preflight allowed.
+/// For how long a browser may cache a preflight response.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 
-/// The names of a node and the sites whose pages may ask it.
+/// The accepted host names and web origins of a node.
 #[derive(Debug)]
 pub struct Origins {
     /// Without ports, in lower case.
     hosts: Vec<String>,
-    /// As browsers write them: `https://app.example:8443`.
+    /// As browsers send them: `https://app.example:8443`.
     sites: Vec<HeaderValue>,
-    /// Whether the node listens on every address of the machine, so that the one that a connection came to is its name.
+    /// Whether the node listens on all addresses, so that the address a client connected to is also accepted as a host.
     every_address: bool,
 }
 
 impl Origins {
-    /// The loopback names, the address that the node listens on, and what the configuration adds.
+    /// Accepts the loopback names, the listening address and the configured hosts and origins.
     pub fn new(server: &Server, listening: SocketAddr) -> Self {
         let configured = server.listen.rsplit_once(':').map_or(server.listen.as_str(), |(host, _)| host);
         let listens_on = [configured.to_owned(), host_of(listening.ip())];
@@ -49,12 +49,12 @@ impl Origins {
                 hosts.push(name);
             }
         }
-        // The configuration has checked that they are plain text.
+        // The configuration check has verified that they are plain text.
         let sites = server.origins.iter().filter_map(|site| HeaderValue::from_str(site).ok()).collect();
         Self { hosts, sites, every_address: listening.ip().is_unspecified() }
     }
 
-    /// The layer that lets pages of the configured sites send requests and read the answers; `None` where no site is configured.
+    /// The CORS layer for the configured origins; `None` if none is configured.
     pub fn cors(&self) -> Option<CorsLayer> {
         let cors = CorsLayer::new()
             .allow_origin(AllowOrigin::list(self.sites.iter().cloned()))
@@ -64,10 +64,10 @@ impl Origins {
         (!self.sites.is_empty()).then_some(cors)
     }
 
-    /// Checks a request for `path` that came to the address `dialled`.
+    /// Checks a request for `path` on a connection to the local address `dialled`.
     ///
     /// # Errors
-    /// 421 where it is for a host that is not the node, 403 where it is from a page that may not ask.
+    /// 421 if the host is not a name of the node, 403 if the origin is not allowed.
     fn check(&self, headers: &HeaderMap, path: &str, dialled: &str) -> Result<(), ApiError> {
         let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
         let host = hosts.next().unwrap_or_default();
@@ -96,8 +96,8 @@ impl Origins {
     }
 }
 
-/// Answers 421 to a request for another host, 403 to one of a page that may not ask, and 503 to all on a connection above the
-/// bound.
+/// Answers 421 to requests for other hosts, 403 to requests of origins that are not allowed, and 503 to all requests on
+/// reserve connections.
 pub async fn check(
     State(origins): State<Arc<Origins>>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -111,8 +111,8 @@ pub async fn check(
     Ok(next.run(request).await)
 }
 
-/// Refuses what a page of another site makes a browser fetch without naming its origin, as for an image. A link to the node's
-/// own pages may be followed from anywhere.
+/// Rejects requests that a page of another site makes without an `Origin` header, for example for an image. Links to
+/// the node's own pages may be followed from anywhere.
 fn check_site(headers: &HeaderMap, path: &str) -> Result<(), ApiError> {
     let is = |name: &str, values: &[&str]| {
         headers.get(name).is_some_and(|given| values.iter().any(|value| given.as_bytes() == value.as_bytes()))
@@ -127,7 +127,7 @@ fn check_site(headers: &HeaderMap, path: &str) -> Result<(), ApiError> {
     ))
 }
 
-/// An address as a host is written.
+/// Formats an address as a host.
 pub fn host_of(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
@@ -135,7 +135,7 @@ pub fn host_of(address: IpAddr) -> String {
     }
 }
 
-/// A host without its port; `None` where what follows it is no port.
+/// The host without its port; `None` if the part after it is not a port.
 pub fn without_port(host: &[u8]) -> Option<&[u8]> {
     let end = if host.first() == Some(&b'[') {
         host.iter().position(|byte| *byte == b']').map(|bracket| bracket + 1)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_site_embeds_is_refused_and_a_link_to_the_page_is_not() {
+    fn embedded_requests_of_other_sites_are_refused_and_links_are_not() {
         let checked = |path: &str, sent: [&'static str; 3]| {
             let mut headers = HeaderMap::new();
             let names = ["sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"];
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_on_every_address_answers_to_the_one_that_was_dialled() {
+    fn a_node_on_all_addresses_accepts_the_dialled_address_as_host() {
         let server = Server { listen: "0.0.0.0:7117".to_owned(), ..Server::default() };
         let origins = Origins::new(&server, "0.0.0.0:7117".parse().unwrap());
         assert_eq!(checked(&origins, "10.0.0.7:7117", None), Ok(()));

@@ -1,10 +1,10 @@
-//! Figures of catalogs and searches among the metrics.
+//! Metrics of catalogs and searches.
 
 use celeris_predictor::{CatalogView, RetrievalView, SearchView};
 
 use crate::state::Node;
 
-/// Puts the figures of every stream's catalog and of every model's search into the metrics.
+/// Sets the gauges of every stream's catalog and every model's search index.
 pub fn render(node: &Node) {
     node.predictor.catalogs().iter().for_each(of_stream);
     node.predictor.searches().iter().for_each(of_model);
@@ -28,7 +28,7 @@ fn of_model(search: &SearchView) {
     metrics::gauge!("celeris_search_graph_rows", &labels).set(graph_rows.unwrap_or(0) as f64);
     metrics::gauge!("celeris_search_graph_bytes", &labels).set(graph_bytes as f64);
     metrics::gauge!("celeris_search_recall_samples", &labels).set(recall_samples as f64);
-    // One that was never measured is not shown, rather than as perfect.
+    // A recall that was never measured is omitted rather than reported as perfect.
     if let Some(recall) = recall {
         metrics::gauge!("celeris_search_recall", &labels).set(recall);
     }

@@ -1,4 +1,4 @@
-//! Decisions: what a ranking saw, drew and showed, what came of it, and the same ranking drawn again.
+//! Decision records: candidates, shown slots and outcomes of a ranking, and its replay.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,11 +16,11 @@ use crate::extract::{OfDecision, Params};
 use crate::schema::decisions::{Candidates, DecisionReply, DecisionSlot, Outcome, Replay, SelectionOfArm, SlotAgain};
 use crate::state::Node;
 
-/// What to tell of a decision.
+/// Query parameters of a decision.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
-    /// Whether to draw the ranking again, to see why it showed what it did.
+pub struct DecisionParams {
+    /// Whether to replay the ranking, to explain why it showed its items.
     #[serde(default)]
     replay: bool,
 }
@@ -69,9 +69,9 @@ fn outcome(decision: &Decision, sequence: Sequence, record: &Record) -> Outcome 
     }
 }
 
-/// What may have changed that is no part of the user's history.
-const DIFFERS: &str = "what was known of a candidate outside of the version's table has changed since, or the ranking \
-                       was drawn on another kind of processor";
+/// Why a replay may differ although the user's history is unchanged.
+const DIFFERS: &str = "the features of a candidate outside of the version's table have changed since, or the ranking \
+                       was computed on another kind of processor";
 
 fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
     let impossible = |why: WhyNot| Replay { same: None, why_not: Some(why.in_words().to_owned()), slots: Vec::new() };
@@ -81,17 +81,17 @@ fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
     let Some(version) = node.manager.version_of_decision(decision)? else {
         return Ok(impossible(WhyNot::VersionPruned));
     };
-    let scene = match node.predictor.replay_decision(&version, decision)? {
-        ReplayOutcome::Rebuilt(scene) => scene,
+    let rebuilt = match node.predictor.replay_decision(&version, decision)? {
+        ReplayOutcome::Rebuilt(rebuilt) => rebuilt,
         ReplayOutcome::Impossible(why) => return Ok(impossible(why)),
     };
-    let slots = scene.draw(&version, decision)?;
-    let same = scene.is_of(decision) && is_same(&slots, decision);
+    let slots = rebuilt.draw(&version, decision)?;
+    let same = rebuilt.is_of(decision) && is_same(&slots, decision);
     let why_not = (!same).then(|| DIFFERS.to_owned());
     Ok(Replay { same: Some(same), why_not, slots: slots.into_iter().map(SlotAgain::from).collect() })
 }
 
-fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionReply, ApiError> {
+fn describe(node: &Node, decision: &Decision, params: &DecisionParams) -> Result<DecisionReply, ApiError> {
     let outcomes = node.predictor.outcomes(decision)?;
     let selection = decision.selection.as_ref();
     Ok(DecisionReply {
@@ -114,18 +114,18 @@ fn describe(node: &Node, decision: &Decision, asked: &Asked) -> Result<DecisionR
         candidates: candidates(&decision.candidates),
         slots: decision.shown.iter().enumerate().map(|shown| slot(shown, &outcomes)).collect(),
         outcomes: outcomes.iter().map(|(sequence, record)| outcome(decision, *sequence, record)).collect(),
-        replay: asked.replay.then(|| replay(node, decision)).transpose()?,
+        replay: params.replay.then(|| replay(node, decision)).transpose()?,
     })
 }
 
-/// One decision: everything recorded of it and what came of it; and, on request, the same ranking drawn again.
+/// Returns a decision: its record, its outcomes and, on request, a replay of the ranking.
 #[utoipa::path(get, path = "/v1/models/{model}/decisions/{decision_id}", tag = "serving",
-    params(("model" = String, Path), ("decision_id" = String, Path), Asked),
+    params(("model" = String, Path), ("decision_id" = String, Path), DecisionParams),
     responses((status = 200, body = DecisionReply), (status = 404, body = Problem)))]
 async fn get(
     State(node): State<Node>,
     OfDecision { model, decision_id }: OfDecision,
-    Params(asked): Params<Asked>,
+    Params(params): Params<DecisionParams>,
 ) -> Result<Json<DecisionReply>, ApiError> {
     tokio::task::block_in_place(|| {
         let decided_by = node.manager.decides_as(&model)?;
@@ -136,6 +136,6 @@ async fn get(
                  or was erased with its user"
             )));
         };
-        Ok(Json(describe(&node, &decision, &asked)?))
+        Ok(Json(describe(&node, &decision, &params)?))
     })
 }

@@ -1,4 +1,4 @@
-//! The audit of a model's life: what happened, what made it happen, and why.
+//! The audit log of a model: events, their actors and reasons.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,19 +12,19 @@ use crate::extract::{InModel, Params};
 use crate::schema::events::{Event, Events};
 use crate::state::Node;
 
-/// Events that a page holds where the request does not say.
+/// Default number of events per page.
 const PAGE_EVENTS: usize = 100;
 
-/// The most events that a page holds.
+/// Maximum number of events per page.
 const PAGE_EVENTS_MAX: usize = 1000;
 
-/// Which page of a model's events.
+/// Paging parameters of a model's events.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct Paging {
-    /// Only events with a lower number; the newest where it is missing.
+    /// Only events with a lower number; by default the newest events.
     before: Option<u64>,
-    /// At most so many; 100 by default, at most 1000.
+    /// Maximum number of events; 100 by default, at most 1000.
     limit: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// What happened to a model, newest first. The newest 10,000 events of each model are kept.
+/// Lists the events of a model, newest first. The newest 10,000 events of each model are kept.
 #[utoipa::path(get, path = "/v1/models/{model}/events", tag = "quality", params(("model" = String, Path), Paging),
     responses((status = 200, body = Events), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn list(

@@ -1,4 +1,4 @@
-//! How much a model explores, and what its rankings have earned.
+//! Exploration of a model and rewards of its rankings.
 
 use std::collections::BTreeMap;
 
@@ -16,50 +16,50 @@ use crate::extract::InModel;
 use crate::schema::policies::Policy;
 use crate::state::Node;
 
-/// What happened in a span of time, or since the node started.
+/// Counts over a time span, or since the node started.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Counts {
-    /// When the span began, in Unix milliseconds; null for all of it.
+    /// Start of the span, in Unix milliseconds; null for the totals since the node started.
     from: Option<i64>,
-    /// Rankings.
+    /// Number of rankings.
     decisions: u64,
-    /// Those of them whose record was accepted for writing.
+    /// Rankings whose decision record was accepted for writing.
     logged: u64,
-    /// Those of them that were drawn uniformly for the validation pool.
+    /// Rankings drawn uniformly for the validation pool.
     pool: u64,
-    /// Slots shown.
+    /// Number of shown slots.
     slots: u64,
-    /// Those of them that show what greedy would have shown in none.
+    /// Shown slots whose item the greedy policy would not have shown in any slot.
     explored: u64,
-    /// `explored / slots`; null before the first.
+    /// `explored / slots`; null before the first slot.
     explored_share: Option<f64>,
-    /// Rewards of slots, defaults included.
+    /// Number of rewards of slots, including default rewards.
     rewards: u64,
-    /// Their mean; null before the first.
+    /// Mean reward; null before the first reward.
     mean_reward: Option<f64>,
-    /// Rewards given because none had come in time.
+    /// Default rewards: given because no reward had arrived in time.
     defaults: u64,
-    /// Those of them that a later reward has taken the place of.
+    /// Default rewards that were replaced by a later reward.
     defaults_replaced: u64,
 }
 
-/// What a model has explored since the node started.
+/// The exploration of a model since the node started.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExplorationReply {
     #[schema(value_type = String)]
     model: ModelName,
-    /// How it ranks where a request names no policy.
+    /// The policy of requests that name none.
     policy: Policy,
-    /// The share of such rankings that are drawn uniformly for the validation pool.
+    /// The share of rankings without a named policy that are drawn uniformly for the validation pool.
     pool_share: f64,
-    /// Since the node started.
+    /// Counts since the node started.
     totals: Counts,
-    /// Observations that named a decision, by what became of that: `slot`, `repeated`, `not_shown`, `other_user`, `expired`,
-    /// `unknown`.
+    /// Observations that referred to a decision, by the result of the join: `slot`, `repeated`, `not_shown`,
+    /// `other_user`, `expired`, `unknown`.
     joined: BTreeMap<&'static str, u64>,
-    /// The length of the spans, in milliseconds. It doubles when there are more than 256.
+    /// Length of the spans, in milliseconds. It doubles when there would be more than 256 spans.
     span_ms: i64,
-    /// Spans in which anything happened, oldest first.
+    /// Spans with activity, oldest first.
     spans: Vec<Counts>,
 }
 
@@ -83,7 +83,7 @@ fn describe(from: Option<i64>, counts: &ExplorationCounts) -> Counts {
     }
 }
 
-/// How much a model explores and what its rankings have earned, since the node started.
+/// Returns how much a model explores and the rewards of its rankings, since the node started.
 #[utoipa::path(get, path = "/v1/models/{model}/exploration", tag = "quality", params(("model" = String, Path)),
     responses((status = 200, body = ExplorationReply), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ExplorationReply>, ApiError> {
@@ -101,7 +101,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<E
     }))
 }
 
-/// Brings the metrics of decisions up to date.
+/// Updates the metrics of decisions.
 pub fn render(node: &Node) {
     let counters = node.storage.decision_counters();
     metrics::counter!("celeris_decisions_dropped_total").absolute(counters.dropped());

@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it serves.
+//! Liveness and readiness checks.
 
 use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
@@ -11,13 +11,13 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz))
 }
 
-/// Whether the process lives.
+/// Liveness: answers 200 while the process runs.
 #[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, body = String)))]
 async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether the node takes observations and answers from a sound log.
+/// Readiness: answers 200 while the node accepts observations and its log is undamaged.
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, body = String), (status = 503, body = Problem)))]
 async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {

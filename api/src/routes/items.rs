@@ -1,4 +1,4 @@
-//! Items: described, looked up, found, deleted; one by one, or many as NDJSON.
+//! Items: upsert, lookup, search and deletion; one at a time, or many as NDJSON.
 
 use std::convert::Infallible;
 
@@ -21,38 +21,38 @@ use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::schema::items::{Item, ItemBody, ItemChanged, ItemEdited, ItemLine, ItemSummary, Items, is_something};
 use crate::state::Node;
 
-/// Items of one page of a listing, at most.
+/// Maximum number of items per page.
 const PAGE_MAX: usize = 1000;
 
-/// The longest text to look for, in bytes.
+/// Maximum length of a search text, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Lines of a stream that share a sync.
+/// Lines of a stream that share one sync.
 const BATCH_LINES: usize = 128;
 
-/// Batches of parsed lines that may wait to be stored.
+/// Maximum number of parsed batches that wait to be stored.
 const PARSED_BATCHES: usize = 4;
 
-/// About the bytes of one answer in a stream.
+/// Approximate bytes of one reply line in a stream.
 const ANSWER_BYTES: usize = 64;
 
-/// Which page.
+/// Paging and search parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    /// Items on it, at most 1000; 100 by default.
+    /// Maximum number of items; 100 by default, at most 1000.
     limit: Option<usize>,
-    /// The last item of the page before.
+    /// The last item of the previous page.
     #[param(value_type = Option<String>)]
     after: Option<ItemId>,
-    /// Text in the id or in a text attribute of at most 256 bytes; letters of either case are the same.
+    /// Only items with this text in their id or in a text attribute of at most 256 bytes; case is ignored.
     q: Option<String>,
-    /// A filter as for recommendations, as JSON text.
+    /// A filter in the filter language of recommendations, as JSON text.
     filter: Option<String>,
 }
 
 impl Page {
-    /// What to look for, if anything.
+    /// The search criteria, if any.
     fn search(&self) -> Result<Option<ItemSearch>, ApiError> {
         if self.q.is_none() && self.filter.is_none() {
             return Ok(None);
@@ -64,10 +64,10 @@ impl Page {
     }
 }
 
-/// The filter of a query, which is JSON text there.
+/// Parses the filter of a query parameter, which is JSON text.
 ///
 /// # Errors
-/// 422 where it is none.
+/// 422 if the text is not a filter.
 pub fn filter_of(text: Option<&str>) -> Result<Option<Filter>, ApiError> {
     let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
     let filter = |text: &str| {
@@ -81,8 +81,10 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list, edit_stream)).routes(routes!(put, get, delete))
 }
 
-/// The items that were described, in the order of their ids; with `q` or `filter`, those of the whole catalog, trained
-/// or described, that match.
+/// Lists items in the order of their ids.
+///
+/// Without `q` and `filter`, these are the items added by callers; with either, all matching items of the catalog,
+/// trained or added.
 #[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
     responses((status = 200, body = Items), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn list(
@@ -107,7 +109,7 @@ async fn list(
     Ok(Json(Items { items: listed.into_iter().map(summary).collect(), next, total }))
 }
 
-/// Describes an item. It may be recommended from the moment of the answer.
+/// Adds or updates an item. It can be recommended as soon as the request is answered.
 #[utoipa::path(put, path = "/v1/models/{model}/items/{item}", tag = "items", request_body = ItemBody,
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 200, body = ItemChanged), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -122,11 +124,11 @@ async fn put(
     Ok(Json(ItemChanged { item, effective }))
 }
 
-/// Describes and deletes items by a stream, one JSON object a line; answers a line for each, in order, once it is durable
-/// and in effect.
+/// Adds, updates and deletes items from a stream, one JSON object per line.
 ///
-/// A line that is not taken is answered with its number and the problem, and the stream goes on. A stream that is silent for
-/// longer than `limits.stream_idle_timeout` ends with such an answer; empty lines keep it open.
+/// Returns one line for each, in order, once the change is durable and in effect. A rejected line is answered with its
+/// number and the problem, and the stream continues. A stream that sends nothing for longer than
+/// `limits.stream_idle_timeout` ends with such a reply; empty lines keep it open.
 #[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
     request_body(content = ItemLine, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ItemEdited, content_type = "application/x-ndjson"),
@@ -140,7 +142,7 @@ async fn edit_stream(
     let permit = ndjson::admit(&node, request.headers())?;
     let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
     let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
-    // A batch is stored when its answers are asked for: who reads no answers holds up nobody but themselves.
+    // A batch is stored when its replies are read, so a client that reads no replies delays only itself.
     let answers = futures_util::stream::unfold((node, model, batches, permit), |mut stream| async {
         let batch = stream.2.recv().await?;
         let answers = edit_all(&stream.0, &stream.1, batch);
@@ -149,13 +151,13 @@ async fn edit_stream(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }
 
-/// Carries out what the lines of a batch ask for, with one sync; the answers, a line each.
+/// Applies the edits of a batch with one sync; returns one reply line for each.
 fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>) -> Vec<u8> {
     let (mut edits, mut refused) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
     for Line { line, outcome } in batch {
         refused.push((line, outcome.map(|edit| edits.push(edit)).err()));
     }
-    // What fails altogether is answered to every line.
+    // An error of the whole batch is reported for every line.
     let (mut edited, failed) = match node.predictor.edit_items(model, &edits) {
         Ok(edited) => (edited.into_iter().zip(edits), None),
         Err(error) => (Vec::new().into_iter().zip(Vec::new()), Some(ApiError::from(error))),
@@ -183,7 +185,7 @@ fn answer((edited, (item, _)): (Result<Edited, PredictorError>, (ItemId, ItemEdi
     })
 }
 
-/// What is known of an item.
+/// Returns an item: its features, their source and its attributes.
 #[utoipa::path(get, path = "/v1/models/{model}/items/{item}", tag = "items",
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 200, body = Item), (status = 404, body = Problem)))]
@@ -202,8 +204,9 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
     }))
 }
 
-/// Deletes an item, trained or described: it is never recommended again, until somebody describes it anew. What users were
-/// taught with it stays.
+/// Deletes an item, whether trained or added by a caller.
+///
+/// It is not recommended again unless it is added again. Observations of it still count for users.
 #[utoipa::path(delete, path = "/v1/models/{model}/items/{item}", tag = "items",
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]

@@ -1,4 +1,4 @@
-//! Retraining, and how far it is.
+//! Retrain jobs.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,17 +12,19 @@ use crate::extract::{Body, InModel, InPath};
 use crate::schema::jobs::{Accepted, Job, RetrainBody};
 use crate::state::Node;
 
-/// Bytes of the reason for a training.
+/// Maximum bytes of the reason for a training.
 const WHY_BYTES_MAX: usize = 1_000;
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get))
 }
 
-/// Retrains a model on everything in its stream's log, in the background; the new version serves once it is whole and the
-/// gate has let it pass. Training goes on from the active version, which takes a fraction of a training from nothing,
-/// unless `cold` is set, or users were erased whom that version's factors were learnt from. A training during which a user
-/// is erased whom it has read begins again.
+/// Retrains a model on the whole log of its stream, in the background.
+///
+/// The new version serves once it is complete and has passed the gate. Training warm-starts from the active version,
+/// which takes a fraction of the time of a cold start, unless `cold` is set or users were erased whose observations
+/// that version's factors were trained on. A training that has read the observations of a user who is erased meanwhile
+/// starts again.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -42,7 +44,7 @@ async fn retrain(
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
 }
 
-/// How far a job is, and how it ended.
+/// Returns the progress of a job, or its result.
 #[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(("job" = String, Path)),
     responses((status = 200, body = Job), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {

@@ -17,11 +17,11 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(render_metrics))
 }
 
-/// Metrics as Prometheus text.
+/// Returns the metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "node",
     responses((status = 200, body = String), (status = 503, body = Problem)))]
 async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
-    let busy = |_| ApiError::unavailable("the metrics are being rendered for others; try again");
+    let busy = |_| ApiError::unavailable("too many requests for metrics are in progress; try again");
     let _permit = node.metrics_permits.try_acquire().map_err(busy)?;
     let log = node.storage.counters();
     metrics::counter!("celeris_log_commits_total").absolute(log.commits);
@@ -40,7 +40,7 @@ async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, A
         if let Err(unreadable) = quality::render(&node) {
             tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
         }
-        // A model that is gone by now is not shown.
+        // Remove the series of models deleted meanwhile.
         keep_series(&node);
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.series.render()))

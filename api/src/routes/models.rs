@@ -1,4 +1,4 @@
-//! Models: created, listed, deleted.
+//! Models: creation, listing, settings and deletion.
 
 use axum::Json;
 use axum::extract::State;
@@ -57,7 +57,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
     })
 }
 
-/// All models, the selections among them behind, and last what is out of service.
+/// Lists all models, then the selections, then models and selections that are out of service.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
 async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
     let mut models = Vec::new();
@@ -77,8 +77,9 @@ async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
     Ok(Json(Models { models }))
 }
 
-/// Creates a model, or with `kind: "selection"` a selection among models. It serves at once: users of a model start from
-/// nothing and learn from their first observation on.
+/// Creates a model, or with `kind: "selection"` a selection among models.
+///
+/// It serves at once: users of a new model start from the prior and learn from their first observation.
 #[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModelOrSelection,
     responses((status = 201, body = ModelOrSelection), (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCode, Json<ModelOrSelection>), ApiError> {
@@ -98,7 +99,7 @@ fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
     describe(node, record)
 }
 
-/// One model or selection.
+/// Returns a model or selection.
 #[utoipa::path(get, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 200, body = ModelOrSelection), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ModelOrSelection>, ApiError> {
@@ -109,7 +110,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<M
     Ok(Json(ModelOrSelection::Model(describe(&node, record)?.into())))
 }
 
-/// Changes settings of a model, which hold from now on.
+/// Changes settings of a model. They take effect immediately.
 #[utoipa::path(patch, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     request_body = ModelChange,
     responses((status = 200, body = Model), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -126,7 +127,7 @@ async fn change(
     Ok(Json(describe(&node, record)?))
 }
 
-/// Deletes a model with its versions, or a selection, whose arms stay. The observations of the stream stay in the log.
+/// Deletes a model with its versions, or a selection but not its arms. The observations of the stream stay in the log.
 #[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
@@ -134,7 +135,7 @@ async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<Sta
         true => Ok(()),
         false => node.manager.delete(&model),
     })?;
-    // A model that comes again under the name has figures of its own.
+    // A model that is created again under this name gets series of its own.
     tokio::task::block_in_place(|| keep_series(&node));
     Ok(StatusCode::NO_CONTENT)
 }

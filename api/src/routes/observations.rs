@@ -1,4 +1,4 @@
-//! One observation after the fact: corrected, or forgotten.
+//! Amendments of observations: correction and deletion.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,27 +13,27 @@ use crate::error::{ApiError, Problem};
 use crate::extract::{Body, OfObservation};
 use crate::state::Node;
 
-/// What an observation should have said.
+/// The correction of an observation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CorrectBody {
-    /// The label that counts from now on, as if it had come at first.
+    /// The new label, which counts as if it had been observed originally.
     label: f32,
 }
 
-/// What became of it, once durable.
+/// The result of an amendment, once it is durable.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AmendReply {
-    /// Whose observation it was.
+    /// The user of the observation.
     #[schema(value_type = String)]
     user: UserId,
-    /// The count of the user's events with this one.
+    /// The user's epoch: the count of the user's events, including this one.
     user_epoch: u64,
-    /// The event's place in its partition of the log.
+    /// The position of the event in its partition of the log.
     sequence: u64,
     #[schema(value_type = String)]
     observation_id: ObservationId,
-    /// Whether the observation had that label already, so that nothing changed.
+    /// Whether the observation already had this label, so that nothing changed.
     duplicate: bool,
 }
 
@@ -46,8 +46,10 @@ fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
     Json(AmendReply { user, user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate })
 }
 
-/// Gives an observation another label. The user's weights become exactly what they would be had it come so at first;
-/// trained versions learn of it with the next training.
+/// Corrects the label of an observation.
+///
+/// The user's weights become exactly what they would be had the observation had this label originally. Trained versions
+/// reflect the correction after the next training.
 #[utoipa::path(put, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
     request_body = CorrectBody, params(("model" = String, Path), ("observation_id" = String, Path)),
     responses((status = 200, body = AmendReply), (status = 404, body = Problem), (status = 410, body = Problem),
@@ -61,8 +63,9 @@ async fn correct(
     Ok(reply(observation_id, amended))
 }
 
-/// Forgets an observation. The user's weights become exactly what they would be had it never come; its id is not free
-/// again.
+/// Deletes an observation.
+///
+/// The user's weights become exactly what they would be without the observation. Its id cannot be used again.
 #[utoipa::path(delete, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
     params(("model" = String, Path), ("observation_id" = String, Path)),
     responses((status = 200, body = AmendReply), (status = 404, body = Problem), (status = 410, body = Problem),

@@ -1,4 +1,4 @@
-//! Feedback: one observation, or a stream of them as NDJSON.
+//! Feedback: single observations and NDJSON streams of observations.
 
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
@@ -19,20 +19,20 @@ use crate::ndjson::{self, Line, Reading, RejectedLine};
 use crate::schema::observations::{ObserveBody, ObserveReply};
 use crate::state::Node;
 
-/// Lines of a stream that go through it together: some hundred microseconds of work.
+/// Maximum lines of a batch: some hundred microseconds of work.
 const BATCH_LINES: usize = 64;
 
-/// Batches of parsed lines that may wait to be begun.
+/// Maximum number of parsed batches that wait to be dispatched.
 const PARSED_BATCHES: usize = 4;
 
-/// About the bytes of one answer in a stream.
+/// Approximate bytes of one reply line in a stream.
 const ANSWER_BYTES: usize = 144;
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(observe)).routes(routes!(observe_stream))
 }
 
-/// Learns from one observation; answers once it is durable.
+/// Learns from one observation; responds once it is durable.
 #[utoipa::path(post, path = "/v1/models/{model}/observe", tag = "serving", request_body = ObserveBody,
     params(("model" = String, Path)),
     responses((status = 200, body = ObserveReply), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -46,12 +46,13 @@ pub async fn observe(
     Ok(Answer(observed.into()))
 }
 
-/// Learns from a stream of observations, one JSON object a line; answers a line for each, in order, once it is durable.
+/// Learns from a stream of observations, one JSON object per line.
 ///
-/// A line that is not taken is answered with its number and the problem, and the stream goes on. A stream that is silent for
-/// longer than `limits.stream_idle_timeout` ends with such an answer; empty lines keep it open. The observations of one
-/// user are learnt from in the order of their lines, those of different users at the same time: of two users' lines with one
-/// `observation_id`, either may be the one that is refused.
+/// Returns one line for each, in order, once it is durable. A rejected line is answered with its number and the
+/// problem, and the stream continues. A stream that sends nothing for longer than `limits.stream_idle_timeout` ends
+/// with such a reply; empty lines keep it open. Observations of one user are learnt in the order of their lines,
+/// observations of different users concurrently: if lines of two users have the same `observation_id`, either of them
+/// may be the one that is rejected.
 #[utoipa::path(post, path = "/v1/models/{model}/observations", tag = "serving",
     request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ObserveReply, content_type = "application/x-ndjson"),
@@ -79,7 +80,7 @@ async fn observe_stream(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }
 
-/// Hands the batches of a stream to the threads that learn, and on to whoever answers.
+/// Dispatches the batches of a stream to the ingest pool, and passes them on to the response.
 async fn begin_all(
     node: &Node,
     model: &OfStream,
@@ -89,14 +90,14 @@ async fn begin_all(
     while let Some(lines) = parsed.recv().await {
         let goes_on = !parsed.is_empty() && begun.capacity() > 1;
         let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
-        let dealt = node.ingest_pool.dispatch(node, model, lines, ack).await;
-        if begun.send(dealt).await.is_err() {
+        let dispatched = node.ingest_pool.dispatch(node, model, lines, ack).await;
+        if begun.send(dispatched).await.is_err() {
             return;
         }
     }
 }
 
-/// The answers to a batch, a line each, once all of it is durable or refused.
+/// Returns the reply lines of a batch, once all of it is durable or rejected.
 async fn answer(node: &Node, batch: Vec<Line<PendingObservation>>) -> Vec<u8> {
     let mut answers = Vec::with_capacity(batch.len() * ANSWER_BYTES);
     for Line { line, outcome } in batch {

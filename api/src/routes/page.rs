@@ -1,4 +1,4 @@
-//! The page at `/`, served from the binary.
+//! The web page at `/`, embedded in the binary.
 
 use axum::Router;
 use axum::extract::Path;
@@ -9,7 +9,7 @@ use axum::routing::get;
 use crate::error::ApiError;
 use crate::state::Node;
 
-/// Nothing but what the page itself is made of may run or be loaded.
+/// Allows only scripts, styles, images and requests of the node itself.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                                        connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -61,7 +61,7 @@ fn file(name: &str) -> Response {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
-    // The files change with the binary, which has no other version to tell them apart by.
+    // The files change with the binary and have no version of their own.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     (headers, *contents).into_response()
 }

@@ -16,10 +16,10 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(predict))
 }
 
-/// Refuses what a request may not ask for at once.
+/// Checks the number of items of a request.
 ///
 /// # Errors
-/// 422 where there are too many.
+/// 422 if there are too many.
 pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiError> {
     let max = node.limits.items_per_request;
     if count > max {
@@ -28,7 +28,7 @@ pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Scores one item or several for a user.
+/// Predicts the score of one or several items for a user.
 #[utoipa::path(post, path = "/v1/models/{model}/predict", tag = "serving", request_body = PredictBody,
     params(("model" = String, Path)),
     responses((status = 200, body = PredictReply), (status = 404, body = Problem), (status = 409, body = Problem),

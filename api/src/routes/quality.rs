@@ -1,4 +1,4 @@
-//! How well a model predicts what it then learns.
+//! Prediction quality of models.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,11 +14,11 @@ use crate::extract::{InModel, Params};
 use crate::schema::quality::{Quality, describe};
 use crate::state::Node;
 
-/// Whose quality is asked for beside the model's.
+/// Query parameters of a model's quality.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Whose {
-    /// A user, whose own error is told too.
+pub struct QualityParams {
+    /// A user whose own loss is included in the reply.
     #[param(value_type = Option<String>)]
     user: Option<UserId>,
 }
@@ -27,13 +27,16 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(get))
 }
 
-/// How well a model predicts what it then learns, overall, by user and on the validation pool, and whether that changes.
-#[utoipa::path(get, path = "/v1/models/{model}/quality", tag = "quality", params(("model" = String, Path), Whose),
+/// Returns the prediction quality of a model.
+///
+/// Every observation is predicted before it is learnt. The reply has the loss overall, by user and on the validation
+/// pool, and whether it drifts.
+#[utoipa::path(get, path = "/v1/models/{model}/quality", tag = "quality", params(("model" = String, Path), QualityParams),
     responses((status = 200, body = Quality), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn get(
     State(node): State<Node>,
     InModel(model): InModel,
-    Params(Whose { user }): Params<Whose>,
+    Params(QualityParams { user }): Params<QualityParams>,
 ) -> Result<Json<Quality>, ApiError> {
     let id = node.manager.model(&model)?.id;
     let known = node.manager.quality(&model)?;
@@ -41,15 +44,15 @@ async fn get(
     Ok(Json(describe(model, known, user)))
 }
 
-/// Sets the gauges of every model's quality.
+/// Sets the quality gauges of every model.
 ///
 /// # Errors
-/// Where the registry cannot be read.
+/// If the registry cannot be read.
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of observations stay below 2^53")]
 pub fn render(node: &Node) -> Result<(), ApiError> {
     for record in node.manager.models()? {
         let model = record.config.name;
-        // Deleted just now.
+        // Deleted meanwhile.
         let Ok(known) = node.manager.quality(&model) else { continue };
         let labels = |over: &str| {
             let labels = [("model", model.to_string()), ("metric", known.metric.name().to_owned())];

@@ -16,7 +16,7 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(recommend))
 }
 
-/// Recommends from the whole catalog by a policy, and leaves a decision record.
+/// Recommends items from the whole catalog by a policy, and records a decision.
 #[utoipa::path(post, path = "/v1/models/{model}/recommend", tag = "serving", request_body = RecommendBody,
     params(("model" = String, Path)),
     responses((status = 200, body = RecommendReply), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -27,7 +27,7 @@ pub async fn recommend(
     Body(body): Body<RecommendBody>,
 ) -> Result<Answer<RecommendReply>, ApiError> {
     let page = body.page.as_deref().map(|token| {
-        let broken = "page: no token of ours, or a broken one; send `next` of a reply as it came, or nothing";
+        let broken = "page: not a valid token; pass `next` of a reply unchanged, or leave it out";
         Page::read(token).ok_or_else(|| ApiError::invalid(broken))
     });
     let request = RecommendRequest {

@@ -1,4 +1,4 @@
-//! Models of kind `selection`: others answer for them, chosen or combined by what feedback says of these.
+//! Selections: models of kind `selection`, which choose or combine the answers of other models by their feedback.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,10 +17,10 @@ use crate::schema::models::Kind;
 use crate::schema::selections::{Arm, Interval, Report, Selection, WeightsThen};
 use crate::state::Node;
 
-/// A selection as the API shows it.
+/// The reply that describes a selection.
 ///
 /// # Errors
-/// Where the log cannot be read.
+/// If the log cannot be read.
 pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection, ApiError> {
     let weights = match record.scope {
         ScopeKind::Global => {
@@ -50,14 +50,14 @@ pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection,
     })
 }
 
-/// Whose state to tell of.
+/// The user or segment whose state is reported.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Whose {
-    /// The user, where every user has a state.
+pub struct SelectionParams {
+    /// The user, if the selection has a state for each user.
     #[param(value_type = Option<String>)]
     user: Option<UserId>,
-    /// The segment, where every segment has one.
+    /// The segment, if the selection has a state for each segment.
     #[param(value_type = Option<String>)]
     segment: Option<ModelName>,
 }
@@ -72,15 +72,17 @@ fn arm(report: ArmReport) -> Arm {
     Arm { arm, weight, outcomes, mean_loss, difference }
 }
 
-/// What a selection knows of its arms: weights now and over time, outcomes and mean losses; of an A/B split, differences
-/// with their intervals.
+/// Returns the state of a selection.
+///
+/// For each arm: its weight now and over time, its outcomes and mean loss; for an A/B split also differences with
+/// confidence intervals.
 #[utoipa::path(get, path = "/v1/models/{model}/selection", tag = "models",
-    params(("model" = String, Path), Whose),
+    params(("model" = String, Path), SelectionParams),
     responses((status = 200, body = Report), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn report(
     State(node): State<Node>,
     InModel(model): InModel,
-    Params(Whose { user, segment }): Params<Whose>,
+    Params(SelectionParams { user, segment }): Params<SelectionParams>,
 ) -> Result<Json<Report>, ApiError> {
     let Some(record) = node.manager.selection(&model)? else {
         node.manager.model(&model)?;

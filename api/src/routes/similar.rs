@@ -1,4 +1,4 @@
-//! Items like an item.
+//! Similar items.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,39 +14,40 @@ use crate::extract::{OfItem, Params};
 use crate::routes::items::filter_of;
 use crate::state::Node;
 
-/// Items named unless told otherwise.
+/// Default number of items.
 const K_DEFAULT: usize = 10;
 
-/// Items named at most.
+/// Maximum number of items.
 const K_MAX: usize = 1000;
 
-/// Which items, and how many.
+/// Query parameters of similar items.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
-    /// How many to name; 10 by default, at most 1,000.
+pub struct SimilarParams {
+    /// Maximum number of items; 10 by default, at most 1,000.
     k: Option<usize>,
-    /// Only what this JSON holds for: `all`, `any`, `not`, `eq`, `in`, `range`, `exists` over attributes.
+    /// Only items that match this filter, as JSON text: `all`, `any`, `not`, `eq`, `in`, `range`, `exists` over
+    /// attributes.
     filter: Option<String>,
 }
 
-/// An item that is like another.
+/// A similar item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Alike {
     #[schema(value_type = String)]
     item: ItemId,
-    /// The cosine of both items' features without the constant, from -1 to 1.
+    /// The cosine similarity of both items' features without the constant, from -1 to 1.
     similarity: f32,
 }
 
-/// What is like an item.
+/// Items similar to an item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SimilarReply {
     #[schema(value_type = String)]
     item: ItemId,
     /// The version whose features were compared.
     version: u64,
-    /// The most alike first; never the item itself. Empty where nothing is known of it that another could be like.
+    /// The most similar items, best first, without the item itself. Empty if nothing is known of the item to compare.
     items: Vec<Alike>,
 }
 
@@ -54,21 +55,21 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(similar))
 }
 
-/// The items of the whole catalog whose features are most like an item's.
+/// Returns the items of the whole catalog whose features are most similar to those of an item.
 #[utoipa::path(get, path = "/v1/models/{model}/items/{item}/similar", tag = "items",
-    params(("model" = String, Path), ("item" = String, Path), Wanted),
+    params(("model" = String, Path), ("item" = String, Path), SimilarParams),
     responses((status = 200, body = SimilarReply), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn similar(
     State(node): State<Node>,
     OfItem { model, item }: OfItem,
-    Params(wanted): Params<Wanted>,
+    Params(params): Params<SimilarParams>,
 ) -> Result<Json<SimilarReply>, ApiError> {
-    let k = wanted.k.unwrap_or(K_DEFAULT);
+    let k = params.k.unwrap_or(K_DEFAULT);
     if !(1..=K_MAX).contains(&k) {
         return Err(ApiError::invalid(format!("k: must be from 1 to {K_MAX}, got {k}")));
     }
-    let request = SimilarRequest { model, item, k, filter: filter_of(wanted.filter.as_deref())? };
+    let request = SimilarRequest { model, item, k, filter: filter_of(params.filter.as_deref())? };
     let similar = node.predictor.similar(&request)?;
     let alike = |SimilarItem { item, similarity }| Alike { item, similarity };
     let items = similar.items.into_iter().map(alike).collect();

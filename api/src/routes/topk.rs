@@ -16,7 +16,7 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(topk))
 }
 
-/// Ranks items for a user by a policy, and leaves a decision record.
+/// Ranks given items for a user by a policy, and records a decision.
 #[utoipa::path(post, path = "/v1/models/{model}/topk", tag = "serving", request_body = TopkBody,
     params(("model" = String, Path)),
     responses((status = 200, body = TopkReply), (status = 404, body = Problem), (status = 409, body = Problem),

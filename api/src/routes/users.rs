@@ -1,4 +1,4 @@
-//! Users: what the node knows of one, and how it forgets one.
+//! Users: state, history and erasure.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,17 +15,17 @@ use crate::error::{ApiError, Problem};
 use crate::extract::{OfUser, Params};
 use crate::state::Node;
 
-/// Events shown unless told otherwise.
+/// Default number of events.
 const HISTORY_DEFAULT: usize = 100;
 
-/// Events shown at most.
+/// Maximum number of events.
 const HISTORY_MAX: usize = 10_000;
 
-/// How much of the history to show.
+/// Query parameters of a user.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Shown {
-    /// Events, newest first; 100 by default, at most 10,000.
+pub struct UserParams {
+    /// Maximum number of events of the history, newest first; 100 by default, at most 10,000.
     history: Option<usize>,
 }
 
@@ -38,13 +38,13 @@ pub struct UserEvent {
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
-    /// The client's id, or the one that the server made.
+    /// The id given by the client or made by the server.
     #[schema(value_type = String)]
     observation_id: ObservationId,
     user_epoch: u64,
     sequence: u64,
     feedback: Option<String>,
-    /// What this model expected before it learnt; null where the model came later.
+    /// The prediction of this model before it learnt the event; null if the model was created later.
     predicted: Option<f32>,
 }
 
@@ -53,65 +53,66 @@ pub struct UserEvent {
 pub struct User {
     #[schema(value_type = String)]
     user: UserId,
-    /// The version of the state.
+    /// The version under which the state is computed.
     version: u64,
     user_epoch: u64,
-    /// Whether nothing is known of the user, so that the prior answers.
+    /// Whether the user has no observations, so that the state is the prior.
     cold: bool,
-    /// How many observations the state has learnt from.
+    /// Number of observations that the state has learnt from.
     observations: u64,
     /// The weights `w_u`.
     weights: Vec<f64>,
-    /// A hash of weights and uncertainty, in hexadecimal: equal hashes are states that are equal to the bit.
+    /// A hash of weights and uncertainty, in hexadecimal; equal hashes mean bitwise equal states.
     state_hash: String,
     /// The latest events, newest first.
     history: Vec<UserEvent>,
 }
 
-/// What an erasure has removed, and what remains until when.
+/// The receipt of an erasure: what was removed, and what remains until when.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Receipt {
     #[schema(value_type = String)]
     user: UserId,
-    /// The count of the user's events with the erasure, kept so that no epoch is used twice.
+    /// The user's epoch including the erasure; it is kept so that no epoch is used twice.
     user_epoch: u64,
-    /// Observations erased from the log, and with them every state of the user.
+    /// Number of observations erased from the log, together with all states of the user.
     observations: u64,
-    /// Decisions erased.
+    /// Number of decisions erased.
     decisions: u64,
     /// In Unix milliseconds.
     erased: i64,
-    /// Versions whose shared parameters were trained on the user's observations. They hold neither the user's name nor
-    /// weights. The next training begins without the user; each of these goes when `keep_versions` newer ones are there,
-    /// but not while it serves, is pinned, or is what a rollback leads to.
+    /// Versions whose shared parameters were trained on the user's observations. They contain neither the user's id nor
+    /// the user's weights. The next training excludes the user. Each of these versions is pruned once there are
+    /// `keep_versions` newer ones, unless it serves, is pinned or is the rollback target.
     versions: Vec<KnowingVersion>,
-    /// Trainings under way that have read the user's observations. Each begins again without them; one under which users
-    /// were erased twice before is let through, and its version is then one that knows of them (`erased_users`).
+    /// Running trainings that have read the user's observations. Each starts again without them. A training that has
+    /// already started again twice because of erasures is let through; its version then counts the erased users in
+    /// `erased_users`.
     trainings: Vec<Training>,
-    /// When the sealed Parquet segments hold nothing of the user any more, in Unix milliseconds; null where nothing is
-    /// sealed.
+    /// When the sealed Parquet segments contain no more data of the user, in Unix milliseconds; null if sealing is
+    /// disabled.
     segments_rewritten_by: Option<i64>,
-    /// What an erasure does not reach: copies outside of the data directory.
+    /// What the erasure cannot remove: copies outside of the data directory.
     copies: &'static str,
 }
 
-/// What is said of copies.
+/// The text about copies.
 const COPIES: &str =
     "exports and backups made before hold the user until they are deleted; the node does not know of them";
 
-/// A training that has read what an erased user had said.
+/// A training that has read observations of an erased user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Training {
     #[schema(value_type = String)]
     job: JobId,
     #[schema(value_type = String)]
     model: ModelName,
-    /// When its copy of the observations is removed at latest, in Unix milliseconds; where the node stops before, when it
-    /// starts.
+    /// When its copy of the observations is removed at the latest, in Unix milliseconds; if the node stops before, at
+    /// its next start.
     input_removed_by: i64,
 }
 
-/// A version that still knows of an erased user.
+/// A version that was trained on observations of an erased user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct KnowingVersion {
     #[schema(value_type = String)]
@@ -152,16 +153,16 @@ fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
     }
 }
 
-/// A user's state and latest events. An unknown user has none, and the prior's weights.
+/// Returns a user's state and latest events. An unknown user has no events and the weights of the prior.
 #[utoipa::path(get, path = "/v1/models/{model}/users/{user}", tag = "users",
-    params(("model" = String, Path), ("user" = String, Path), Shown),
+    params(("model" = String, Path), ("user" = String, Path), UserParams),
     responses((status = 200, body = User), (status = 404, body = Problem)))]
 async fn get(
     State(node): State<Node>,
     OfUser { model, user }: OfUser,
-    Params(shown): Params<Shown>,
+    Params(params): Params<UserParams>,
 ) -> Result<Json<User>, ApiError> {
-    let history_max = shown.history.unwrap_or(HISTORY_DEFAULT);
+    let history_max = params.history.unwrap_or(HISTORY_DEFAULT);
     if history_max > HISTORY_MAX {
         return Err(ApiError::invalid(format!("history: at most {HISTORY_MAX}, got {history_max}")));
     }
@@ -179,13 +180,15 @@ async fn get(
     }))
 }
 
-/// Erases a user: history, states, cached predictions and decisions, for every model of the stream. The receipt says
-/// what still knows of the user, and until when. Whoever comes under the id afterwards is new.
+/// Erases a user: history, states, cached predictions and decisions, for every model of the stream.
+///
+/// The receipt lists what still derives from the user's data, and until when. Later observations under the same id
+/// belong to a new user.
 #[utoipa::path(delete, path = "/v1/models/{model}/users/{user}", tag = "users",
     params(("model" = String, Path), ("user" = String, Path)),
     responses((status = 200, body = Receipt), (status = 404, body = Problem), (status = 503, body = Problem)))]
 async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
-    // A task of its own: a client that goes away must not leave an erasure half done.
+    // Run as a separate task, so that a client disconnect does not interrupt the erasure.
     tokio::spawn(erased(node, model, user)).await.map_err(ApiError::internal)?
 }
 
@@ -194,7 +197,7 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
     node.manager.forget_user(&stream, &user, user_epoch);
     let erased = ErasedSpan::from(&erasure);
     let (trainings, versions) = tokio::task::block_in_place(|| {
-        // In this order: what a training becomes meanwhile is among the versions.
+        // In this order, because a training that finishes meanwhile is listed among the versions.
         let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
         node.manager.versions_knowing(&stream, erased).map(|versions| (trainings, versions))
     })?;

@@ -1,4 +1,4 @@
-//! Versions of a model: their history, and which one serves.
+//! Versions of a model: registration, activation, rollback, pinning and comparison.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use crate::state::Node;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterBody {
-    /// The version directory, inside the folder that the node's configuration names as `import_dir`.
+    /// The version directory, inside the folder configured as `import_dir`.
     #[schema(value_type = String)]
     path: PathBuf,
 }
@@ -35,7 +35,7 @@ pub fn router() -> OpenApiRouter<Node> {
         .routes(routes!(diff))
 }
 
-/// The erasures of a stream that the log remembers.
+/// The erasures recorded in the log of a stream.
 fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiError> {
     let erasures = tokio::task::block_in_place(|| node.storage.erasures(stream))?;
     Ok(erasures.iter().map(ErasedSpan::from).collect())
@@ -44,8 +44,8 @@ fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiErro
 fn warning(erased_users: usize) -> Option<String> {
     (erased_users > 0).then(|| {
         format!(
-            "this version was trained on what {erased_users} since erased users had said; \
-             the next training begins without them"
+            "this version was trained on observations of {erased_users} users who were erased since; \
+             the next training excludes them"
         )
     })
 }
@@ -78,7 +78,7 @@ fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiEr
     Ok(Json(Activated { active_version: record.active.0, warning: warning(erased_users) }))
 }
 
-/// All versions of a model, newest first.
+/// Lists all versions of a model, newest first.
 #[utoipa::path(get, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Versions), (status = 404, body = Problem)))]
 async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
@@ -89,8 +89,9 @@ async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<
     Ok(Json(Versions { versions }))
 }
 
-/// Registers a version that an external batch job has trained. The directory is checked whole and copied; the version
-/// that serves stays the same until another is activated.
+/// Registers a version that was trained externally.
+///
+/// The directory is validated and copied. The active version does not change until another one is activated.
 #[utoipa::path(post, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
     request_body = RegisterBody,
     responses((status = 201, body = Version), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -105,8 +106,10 @@ async fn register(
     Ok((StatusCode::CREATED, Json(describe(registered, &record, &erasures))))
 }
 
-/// Makes a version serve, once what is hot is computed under it, within some twenty seconds. What users have taught since
-/// stays with them.
+/// Activates a version.
+///
+/// It serves once the states of recently used users are recomputed under it, within about twenty seconds. Users keep
+/// everything that they have taught since.
 #[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/activate", tag = "versions",
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Activated), (status = 404, body = Problem)))]
@@ -118,7 +121,7 @@ async fn activate(
     activated(&node, &record)
 }
 
-/// Goes back to the version that served before.
+/// Rolls back to the previously active version.
 #[utoipa::path(post, path = "/v1/models/{model}/rollback", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Activated), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Activated>, ApiError> {
@@ -131,7 +134,7 @@ fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<V
     Ok(describe(version, &record, &erasures(node, &record.config.stream)?))
 }
 
-/// Keeps a version from being pruned.
+/// Pins a version, so that it is not pruned.
 #[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/pin", tag = "versions",
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Version), (status = 404, body = Problem)))]
@@ -140,7 +143,7 @@ async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) 
     Ok(Json(described(&node, &model, version)?))
 }
 
-/// Lets a version be pruned again.
+/// Unpins a version, so that it can be pruned.
 #[utoipa::path(delete, path = "/v1/models/{model}/versions/{version}/pin", tag = "versions",
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Version), (status = 404, body = Problem)))]
@@ -149,7 +152,7 @@ async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion
     Ok(Json(described(&node, &model, version)?))
 }
 
-/// How two versions differ: items, loss on the same observations, and how far rankings move.
+/// Compares two versions: items, losses on the same observations, and changes of rankings.
 #[utoipa::path(get, path = "/v1/models/{model}/versions/{from}/diff/{to}", tag = "versions",
     params(("model" = String, Path), ("from" = u64, Path), ("to" = u64, Path)),
     responses((status = 200, body = Diff), (status = 404, body = Problem)))]

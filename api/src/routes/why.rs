@@ -1,4 +1,4 @@
-//! Why a user gets an item: the observations that its score comes from.
+//! Explanations: the observations that a score comes from.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,41 +13,41 @@ use crate::error::{ApiError, Problem};
 use crate::extract::{Params, Scored};
 use crate::state::Node;
 
-/// Observations named unless told otherwise.
+/// Default number of observations.
 const LIMIT_DEFAULT: usize = 10;
 
-/// Observations named at most.
+/// Maximum number of observations.
 const LIMIT_MAX: usize = 1000;
 
-/// How far to explain.
+/// Query parameters of an explanation.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Depth {
-    /// Observations to name, those that moved the score furthest first; 10 by default, at most 1,000.
+pub struct WhyParams {
+    /// Maximum number of observations, those with the largest contributions first; 10 by default, at most 1,000.
     limit: Option<usize>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The reply must reflect at least this many of the user's events.
     #[param(value_type = Option<u64>)]
     min_epoch: Option<UserEpoch>,
 }
 
-/// One observation, and what it has done to the score.
+/// One observation and its contribution to the score.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Reason {
     #[schema(value_type = String)]
     item: ItemId,
-    /// As corrected.
+    /// The label, with corrections applied.
     label: f32,
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
-    /// The client's id, or the one that the server made; null where the observation has been forgotten just now.
+    /// The id given by the client or made by the server; null if the observation was deleted meanwhile.
     #[schema(value_type = Option<String>)]
     observation_id: Option<ObservationId>,
-    /// By how much it has moved the score; positive is up.
+    /// Its contribution to the score; positive contributions raise it.
     contribution: f64,
 }
 
-/// A score and what it is made of: `prior`, all contributions of `because`, and `others` sum to it.
+/// A score and its terms: `prior`, all contributions of `because`, and `others` sum to it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WhyReply {
     #[schema(value_type = String)]
@@ -56,18 +56,18 @@ pub struct WhyReply {
     item: ItemId,
     version: u64,
     user_epoch: u64,
-    /// The expected label; of a model with logistic loss, its log-odds.
+    /// The expected label; under logistic loss, its log-odds.
     score: f32,
     std_error: f32,
-    /// Whether anything is known of the item; else it is scored as an average one.
+    /// Whether anything is known of the item; otherwise it is scored as an average item.
     known: bool,
-    /// The score of a user who has said nothing.
+    /// The score of a user without observations.
     prior: f64,
-    /// What moved the score furthest from there, up or down, the furthest first.
+    /// The observations with the largest contributions by magnitude, largest first.
     because: Vec<Reason>,
-    /// By how much all other observations have moved it together.
+    /// The sum of the contributions of all other observations.
     others: f64,
-    /// How many observations the score comes from, those named and the others.
+    /// Number of observations that the score comes from, listed or not.
     observations: u64,
 }
 
@@ -84,19 +84,19 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Explains a user's score of an item by the observations that moved it most.
 #[utoipa::path(get, path = "/v1/models/{model}/users/{user}/why/{item}", tag = "serving",
-    params(("model" = String, Path), ("user" = String, Path), ("item" = String, Path), Depth),
+    params(("model" = String, Path), ("user" = String, Path), ("item" = String, Path), WhyParams),
     responses((status = 200, body = WhyReply), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn why(
     State(node): State<Node>,
     Scored { model, user, item }: Scored,
-    Params(depth): Params<Depth>,
+    Params(params): Params<WhyParams>,
 ) -> Result<Json<WhyReply>, ApiError> {
-    let limit = depth.limit.unwrap_or(LIMIT_DEFAULT);
+    let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     if limit > LIMIT_MAX {
         return Err(ApiError::invalid(format!("limit: at most {LIMIT_MAX}, got {limit}")));
     }
-    let request = WhyRequest { model, user, item, limit, min_epoch: depth.min_epoch };
+    let request = WhyRequest { model, user, item, limit, min_epoch: params.min_epoch };
     let why = node.predictor.why(&request).await?;
     let WhyRequest { user, item, .. } = request;
     Ok(Json(WhyReply {

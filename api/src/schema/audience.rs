@@ -1,4 +1,4 @@
-//! The audience of a ranking: a user, an anonymous user whose past comes with the request, or several users at once.
+//! The audience of a ranking: a user, an anonymous user whose history is part of the request, or a group of users.
 
 use celeris_model::{ItemId, Timestamp, UserId};
 use celeris_predictor::{Aggregate, Audience, PastItem};
@@ -9,21 +9,21 @@ use super::time::Time;
 use crate::error::ApiError;
 use crate::extract::timestamp;
 
-/// One observation of a past that comes with the request.
+/// One observation of an anonymous user's history.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PastBody {
     #[schema(value_type = String)]
     item: ItemId,
-    /// The rating, reward or other outcome; finite.
+    /// The rating, reward or other outcome; must be finite.
     label: f32,
-    /// How many times over it counts; 1 by default.
+    /// The weight of the observation; 1 by default.
     weight: Option<f32>,
-    /// Now by default.
+    /// The time of the observation; now by default.
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<Time>)]
     timestamp: Option<Timestamp>,
-    /// What kind of feedback it is, as you call it.
+    /// The kind of feedback, a name chosen by the client; at most 64 bytes.
     feedback: Option<String>,
 }
 
@@ -37,13 +37,13 @@ impl TryFrom<PastBody> for PastItem {
     }
 }
 
-/// Bytes of the name of a kind of feedback.
+/// Maximum bytes of the name of a kind of feedback.
 const FEEDBACK_BYTES_MAX: usize = 64;
 
-/// Refuses the name of a kind of feedback that is too long.
+/// Checks the length of the name of a kind of feedback.
 ///
 /// # Errors
-/// 422.
+/// 422 if it is too long.
 pub fn check_feedback(feedback: Option<&str>) -> Result<(), ApiError> {
     if feedback.is_some_and(|feedback| feedback.len() > FEEDBACK_BYTES_MAX) {
         return Err(ApiError::invalid(format!("feedback: at most {FEEDBACK_BYTES_MAX} bytes")));
@@ -51,13 +51,13 @@ pub fn check_feedback(feedback: Option<&str>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a group makes of its members' scores.
+/// How the scores of a group's members are aggregated.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AggregateBody {
-    /// Their mean.
+    /// The mean of the scores.
     Mean,
-    /// The least of them.
+    /// The lowest score.
     LeastMisery,
 }
 
@@ -70,7 +70,7 @@ impl From<AggregateBody> for Aggregate {
     }
 }
 
-/// The fields of a request that name its audience.
+/// The fields of a request that specify its audience.
 pub struct AudienceFields {
     pub user: Option<UserId>,
     pub history: Option<Vec<PastBody>>,
@@ -84,7 +84,7 @@ impl TryFrom<AudienceFields> for Audience {
     fn try_from(fields: AudienceFields) -> Result<Self, ApiError> {
         let AudienceFields { user, history, users, aggregate } = fields;
         if aggregate.is_some() && users.is_none() {
-            return Err(ApiError::invalid("aggregate: belongs to several `users`; leave it out"));
+            return Err(ApiError::invalid("aggregate: only valid with `users`; leave it out"));
         }
         match (user, history, users) {
             (Some(user), None, None) => Ok(Self::User(user)),

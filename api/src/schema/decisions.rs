@@ -1,4 +1,4 @@
-//! Decisions: what a ranking saw, drew and showed, and what came of it.
+//! Decision records: candidates, shown slots and outcomes of a ranking.
 
 use celeris_model::{self as model, DecisionId, ItemId, ModelName, ObservationId, UserId};
 use celeris_predictor::ReplayedSlot;
@@ -7,36 +7,37 @@ use utoipa::ToSchema;
 
 use super::policies::RecordedPolicy;
 
-/// What is recorded of the candidates.
+/// The recorded candidates of a decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Candidates {
-    /// How many there were.
+    /// Number of candidates.
     pub count: u32,
-    /// All of them in the order in which the policy saw them; null where they were not kept.
+    /// All candidates, in the order in which the policy received them; null if they were not recorded.
     #[schema(value_type = Option<Vec<String>>)]
     pub items: Option<Vec<ItemId>>,
-    /// Where they were not kept: xxh3-128, in hexadecimal, of the xxh3-64 of each id, little-endian, in order.
+    /// If the candidates were not recorded: xxh3-128, in hexadecimal, of the xxh3-64 of each id, little-endian, in
+    /// order.
     pub digest: Option<String>,
 }
 
-/// A slot as it was shown.
+/// A shown slot.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DecisionSlot {
     #[schema(value_type = String)]
     pub item: ItemId,
     pub score: f32,
     pub std_error: f32,
-    /// The probability of this item in this slot, given the slots above; null where not (yet) computed.
+    /// The probability of this item in this slot, given the slots above; null if not (yet) computed.
     pub propensity: Option<f32>,
-    /// The standard error of an estimated propensity; null where it is exact.
+    /// The standard error of an estimated propensity; null if the propensity is exact.
     pub propensity_std_error: Option<f32>,
-    /// Whether greedy would have shown it in none of the slots.
+    /// Whether the greedy policy would have shown the item in none of the slots.
     pub explored: bool,
-    /// The reward that has joined; null where none has.
+    /// The joined reward; null if there is none.
     pub reward: Option<f32>,
 }
 
-/// An observation that names the decision.
+/// An observation that refers to the decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Outcome {
     #[schema(value_type = String)]
@@ -46,22 +47,22 @@ pub struct Outcome {
     pub label: f32,
     /// In Unix milliseconds.
     pub timestamp: i64,
-    /// What became of its reference to the decision.
+    /// The result of joining it to the decision.
     pub joined: Option<Joined>,
-    /// The slot that it is the reward of, from 0.
+    /// The slot whose reward it is, from 0.
     pub slot: Option<u32>,
-    /// Whether the node gave it because no other had come in time.
+    /// Whether it is a default reward, which the node gave because no reward had arrived in time.
     pub default: bool,
 }
 
-/// A slot of the ranking drawn again.
+/// A slot of a replayed ranking.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SlotAgain {
     #[schema(value_type = String)]
     pub item: ItemId,
     pub score: f32,
     pub std_error: f32,
-    /// Its place among all candidates by score, from 0.
+    /// Rank of the item among all candidates by score, from 0.
     pub rank_by_score: u32,
     pub explored: bool,
     pub propensity: Option<f32>,
@@ -74,28 +75,28 @@ impl From<ReplayedSlot> for SlotAgain {
     }
 }
 
-/// The ranking drawn again from what the user had said by ack, with the recorded policy and seed.
+/// A replay of the ranking: recomputed from the user's history at that time, with the recorded policy and seed.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Replay {
-    /// Whether it is the same: the scores of all candidates, and what is shown, to the bit; null where it cannot be drawn
-    /// again.
+    /// Whether the replay is bitwise identical: the scores of all candidates and the shown slots. Null if the ranking
+    /// cannot be replayed.
     pub same: Option<bool>,
-    /// Why it cannot be drawn again, or why it may differ.
+    /// Why the ranking cannot be replayed, or why the replay may differ.
     pub why_not: Option<String>,
-    /// Best first.
+    /// The slots, best first.
     pub slots: Vec<SlotAgain>,
 }
 
-/// Which arm a selection served.
+/// The arm that answered for a selection.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SelectionOfArm {
-    /// The model that answered; null where all arms answered together.
+    /// The model that answered; null if all arms answered together.
     #[schema(value_type = Option<String>)]
     pub arm: Option<ModelName>,
-    /// The segment in which it was selected, where the selection has a state for each.
+    /// The segment in which it was selected, if the selection has a state for each segment.
     #[schema(value_type = Option<String>)]
     pub segment: Option<ModelName>,
-    /// The probability with which it was.
+    /// The probability with which it was selected.
     pub propensity: f32,
 }
 
@@ -109,44 +110,44 @@ pub struct DecisionReply {
     pub version: u64,
     #[schema(value_type = String)]
     pub user: UserId,
-    /// How many of the user's events the scores reflect.
+    /// The user's epoch: the number of the user's events that the scores reflect.
     pub user_epoch: u64,
     /// In Unix milliseconds.
     pub timestamp: i64,
     pub seed: u64,
-    /// Whether the request chose the seed: the propensities are then no probabilities of what happened, and no estimate
-    /// counts the decision.
+    /// Whether the request set the seed. Its propensities are then not probabilities of a random draw, and estimates
+    /// exclude the decision.
     pub seed_given: bool,
-    /// Null where the record holds a policy that this node does not know.
+    /// The policy; null if the record contains a policy that this node does not know.
     pub policy: Option<RecordedPolicy>,
-    /// The share of such rankings that are drawn uniformly; null where the request named its policy.
+    /// The share of rankings drawn uniformly for the validation pool; null if the request named its policy.
     pub pool_share: Option<f64>,
-    /// Whether this one was.
+    /// Whether this ranking was drawn uniformly for the validation pool.
     pub pool: bool,
-    /// Of a selection model; else null.
+    /// The selected arm, if the model is a selection; otherwise null.
     pub selection: Option<SelectionOfArm>,
     pub candidates: Candidates,
     pub slots: Vec<DecisionSlot>,
-    /// Observations of the user that name the decision, in their order.
+    /// Observations of the user that refer to the decision, in log order.
     pub outcomes: Vec<Outcome>,
-    /// Null unless asked for.
+    /// The replay; null unless requested.
     pub replay: Option<Replay>,
 }
 
 mirror_enum! {
-    /// What became of an observation's reference to a decision.
+    /// The result of joining an observation to a decision.
     Joined = model::Joined {
-        /// It is the reward of the slot that shows its item.
+        /// The observation is the reward of the slot that shows its item.
         Slot,
-        /// That slot has a reward already.
+        /// The slot already has a reward.
         Repeated,
-        /// The decision shows no such item.
+        /// The decision does not show the item.
         NotShown,
         /// The decision was made for another user.
         OtherUser,
-        /// The decision is older than decisions are kept.
+        /// The decision is older than the retention of decisions.
         Expired,
-        /// No such decision is on record.
+        /// There is no record of the decision.
         Unknown,
     }
 }

@@ -1,4 +1,4 @@
-//! The audit of a model's life.
+//! The audit log of a model.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 mirror_enum! {
-    /// What happened.
+    /// The kind of an event.
     EventKind = manager::EventKind {
         /// The model was created.
         Created,
-        /// A trigger asked for a retraining.
+        /// A trigger requested a retraining.
         Triggered,
         /// A retrain job was accepted.
         TrainingStarted,
-        /// A retrain job made no version.
+        /// A retrain job failed without a version.
         TrainingFailed,
-        /// A candidate was not better than the version that serves, and was kept without being activated.
+        /// A candidate was not better than the active version, and was kept without being activated.
         GateRefused,
-        /// A candidate was better than the version that serves.
+        /// A candidate was better than the active version.
         GatePassed,
-        /// Another version serves.
+        /// A version was activated.
         Activated,
-        /// The version that served before serves again.
+        /// The model was rolled back to the previously active version.
         RolledBack,
         /// A version was pinned.
         Pinned,
-        /// A version is no longer pinned.
+        /// A version was unpinned.
         Unpinned,
         /// A version was removed.
         Pruned,
-        /// A version that was trained elsewhere was registered.
+        /// A version that was trained externally was registered.
         Registered,
         /// Settings of the model were changed.
         Configured,
@@ -39,36 +39,36 @@ mirror_enum! {
 }
 
 mirror_enum! {
-    /// What made it happen.
+    /// The actor that caused an event.
     Actor = manager::Actor {
-        /// A call of the API or the command line.
+        /// A call of the API or a command.
         Operator,
         /// A trigger.
         Trigger,
-        /// The guard after a switch.
+        /// The guard after a promotion.
         Guard,
         /// A retrain job.
         Job,
     }
 }
 
-/// One event of a model's life.
+/// An event of a model.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Event {
-    /// Counts the model's events from 1.
+    /// Number of the event, counted per model from 1.
     pub number: u64,
-    /// When it happened, in Unix milliseconds.
+    /// Time of the event, in Unix milliseconds.
     pub at: i64,
     pub kind: EventKind,
     pub by: Actor,
-    /// Why, in words and figures.
+    /// The reason, as text with figures.
     pub why: String,
-    /// The version that served before.
+    /// The previously active version.
     pub before: Option<u64>,
-    /// The version that it led to.
+    /// The version that the event led to.
     pub after: Option<u64>,
-    /// What else belongs to it: figures, settings, ids. Free-form, since each kind of event has its own, and events are kept
-    /// as they were written.
+    /// Further details: figures, settings, ids. Free-form, because each kind of event has its own and events are
+    /// returned as they were recorded.
     pub details: BTreeMap<String, serde_json::Value>,
 }
 
@@ -76,11 +76,11 @@ pub struct Event {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Events {
     pub events: Vec<Event>,
-    /// Why events of the page that are there could not be read.
+    /// Errors of events of this page that could not be read.
     pub unreadable: Vec<String>,
-    /// Pass it as `before` to get the next page; null on the last one.
+    /// The value of `before` for the next page; null on the last page.
     pub next: Option<u64>,
-    /// Older events that the model has had and that are kept no more.
+    /// Number of older events that are no longer kept.
     pub dropped: u64,
 }
 

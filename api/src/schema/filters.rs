@@ -2,8 +2,8 @@
 
 use utoipa::ToSchema;
 
-/// Which items are meant, by their attributes: an object with one key. At most 8 filters deep, and at most 4096 filters and
-/// values altogether. docs/filters.md describes the language.
+/// A filter on item attributes: an object with one key. At most 8 levels deep, with at most 4096 filters and values in
+/// total. docs/filters.md describes the language.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(example = json!({"all": [
@@ -11,68 +11,69 @@ use utoipa::ToSchema;
     {"range": {"field": "year", "gte": 1940, "lt": 1960}}
 ]}))]
 pub enum Filter {
-    /// Every one of these holds.
+    /// All of the filters match.
     #[schema(no_recursion)]
     All(Vec<Filter>),
-    /// At least one of these holds.
+    /// At least one of the filters matches.
     #[schema(no_recursion)]
     Any(Vec<Filter>),
-    /// This does not hold; it holds for items without the attribute.
+    /// The filter does not match. Matches items without the attribute.
     #[schema(no_recursion)]
     Not(Box<Filter>),
-    /// The attribute is the value, or a list of texts with it.
+    /// The attribute equals the value, or is a list of texts that contains it.
     Eq {
-        /// The attribute.
+        /// The name of the attribute.
         #[schema(min_length = 1, max_length = 128)]
         field: String,
         value: FilterValue,
     },
-    /// The attribute is one of the values, or a list of texts with one of them.
+    /// The attribute equals one of the values, or is a list of texts that contains one of them.
     In {
-        /// The attribute.
+        /// The name of the attribute.
         #[schema(min_length = 1, max_length = 128)]
         field: String,
         values: Vec<FilterValue>,
     },
-    /// The attribute is a number or time within the bounds: one of `gte` and `gt`, one of `lte` and `lt`, or both.
+    /// The attribute is a number or time within the bounds: one of `gte` and `gt`, one of `lte` and `lt`, or one of
+    /// each.
     Range {
-        /// The attribute.
+        /// The name of the attribute.
         #[schema(min_length = 1, max_length = 128)]
         field: String,
-        /// At least this.
+        /// Inclusive lower bound.
         gte: Option<FilterBound>,
-        /// Above this.
+        /// Exclusive lower bound.
         gt: Option<FilterBound>,
-        /// At most this.
+        /// Inclusive upper bound.
         lte: Option<FilterBound>,
-        /// Below this.
+        /// Exclusive upper bound.
         lt: Option<FilterBound>,
     },
-    /// The attribute is there, and not null.
+    /// The attribute exists and is not null.
     Exists {
-        /// The attribute.
+        /// The name of the attribute.
         #[schema(min_length = 1, max_length = 128)]
         field: String,
     },
 }
 
-/// What an attribute is compared with.
+/// A value that an attribute is compared with.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum FilterValue {
-    /// At most 256 bytes.
+    /// A text of at most 256 bytes.
     Text(String),
     Number(f64),
     Boolean(bool),
 }
 
-/// The end of a range.
+/// A bound of a range.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum FilterBound {
     /// A number, or a time in Unix milliseconds.
     Number(f64),
-    /// A time as RFC 3339.
+    /// A time in RFC 3339 format.
     #[schema(value_type = String, format = DateTime)]
     Time(String),
 }

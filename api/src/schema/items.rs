@@ -1,6 +1,7 @@
-//! Items: what is said of them, and what is known of them.
+//! Items: changes by callers, and the state of items.
 //!
-//! `attributes` are free-form: callers choose the names, and each value's own type says how it can be filtered by.
+//! `attributes` are free-form: callers choose the names, and the type of each value determines which filters apply to
+//! it.
 
 use celeris_model::{self as model, ItemId};
 use celeris_predictor::{Effective as TakesEffect, ItemChange, ItemEdit};
@@ -10,17 +11,17 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// Features and attributes of an item; what is absent stays as it is.
+/// Features and attributes of an item; absent fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ItemBody {
-    /// Features of the model's dimension, the last entry 1.
+    /// Feature vector of the model's dimension; the last entry must be 1.
     pub features: Option<Vec<f32>>,
-    /// Attributes by name, replacing those before.
+    /// Attributes by name; they replace all previous attributes.
     pub attributes: Option<Map<String, Value>>,
 }
 
-/// When a change takes effect.
+/// When a change of an item takes effect.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ItemChanged {
     #[schema(value_type = String)]
@@ -28,38 +29,38 @@ pub struct ItemChanged {
     pub effective: Effective,
 }
 
-/// A line of a stream: features and attributes of an item, or its deletion.
+/// A line of an item stream: features and attributes of an item, or its deletion.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ItemLine {
     #[schema(value_type = String)]
     pub item: ItemId,
-    /// Features of the model's dimension, the last entry 1.
+    /// Feature vector of the model's dimension; the last entry must be 1.
     pub features: Option<Vec<f32>>,
-    /// Attributes by name, replacing those before.
+    /// Attributes by name; they replace all previous attributes.
     pub attributes: Option<Map<String, Value>>,
-    /// Deletes the item; then the line has no other field.
+    /// Deletes the item; the line must have no other field.
     #[serde(default)]
     pub delete: bool,
 }
 
 impl ItemLine {
     /// # Errors
-    /// 422 where it says nothing, or describes and deletes.
+    /// 422 if the line contains no change, or both a change and a deletion.
     pub fn edit(self) -> Result<(ItemId, ItemEdit), ApiError> {
         let change = ItemChange { features: self.features, attributes: self.attributes };
         match (self.delete, is_something(&change)) {
-            (true, Ok(())) => Err(ApiError::invalid("delete: an item cannot be described and deleted by one line")),
+            (true, Ok(())) => Err(ApiError::invalid("delete: one line cannot both change and delete an item")),
             (true, Err(_)) => Ok((self.item, ItemEdit::Delete)),
             (false, something) => something.map(|()| (self.item, ItemEdit::Put(change))),
         }
     }
 }
 
-/// Refuses a change that says nothing.
+/// Checks that a change has features or attributes.
 ///
 /// # Errors
-/// 422.
+/// 422 if it has neither.
 pub fn is_something(change: &ItemChange) -> Result<(), ApiError> {
     if change.features.is_none() && change.attributes.is_none() {
         return Err(ApiError::invalid("missing field `features` or `attributes`"));
@@ -67,15 +68,15 @@ pub fn is_something(change: &ItemChange) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What became of a line.
+/// The result of a line of an item stream.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ItemEdited {
     #[schema(value_type = String)]
     pub item: ItemId,
-    /// When what was said takes effect, as for one item.
+    /// When the change takes effect; absent for a deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective: Option<Effective>,
-    /// True where the item was deleted.
+    /// True if the item was deleted; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted: Option<bool>,
 }
@@ -87,13 +88,13 @@ pub struct Item {
     pub item: ItemId,
     /// Whether the active version was trained on it.
     pub trained: bool,
-    /// Where the features come from.
+    /// The source of the features.
     pub source: FeatureSource,
-    /// The features that the active version scores it with.
+    /// The features with which the active version scores the item.
     pub features: Vec<f32>,
     /// The expected label for a user with zero weights.
     pub offset: f32,
-    /// The features that a caller gave.
+    /// The features given by a caller.
     pub given_features: Option<Vec<f32>>,
     pub attributes: Option<Map<String, Value>>,
 }
@@ -111,33 +112,33 @@ pub struct ItemSummary {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Items {
     pub items: Vec<ItemSummary>,
-    /// Pass it as `after` for the next page; null on the last.
+    /// The value of `after` for the next page; null on the last page.
     #[schema(value_type = Option<String>)]
     pub next: Option<ItemId>,
-    /// With `q` or `filter`: how many items there are on all pages.
+    /// With `q` or `filter`: the number of matching items on all pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<usize>,
 }
 
 mirror_enum! {
-    /// When a change takes effect.
+    /// When a change of an item takes effect.
     Effective = TakesEffect {
         Now,
-        /// Of features: the active version has learnt from others.
+        /// With the next version, because the active version was trained with other features of the item.
         NextVersion,
     }
 }
 
 mirror_enum! {
-    /// Where the features come from that a version scores an item with.
+    /// The source of the features with which a version scores an item.
     FeatureSource = model::FeatureOrigin {
-        /// The version's table.
+        /// Trained: from the version's table.
         Trained,
-        /// A caller.
+        /// Given by a caller.
         Given,
-        /// The item's attributes.
+        /// Computed from the item's attributes.
         Attributes,
-        /// The version's features for an item of which nothing is known.
+        /// The version's default features for an item of which nothing is known.
         StandIn,
     }
 }

@@ -10,38 +10,38 @@ use utoipa::ToSchema;
 use super::versions::GateReport;
 
 mirror_enum! {
-    /// Where a job stands.
+    /// The state of a job.
     JobState = manager::JobState {
-        /// Accepted, not begun.
+        /// The job was accepted and has not started.
         Queued,
         Running,
-        /// Its version serves.
+        /// The version of the job was activated.
         Succeeded,
-        /// Its version is sound and was not activated.
+        /// The version of the job is valid but was not activated.
         Rejected,
-        /// It made no version.
+        /// The job produced no version.
         Failed,
     }
 }
 
-/// How to retrain.
+/// Options of a retraining.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrainBody {
-    /// The trainer, by its name: `als`, which is built in, or one that the node's configuration names; that of the model's
+    /// The name of the trainer: the built-in `als`, or a trainer of the node's configuration; the one of the model's
     /// settings by default.
     #[schema(value_type = Option<String>)]
     pub engine: Option<Engine>,
-    /// Why, for the job's record; at most 1000 bytes.
+    /// The reason, for the job's record; at most 1000 bytes.
     #[schema(max_length = 1000)]
     pub why: Option<String>,
-    /// Trains from nothing, choosing all settings again; otherwise training goes on from the active version where it can,
-    /// unless users were erased whose observations that version's factors were learnt from.
+    /// Trains from scratch and tunes all settings again. Otherwise training warm-starts from the active version where
+    /// possible, unless users were erased whose observations that version's factors were trained on.
     #[serde(default)]
     pub cold: bool,
 }
 
-/// The job that was accepted.
+/// An accepted job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Accepted {
     #[schema(value_type = String)]
@@ -56,21 +56,21 @@ pub struct Job {
     #[schema(value_type = String)]
     pub model: ModelName,
     pub state: JobState,
-    /// Who trains, by name.
+    /// The name of the trainer.
     #[schema(value_type = String)]
     pub engine: Engine,
-    /// Why it was started.
+    /// The reason for the training.
     pub why: String,
-    /// What it is doing.
+    /// The current phase.
     pub phase: String,
-    /// How far that is, from 0 to 1.
+    /// Progress of the phase, from 0 to 1.
     pub progress: f32,
     pub metrics: BTreeMap<String, f64>,
-    /// The version it made.
+    /// The version that the job produced.
     pub version: Option<u64>,
-    /// How its candidate was judged; null before.
+    /// The gate's evaluation of the candidate; null before it was evaluated.
     pub gate: Option<GateReport>,
-    /// Why it failed.
+    /// Why the job failed.
     pub error: Option<String>,
     /// In Unix milliseconds.
     pub created: i64,

@@ -1,15 +1,15 @@
 //! Request and reply types: the JSON of the API as OpenAPI describes it.
 //!
-//! They are apart from the types of the domain, some of which are stored: what is on the disk and what is on the wire change
-//! independently. A conversion names every field of both, so that a field of the domain that is forgotten here does not
-//! compile. Ids and numbers that check themselves (`UserId`, `PoolShare`) are used as they are and described by
-//! `value_type`. So are policies, strategies and filters where a request is read: how they are written is defined by their
-//! own crates, with messages that name the parameter or the place.
+//! They are separate from the domain types, some of which are stored, so that the disk format and the wire format can
+//! change independently. A conversion names every field of both types, so a domain field that is missing here does not
+//! compile. Self-validating ids and numbers (`UserId`, `PoolShare`) are used directly and described by `value_type`. So
+//! are policies, strategies and filters in requests: their own crates define the syntax, with error messages that
+//! contain the parameter or the position.
 //!
-//! Types of one route that are small stand beside it, in [`crate::routes`].
+//! Small types of a single route are in [`crate::routes`].
 
-/// An enum on the wire, written in snake case, with the variants of an enum of the domain; a variant that one of them lacks
-/// does not compile.
+/// Defines a wire enum, serialized in snake case, with the variants of a domain enum. A variant that is missing in one
+/// of them does not compile.
 macro_rules! mirror_enum {
     ($(#[$about:meta])* $wire:ident = $domain:ty { $($(#[$of_variant:meta])* $variant:ident),+ $(,)? }) => {
         $(#[$about])*
@@ -32,7 +32,7 @@ macro_rules! mirror_enum {
     };
 }
 
-/// Conversions between a struct on the wire and one of the domain with the same fields.
+/// Conversions between a wire struct and a domain struct with the same fields.
 macro_rules! same_fields {
     ($wire:ident = $domain:ty { $($field:ident),+ $(,)? }) => {
         impl From<$domain> for $wire {
@@ -78,10 +78,10 @@ mod round_trips;
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads a field in which null is a value, apart from a field that is missing.
+/// Deserializes a field in which null is distinct from a missing field.
 ///
 /// # Errors
-/// Where the value cannot be read.
+/// If the value cannot be deserialized.
 pub fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {

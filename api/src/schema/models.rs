@@ -1,4 +1,4 @@
-//! Models: how one is created and changed, and how it is described.
+//! Models: creation, change and description.
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::ModelConfig;
@@ -13,21 +13,21 @@ use super::settings::{DefaultReward, Gate, Guard, Loss, Trainer};
 use super::triggers::{Triggers, TriggersChange};
 use super::versions::Comparison;
 
-/// The dimension of a model that names none.
+/// The default dimension of a model.
 pub const DIM_DEFAULT: usize = 32;
 
-/// What answers.
+/// The kind of a model name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A model, which learns.
+    /// A model, which learns from observations.
     #[default]
     Model,
-    /// Other models, among which it selects.
+    /// A selection among other models.
     Selection,
 }
 
-/// Which kind a body is about; the rest of it is read by what that kind has.
+/// The kind of a request body; it determines how the rest of the body is read.
 #[derive(Deserialize)]
 pub struct OfKind {
     #[serde(default)]
@@ -51,14 +51,14 @@ pub enum ModelOrSelection {
     Unavailable(Unavailable),
 }
 
-/// A model or selection that exists, and whose documents or files the node cannot read. Requests to it are answered by 503;
-/// it can be deleted, or restored from a backup before the next start.
+/// A model or selection whose documents or files the node cannot read. Requests to it are answered with 503; it can be
+/// deleted, or restored from a backup before the next start.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Unavailable {
     pub kind: Kind,
     #[schema(value_type = String)]
     pub name: ModelName,
-    /// What cannot be read, and why.
+    /// The error: what cannot be read, and why.
     pub unavailable: String,
 }
 
@@ -69,81 +69,83 @@ pub struct NewModel {
     /// `model` by default; a `selection` has other fields.
     #[serde(default)]
     pub kind: Kind,
-    /// Its name: ASCII letters, digits, `-` and `_`.
+    /// The name: ASCII letters, digits, `-` and `_`.
     #[schema(value_type = String)]
     pub name: ModelName,
-    /// The stream it learns from; its own name by default.
+    /// The stream that the model learns from; its own name by default.
     #[schema(value_type = Option<String>)]
     pub stream: Option<StreamName>,
-    /// The length of features and weights, the constant included; 32 by default.
+    /// The length of feature and weight vectors, including the constant; 32 by default.
     #[schema(minimum = 1, maximum = 512)]
     pub dim: Option<usize>,
-    /// What user weights minimise; `squared` by default.
+    /// The loss that user weights minimise; `squared` by default.
     pub loss: Option<Loss>,
-    /// Seconds in which an observation loses half of its weight, measured to the user's latest one; absent, nothing is
-    /// forgotten. Under implicit loss a preference fades by the age of the latest observation of its item.
+    /// Seconds in which an observation loses half of its weight, relative to the user's latest observation;
+    /// observations do not decay by default. Under implicit loss, a preference decays by the age of the latest
+    /// observation of its item.
     #[schema(value_type = Option<f64>, exclusive_minimum = 0)]
     pub half_life: Option<HalfLife>,
-    /// How it ranks where a request names no policy; `epsilon_greedy` by default.
+    /// The policy of requests that name none; `epsilon_greedy` by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// The share of such rankings that are drawn uniformly for the validation pool; 0.01 by default.
+    /// The share of rankings without a named policy that are drawn uniformly for the validation pool; 0.01 by default.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
     pub pool_share: Option<PoolShare>,
-    /// How its candidates are judged.
+    /// How candidates are evaluated before they are activated.
     pub gate: Option<Gate>,
-    /// How long a new version is guarded.
+    /// How long the guard compares a new version with the previous one.
     pub guard: Option<Guard>,
-    /// How many versions are kept beside the active, the pinned and the one that a rollback leads to; 10 by default.
+    /// Number of versions kept in addition to the active version, pinned versions and the rollback target; 10 by
+    /// default.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
-    /// When it is retrained by itself; never by default.
+    /// When the model is retrained automatically; never by default.
     pub triggers: Option<Triggers>,
-    /// Who trains it and how; the built-in trainer by default.
+    /// The trainer and its settings; the built-in trainer by default.
     pub trainer: Option<Trainer>,
-    /// The reward of shown slots for which none has come in time; none by default.
+    /// The reward of shown slots without a reward in time; none by default.
     pub default_reward: Option<DefaultReward>,
 }
 
-/// A guard under way.
+/// A running guard.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Guarding {
-    /// The version that served before, to which the model goes back if the new one is worse.
+    /// The previously active version, to which the model rolls back if the new version is worse.
     pub against: u64,
-    /// When the new version began to serve, in Unix milliseconds.
+    /// When the new version was activated, in Unix milliseconds.
     pub since: i64,
-    /// The new version as the candidate and the one before as the incumbent, on the same observations since the start of
-    /// the node; null before the first look.
+    /// The new version as the candidate and the previous one as the incumbent, on the same observations since the node
+    /// started; null before the first comparison.
     pub comparison: Option<Comparison>,
 }
 
-/// Settings to change. What is missing stays as it is.
+/// Settings to change. Missing fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelChange {
-    /// Triggers to change: an object sets one, null turns it off, and what is missing stays.
+    /// Triggers to change: an object sets one, null turns it off, a missing field leaves it unchanged.
     pub triggers: Option<TriggersChange>,
-    /// How candidates are judged, from the next one on; replaces all of `gate`, its missing fields by their defaults.
+    /// How candidates are evaluated, from the next one on; replaces all of `gate`, missing fields by their defaults.
     pub gate: Option<Gate>,
     /// How long new versions are guarded, from the next one on; replaces all of `guard`.
     pub guard: Option<Guard>,
-    /// How many versions are kept, from the next one on.
+    /// Number of versions kept, from the next version on.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
-    /// Who trains it and how, from the next training on; replaces all of `trainer`.
+    /// The trainer and its settings, from the next training on; replaces all of `trainer`.
     pub trainer: Option<Trainer>,
-    /// The reward of shown slots for which none has come in time; null turns it off.
+    /// The reward of shown slots without a reward in time; null turns it off.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<DefaultReward>)]
     pub default_reward: Option<Option<DefaultReward>>,
 }
 
-/// How well a model has predicted lately.
+/// The recent loss of a model.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecentLoss {
-    /// Root of the mean squared error of predictions made before learning.
+    /// Root mean squared error of predictions made before learning.
     pub rmse: f64,
-    /// Over how many observations.
+    /// Number of observations.
     pub count: usize,
 }
 
@@ -152,7 +154,7 @@ pub struct RecentLoss {
 pub struct Model {
     /// `model`.
     pub kind: Kind,
-    /// Its identity, which is never reused: a model that is deleted and created again under its name has another.
+    /// The id, which is never reused: a model that is deleted and created again under the same name has another id.
     pub id: u64,
     #[schema(value_type = String)]
     pub name: ModelName,
@@ -160,7 +162,7 @@ pub struct Model {
     pub stream: StreamName,
     pub dim: usize,
     pub loss: Loss,
-    /// Seconds in which an observation loses half of its weight; null where nothing is forgotten.
+    /// Seconds in which an observation loses half of its weight; null if observations do not decay.
     #[schema(value_type = Option<f64>, exclusive_minimum = 0)]
     pub half_life: Option<HalfLife>,
     pub policy: Policy,
@@ -169,24 +171,24 @@ pub struct Model {
     pub gate: Gate,
     pub guard: Guard,
     pub keep_versions: u32,
-    /// The guard of the active version; null where there is none.
+    /// The running guard of the active version; null if there is none.
     pub guarding: Option<Guarding>,
-    /// When it is retrained by itself.
+    /// When the model is retrained automatically.
     pub triggers: Triggers,
     pub trainer: Trainer,
-    /// The reward of shown slots for which none has come in time; null where they have none.
+    /// The reward of shown slots without a reward in time; null if there is none.
     pub default_reward: Option<DefaultReward>,
-    /// When it was created, in Unix milliseconds.
+    /// Creation time, in Unix milliseconds.
     pub created: i64,
-    /// The version that serves.
+    /// The active version.
     pub active_version: u64,
-    /// How many versions there are.
+    /// Number of versions.
     pub versions: usize,
-    /// Items in the active version's table.
+    /// Number of items in the active version's table.
     pub items: usize,
-    /// Records in the log of its stream.
+    /// Number of records in the log of the stream.
     pub observations: u64,
-    /// The latest loss; null before the first observation.
+    /// The recent loss; null before the first observation.
     pub recent_loss: Option<RecentLoss>,
 }
 

@@ -1,4 +1,4 @@
-//! Feedback.
+//! Observations.
 
 use celeris_model::{DecisionId, ItemId, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::Observed;
@@ -19,27 +19,27 @@ pub struct ObserveBody {
     pub user: UserId,
     #[schema(value_type = String)]
     pub item: ItemId,
-    /// The rating, reward or other outcome; finite.
+    /// The rating, reward or other outcome; must be finite.
     pub label: f32,
-    /// How many times over it counts; 1 by default.
+    /// The weight of the observation; 1 by default.
     pub weight: Option<f32>,
-    /// The time of arrival by default.
+    /// The time of the observation; the time of arrival by default.
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<Time>)]
     pub timestamp: Option<Timestamp>,
-    /// Unique in the stream: a repeat with the same body is answered like the first, and learnt from once.
+    /// An id unique in the stream. A repeated request with the same body gets the same reply and is learnt only once.
     #[schema(value_type = Option<String>)]
     pub observation_id: Option<ObservationId>,
-    /// The ranking that this is the outcome of.
+    /// The decision whose outcome this is.
     #[schema(value_type = Option<String>)]
     pub decision_id: Option<DecisionId>,
-    /// What kind of feedback it is, as you call it.
+    /// The kind of feedback, a name chosen by the client; at most 64 bytes.
     pub feedback: Option<String>,
 }
 
 impl ObserveBody {
     /// # Errors
-    /// 422 where the name of the kind of feedback is too long.
+    /// 422 if the name of the kind of feedback is too long.
     pub fn observation(self) -> Result<Observation, ApiError> {
         check_feedback(self.feedback.as_deref())?;
         Ok(Observation {
@@ -55,20 +55,21 @@ impl ObserveBody {
     }
 }
 
-/// What became of an observation.
+/// The result of an observation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ObserveReply {
-    /// The count of the user's events with this one; as `min_epoch`, it reads the user's own writes.
+    /// The user's epoch: the count of the user's events, including this one. Pass it as `min_epoch` to read your own
+    /// writes.
     pub user_epoch: u64,
-    /// Its place in its partition of the log.
+    /// The position of the observation in its partition of the log.
     pub sequence: u64,
     #[schema(value_type = String)]
     pub observation_id: ObservationId,
-    /// Whether it was there already.
+    /// Whether the observation was already stored.
     pub duplicate: bool,
-    /// What the model expected before it learnt.
+    /// The prediction of the model before it learnt the observation.
     pub predicted: Option<f32>,
-    /// Where it names a decision: what became of that.
+    /// The result of joining the observation to its decision; absent if it refers to none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
 }

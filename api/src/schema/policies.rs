@@ -1,52 +1,53 @@
-//! Policies: what ranks.
+//! Ranking policies.
 
 use celeris_bandits::{EpsilonGreedy, LinUcb, PolicySpec, RegCb, Softmax, SquareCb, Thompson};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A policy with its parameters. Replies hold all of them; in a request each has a default.
+/// A policy with its parameters. Replies contain all parameters; in requests each has a default.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "name", rename_all = "snake_case")]
 #[schema(example = json!({"name": "epsilon_greedy", "epsilon": 0.1}))]
 pub enum Policy {
-    /// The best score.
+    /// Ranks by the highest score.
     Greedy,
-    /// The best score, or with a probability any candidate.
+    /// Picks the highest score, or with probability `epsilon` a uniformly random candidate.
     EpsilonGreedy {
-        /// The probability of a uniform draw, in each slot.
+        /// The probability of a uniform draw, per slot.
         #[schema(required = false, minimum = 0, maximum = 1, default = json!(EpsilonGreedy::DEFAULT_EPSILON))]
         epsilon: f64,
     },
-    /// A draw in proportion to `exp(lambda * score)`.
+    /// Draws candidates in proportion to `exp(lambda * score)`.
     Softmax {
-        /// How sharp the draw is, in units of one by label.
+        /// The inverse temperature of the draw, in units of 1 / label.
         #[schema(required = false, minimum = 0, maximum = 1e6, default = json!(Softmax::DEFAULT_LAMBDA))]
         lambda: f64,
     },
-    /// A draw by how much a score falls short of the best, which fades as the user becomes known.
+    /// Draws candidates by how far their score is below the best. Exploration fades as the user's observations
+    /// accumulate.
     #[serde(rename = "squarecb")]
     SquareCb {
-        /// The factor of `gamma`, in units of one by label.
+        /// The factor of `gamma`, in units of 1 / label.
         #[schema(required = false, minimum = 0, maximum = 1e9, default = json!(SquareCb::DEFAULT_GAMMA_SCALE))]
         gamma_scale: f64,
         /// The exponent of the user's observations in `gamma`.
         #[schema(required = false, minimum = 0, maximum = 1, default = json!(SquareCb::DEFAULT_GAMMA_EXPONENT))]
         gamma_exponent: f64,
     },
-    /// The greatest `score + alpha * std_error`.
+    /// Ranks by the highest `score + alpha * std_error`.
     LinUcb {
         /// The width of the confidence bound, in standard errors.
         #[schema(required = false, minimum = 0, maximum = 100, default = json!(LinUcb::DEFAULT_ALPHA))]
         alpha: f64,
     },
-    /// The greatest score of weights that explain the user's history about as well as the best.
+    /// Ranks by the highest score under weights that explain the user's history about as well as the best weights.
     #[serde(rename = "regcb")]
     RegCb {
-        /// How much loss above the least is tolerated, by noise variance and logarithm of rounds.
+        /// The tolerated excess over the minimal loss, relative to noise variance and logarithm of rounds.
         #[schema(required = false, minimum = 0, maximum = 1000, default = json!(RegCb::DEFAULT_MELLOWNESS))]
         mellowness: f64,
     },
-    /// The best score of weights that are drawn from the user's posterior.
+    /// Ranks by the highest score under weights drawn from the user's posterior.
     Thompson {
         /// The width of the draw, in standard deviations of the posterior.
         #[schema(required = false, minimum = 0, maximum = 100, default = json!(Thompson::DEFAULT_ALPHA))]
@@ -70,20 +71,20 @@ impl From<PolicySpec> for Policy {
     }
 }
 
-/// The policy of a decision, as it was recorded.
+/// The recorded policy of a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordedPolicy {
     #[serde(flatten)]
     pub policy: Policy,
-    /// What else decided on the order.
+    /// Other settings that affected the order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arranged: Option<Arranged>,
 }
 
-/// What a recommendation was asked for besides its policy.
+/// Settings of a recommendation besides its policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Arranged {
-    /// What each boost added to the scores of its items.
+    /// The amount that each boost added to the scores of its items.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub boost: Vec<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +106,7 @@ pub enum PolicyName {
     Thompson,
 }
 
-/// A policy's name, with the parameters at their defaults, or an object of name and parameters.
+/// The name of a policy with default parameters, or an object of name and parameters.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum PolicyOrName {
@@ -113,14 +114,14 @@ pub enum PolicyOrName {
     Object(Policy),
 }
 
-/// The policy that shows every candidate alike.
+/// The policy that shows every candidate with the same probability.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Uniform {
     Uniform,
 }
 
-/// A policy, or `uniform`, which shows every candidate alike.
+/// A policy, or `uniform`, which shows every candidate with the same probability.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum PolicyOrUniform {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_is_replied_as_a_request_can_write_it() {
+    fn policies_round_trip_between_request_and_reply() {
         for (name, written) in PolicySpec::NAMES.into_iter().zip(written()) {
             assert_eq!(written["name"], name);
             let read: PolicySpec = serde_json::from_value(written.clone()).unwrap();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_defaults_and_bounds_are_described_as_they_are_read() {
+    fn described_names_defaults_and_bounds_are_those_of_the_parser() {
         let names = serde_json::to_value(PolicyName::schema()).unwrap();
         assert_eq!(names["enum"], json!(PolicySpec::NAMES));
         let described = serde_json::to_value(Policy::schema()).unwrap();

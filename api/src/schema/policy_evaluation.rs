@@ -1,4 +1,4 @@
-//! What a policy would have earned on a model's own decisions.
+//! Off-policy evaluation on a model's own decisions.
 
 use std::fmt;
 use std::time::Instant;
@@ -17,41 +17,41 @@ use super::time::Time;
 use crate::error::ApiError;
 use crate::extract::timestamp;
 
-/// Decisions that are judged where the request does not say how many.
+/// Default number of decisions.
 const DECISIONS_DEFAULT: usize = 1_000;
 
-/// The most decisions of one request.
+/// Maximum number of decisions of one request.
 const DECISIONS_MAX: usize = 10_000;
 
-/// The largest weight at which a correction may stop.
+/// Maximum of `switch_threshold`.
 const SWITCH_THRESHOLD_MAX: f64 = 1e9;
 
-/// Which policy to judge, and on what.
+/// The policy to evaluate, and the decisions to evaluate it on.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvaluateBody {
     #[serde(deserialize_with = "policy_or_uniform")]
     #[schema(value_type = PolicyOrUniform)]
     pub policy: PolicySpec,
-    /// Decisions from this moment on, all of them by default.
+    /// Only decisions from this time on; all of them by default.
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<Time>)]
     pub from: Option<Timestamp>,
-    /// Decisions before this moment; up to the last one by default.
+    /// Only decisions before this time; up to the last one by default.
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<Time>)]
     pub to: Option<Timestamp>,
-    /// How many decisions to judge on, 1000 by default. Of more there is a random sample.
+    /// Maximum number of decisions; 1000 by default. If there are more, a random sample is used.
     #[schema(minimum = 1, maximum = 10_000)]
     pub max_decisions: Option<usize>,
-    /// What a shown slot brought whose reward has not come; by default the label of the model's `default_reward`. Where
-    /// neither is there, decisions with such a slot are left out.
+    /// The reward of shown slots without a reward; by default the label of the model's `default_reward`. If there is
+    /// neither, decisions with such slots are excluded.
     #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     pub missing_reward: Option<f64>,
-    /// The largest weight with which SWITCH-DR corrects its model; 10 by default.
+    /// The largest importance weight with which SWITCH-DR corrects its reward model; 10 by default.
     #[schema(minimum = 0, maximum = 1_000_000_000)]
     pub switch_threshold: Option<f64>,
-    /// Seeds sample, folds and resamples; 1 by default.
+    /// The seed of sampling, cross-fitting folds and bootstrap resamples; 1 by default.
     pub seed: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ fn policy_or_uniform<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Polic
 
 impl EvaluateBody {
     /// # Errors
-    /// 422, naming the field.
+    /// 422 with the name of the invalid field.
     pub fn request(self, model: ModelName, deadline: Instant) -> Result<EvaluationRequest, ApiError> {
         let decisions_max = self.max_decisions.unwrap_or(DECISIONS_DEFAULT);
         if !(1..=DECISIONS_MAX).contains(&decisions_max) {
@@ -93,28 +93,28 @@ impl EvaluateBody {
     }
 }
 
-/// Decisions of the span of time that were not judged on, by reason.
+/// Decisions of the time span that were excluded, by reason.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Skipped {
-    /// More than were asked for.
+    /// Not in the random sample, because there were more than `max_decisions`.
     pub not_sampled: u64,
-    /// The request's time was up; ask for fewer, or for a shorter span.
+    /// Not read within the time limit; request fewer decisions or a shorter time span.
     pub not_reached: u64,
-    /// Only a digest of the candidates was kept.
+    /// Only a digest of the candidates was recorded.
     pub candidates_not_kept: u64,
-    /// The propensity of a slot is not known (yet).
+    /// The propensity of a slot is not (yet) known.
     pub propensity_unknown: u64,
-    /// The request chose the seed, so that nothing was drawn at random.
+    /// The request set the seed, so the ranking was not a random draw.
     pub seed_given: u64,
-    /// A slot has no reward, and neither `missing_reward` nor a `default_reward` says what that counts as.
+    /// A slot has no reward, and neither `missing_reward` nor a `default_reward` is set.
     pub reward_missing: u64,
-    /// Made within the wait for the model's default reward, so that rewards may still come.
+    /// Made within the waiting time of the model's default reward, so that rewards may still arrive.
     pub reward_may_come: u64,
-    /// The user's history has been corrected or retracted in part since.
+    /// The user's history has since been corrected or partly deleted.
     pub history_amended: u64,
-    /// The version that scored is not kept any more.
+    /// The version that scored was pruned.
     pub version_pruned: u64,
-    /// What was known of a candidate has changed since, or the weights by which several models answered together.
+    /// The features of a candidate have since changed, or the weights with which several models answered together.
     pub scene_changed: u64,
 }
 
@@ -135,32 +135,33 @@ impl From<SkippedDecisions> for Skipped {
     }
 }
 
-/// What the policy would have earned.
+/// The estimated value of the policy.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EvaluateReply {
     #[schema(value_type = String)]
     pub model: ModelName,
     pub policy: Policy,
-    /// Decisions in the span of time.
+    /// Number of decisions in the time span.
     pub decisions: u64,
-    /// Those that the estimates are over, one round each.
+    /// Number of decisions that the estimates use, one round each.
     pub rounds: usize,
-    /// Their slots, and how many of these have a reward.
+    /// Number of slots of the rounds.
     pub slots: usize,
+    /// Number of these slots with a reward.
     pub rewarded: usize,
-    /// Of the decisions that could be rebuilt, the share that has a reward for any of its slots; null where there are none.
+    /// The share of the decisions that could be replayed which have a reward for any slot; null if there are none.
     pub rewarded_share: Option<f64>,
-    /// What slots without a reward counted as; null where decisions with such slots were left out.
+    /// The reward that slots without a reward counted as; null if decisions with such slots were excluded.
     pub missing_reward: Option<f64>,
-    /// The other decisions, by reason.
+    /// The excluded decisions, by reason.
     pub skipped: Skipped,
-    /// What these decisions themselves earned a round; null where there are none.
+    /// The reward per round of the logged rankings themselves; null if there are no rounds.
     pub logged: Option<Span>,
-    /// The mean importance weight, of rankings that of the slot where it is farthest from the 1 that is expected.
+    /// The mean importance weight, expected to be 1. For rankings, that of the slot whose mean deviates most from 1.
     pub mean_weight: Option<f64>,
     /// The largest importance weight.
     pub largest_weight: Option<f64>,
-    /// The estimators by name; null where there are no rounds.
+    /// The estimates, by the name of the estimator; null if there are no rounds.
     pub estimators: Option<Estimators>,
 }
 
@@ -186,11 +187,11 @@ pub fn describe(request: EvaluationRequest, found: &PolicyEvaluation) -> Evaluat
 /// A value with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub struct Span {
-    /// Reward a round.
+    /// Reward per round.
     pub value: f64,
-    /// The lower end.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
@@ -206,23 +207,23 @@ impl fmt::Display for Span {
     }
 }
 
-/// What one estimator says.
+/// The result of one estimator.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct EstimateReport {
-    /// The policy's value, reward a round; null where the estimate is refused.
+    /// The estimated value of the policy, as reward per round; null if the estimate is refused.
     pub value: Option<f64>,
-    /// The lower end of its 95 % interval.
+    /// Lower bound of the 95 % interval.
     pub low: Option<f64>,
-    /// The upper end.
+    /// Upper bound of the interval.
     pub high: Option<f64>,
-    /// How many equally weighted rounds tell as much (Kish).
+    /// The effective sample size (Kish): the number of equally weighted rounds with the same information.
     pub effective_sample_size: f64,
-    /// Why the estimate is refused, where it is.
+    /// Why the estimate is refused; absent if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// What each estimator says.
+/// The results of all estimators.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Estimators {
     replay: EstimateReport,
@@ -235,7 +236,7 @@ pub struct Estimators {
 }
 
 impl Estimators {
-    /// Each with its name, in a fixed order.
+    /// The results with their names, in a fixed order.
     pub fn named(&self) -> [(&'static str, &EstimateReport); 7] {
         let Self { replay, ips, snips, dm, dr, sndr, switch_dr } = self;
         [

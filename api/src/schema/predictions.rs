@@ -7,43 +7,43 @@ use utoipa::ToSchema;
 
 use super::selections::ArmWeight;
 
-/// Which items to score for which user: `item` or `items`.
+/// The user and the items to score: either `item` or `items`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictBody {
     #[schema(value_type = String)]
     pub user: UserId,
-    /// One item.
+    /// A single item.
     #[schema(value_type = Option<String>)]
     pub item: Option<ItemId>,
     /// Several items.
     #[schema(value_type = Option<Vec<String>>)]
     pub items: Option<Vec<ItemId>>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each segment: the segment.
+    /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<String>)]
     pub segment: Option<ModelName>,
 }
 
-/// One score.
+/// The score of an item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Score {
     #[schema(value_type = String)]
     pub item: ItemId,
-    /// The expected label; of a model with logistic loss, its log-odds.
+    /// The expected label; under logistic loss, its log-odds.
     pub score: f32,
-    /// How unsure the score is.
+    /// The standard error of the score.
     pub std_error: f32,
-    /// How far a label may fall from what is expected.
+    /// The standard deviation of the label around its prediction.
     pub label_std: f32,
-    /// Of a model with logistic loss: the probability of the label 1.
+    /// Under logistic loss: the probability of the label 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f32>,
-    /// Whether anything is known of the item; else it is scored as an average one.
+    /// Whether anything is known of the item; otherwise it is scored as an average item.
     pub known: bool,
-    /// Of a selection that combines: the share of its arms that agree with the score.
+    /// For a combining selection: the share of its arms that agree with the score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f32>,
 }
@@ -63,25 +63,25 @@ impl Score {
     }
 }
 
-/// The scores, in the order asked for.
+/// The scores, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PredictReply {
     #[schema(value_type = String)]
     pub user: UserId,
-    /// The version that scored; where several arms of a selection did, that of the one that weighs most.
+    /// The version that scored; if several arms of a selection answered, that of the arm with the largest weight.
     pub version: u64,
     pub user_epoch: u64,
-    /// Whether nothing is known of the user, so that the prior answers.
+    /// Whether the user has no observations, so that the prior is used.
     pub cold: bool,
     pub scores: Vec<Score>,
-    /// Of a selection that chooses: the model that answered.
+    /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub arm: Option<ModelName>,
-    /// The probability with which it was drawn.
+    /// The probability with which that model was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arm_propensity: Option<f32>,
-    /// Of a selection that combines: the models that answered together.
+    /// For a combining selection: the models that answered together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arms: Option<Vec<ArmWeight>>,
 }

@@ -1,6 +1,6 @@
-//! How well a model predicts what it then learns.
+//! Prediction quality of a model.
 
-use celeris_manager::quality::Baseline as AtBirth;
+use celeris_manager::quality::Baseline as KnownBaseline;
 use celeris_manager::quality::drift::observations_between_false_alarms;
 use celeris_manager::{MeanLoss, Quality as Known};
 use celeris_model::{ModelName, UserId};
@@ -13,26 +13,26 @@ use super::settings::{Loss, Metric};
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Mean {
     pub value: f64,
-    /// Over how many observations.
+    /// Number of observations.
     pub count: u64,
 }
 
-/// The mean loss over a window by count.
+/// The mean loss over a window of observations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Window {
-    /// At most so many of the latest observations.
+    /// Length of the window: at most this many of the latest observations.
     pub observations: usize,
     pub value: f64,
-    /// Over how many it is.
+    /// Number of observations in the mean.
     pub count: u64,
 }
 
-/// The mean loss of a version's first observations.
+/// The baseline of a version: the mean loss of its first observations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Baseline {
     pub value: f64,
     pub count: u64,
-    /// When it was complete, in Unix milliseconds.
+    /// When the baseline was complete, in Unix milliseconds.
     pub at: i64,
 }
 
@@ -45,106 +45,108 @@ pub struct OfUser {
     pub count: u64,
 }
 
-/// How errors are spread over users.
+/// The distribution of the loss over users.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Users {
-    /// Users heard of last that are kept track of, at most 4096.
+    /// Number of most recently active users that are tracked, at most 4096.
     pub tracked: usize,
-    /// Those with at least 5 observations: the users of the other figures.
+    /// Number of tracked users with at least 5 observations; the other figures are over these users.
     pub compared: usize,
     pub median: Option<f64>,
-    /// Nine of ten users are predicted better than this.
+    /// The ninth decile: nine of ten users have a lower loss.
     pub ninth_decile: Option<f64>,
-    /// The ten users who are predicted worst, worst first.
+    /// The ten users with the highest loss, highest first.
     pub worst: Vec<OfUser>,
 }
 
-/// A rise of the loss that the drift test has found.
+/// A rise of the loss found by the drift test.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Rise {
-    /// Observations before it.
+    /// Number of observations before the rise.
     pub before: u64,
     pub value_before: f64,
-    /// Observations from there to the alarm.
+    /// Number of observations from the rise to the alarm.
     pub after: u64,
     pub value_after: f64,
 }
 
-/// The drift test (Page–Hinkley) on the loss of the version that serves.
+/// The drift test (Page–Hinkley) on the loss of the active version.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Drift {
-    /// How far the cumulative sum of the loss stands above its minimum, in standard deviations.
+    /// The height of the cumulative sum of the loss above its minimum, in standard deviations.
     pub statistic: f64,
-    /// Above this there is drift.
+    /// The statistic above which drift is reported.
     pub threshold: f64,
-    /// A rise up to this, in standard deviations, is none.
+    /// The rise that is tolerated, in standard deviations.
     pub tolerance: f64,
-    /// Observations from which mean and deviation are learnt first.
+    /// Number of observations for estimating mean and deviation before the test starts.
     pub warm_up: u64,
-    /// Observations tested since the version began to serve or was last trained after.
+    /// Number of observations tested since the test was last restarted: by the activation of the version or by a
+    /// training.
     pub observations: u64,
-    /// The mean number of observations between false alarms, were losses independent and normally distributed.
+    /// The expected number of observations between false alarms, if losses were independent and normally distributed.
     pub observations_between_false_alarms: f64,
-    /// The rise that was found; null where none was.
+    /// The rise that was found; null if there is none.
     pub rise: Option<Rise>,
 }
 
-/// The mean loss of consecutive observations under one version.
+/// A point of the loss curve: the mean loss of consecutive observations under one version.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Point {
-    /// Records in the stream's log by its end; events have the same count as their detail `observations`.
+    /// Number of records in the stream's log at the end of the point; events have the same count in their detail
+    /// `observations`.
     pub position: u64,
-    /// When that was, in Unix milliseconds.
+    /// Time of the end of the point, in Unix milliseconds.
     pub at: i64,
     pub version: u64,
     pub count: u64,
     pub value: f64,
 }
 
-/// How well a model predicts what it then learns: every observation is predicted before it is learnt.
+/// Prediction quality of a model: every observation is predicted before it is learnt.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Quality {
     #[schema(value_type = String)]
     pub model: ModelName,
-    /// What the model minimises.
+    /// The loss that the model minimises.
     pub loss: Loss,
-    /// What every `value` is.
+    /// The metric of every `value`.
     pub metric: Metric,
-    /// The version that serves.
+    /// The active version.
     pub version: u64,
-    /// Observations that it has predicted since it last began to serve, as far as they are remembered.
+    /// Number of observations predicted by the version since it was last activated, as far as they are remembered.
     pub observations: u64,
-    /// The loss at its birth; null until it has predicted enough.
+    /// The baseline of the version; null until it has predicted enough observations.
     pub baseline: Option<Baseline>,
-    /// Observations that a baseline is taken over.
+    /// Number of observations of a baseline.
     pub baseline_observations: u64,
-    /// Over the latest observations that it has predicted.
+    /// The loss over windows of the latest observations that the version predicted.
     pub windows: Vec<Window>,
-    /// Over observations whose own time lies within the last hour.
+    /// The loss of observations with a timestamp within the last hour.
     pub hour: Option<Mean>,
-    /// The same of the last 24 hours.
+    /// The loss of observations with a timestamp within the last 24 hours.
     pub day: Option<Mean>,
-    /// Over the latest 1000 observations of the validation pool, whose items the model did not choose.
+    /// The loss of the latest 1000 observations of the validation pool, whose items were not chosen by the model.
     pub pool: Option<Mean>,
-    /// The loss on the validation pool at the version's birth; null until it has predicted enough of it.
+    /// The baseline of the version on the validation pool; null until it has predicted enough of it.
     pub pool_baseline: Option<Baseline>,
-    /// Observations of the validation pool that are remembered.
+    /// Number of remembered observations of the validation pool.
     pub pool_observations: u64,
     pub users: Users,
-    /// The user who was asked for; null where none was or nothing is remembered.
+    /// The requested user; null if none was requested or nothing is remembered of the user.
     pub user: Option<OfUser>,
     pub drift: Drift,
-    /// The loss over the model's life, oldest first, at most 240 points.
+    /// The loss curve of the model, oldest first, at most 240 points.
     pub curve: Vec<Point>,
 }
 
-/// The quality of a model, and of one of its users where asked for.
+/// The quality of a model, and of one of its users if requested.
 pub fn describe(model: ModelName, known: Known, user: Option<(UserId, MeanLoss)>) -> Quality {
     let metric = known.metric;
     let value = |mean: f64| metric.value(mean);
     let mean = |loss: MeanLoss| Mean { value: value(loss.mean), count: loss.count };
     let of_user = |user: UserId, loss: MeanLoss| OfUser { user, value: value(loss.mean), count: loss.count };
-    let at_birth = |it: AtBirth| Baseline { value: value(it.mean), count: it.count, at: it.at.0 };
+    let baseline_of = |it: KnownBaseline| Baseline { value: value(it.mean), count: it.count, at: it.at.0 };
     let settings = known.drift_settings;
     Quality {
         model,
@@ -152,7 +154,7 @@ pub fn describe(model: ModelName, known: Known, user: Option<(UserId, MeanLoss)>
         metric: metric.into(),
         version: known.version.0,
         observations: known.observations,
-        baseline: known.baseline.map(at_birth),
+        baseline: known.baseline.map(baseline_of),
         baseline_observations: known.baseline_observations,
         windows: known
             .windows
@@ -162,7 +164,7 @@ pub fn describe(model: ModelName, known: Known, user: Option<(UserId, MeanLoss)>
         hour: known.hour.map(mean),
         day: known.day.map(mean),
         pool: known.pool.map(mean),
-        pool_baseline: known.pool_baseline.map(at_birth),
+        pool_baseline: known.pool_baseline.map(baseline_of),
         pool_observations: known.pool_observations,
         users: Users {
             tracked: known.users.tracked,

@@ -1,4 +1,4 @@
-//! Rankings, of given items or of the whole catalog.
+//! Rankings of given items or of the whole catalog.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,33 +17,33 @@ use super::filters;
 use super::policies::{Policy, PolicyOrName};
 use super::selections::{Answered, ArmWeight};
 
-/// What to rank, and how.
+/// The items to rank, and how.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TopkBody {
     #[schema(value_type = String)]
     pub user: UserId,
-    /// The candidates; a repeated one counts once.
+    /// The candidates; repeated items count once.
     #[schema(value_type = Vec<String>)]
     pub items: Vec<ItemId>,
-    /// How many slots to fill.
+    /// Number of slots to fill.
     #[schema(minimum = 1)]
     pub k: usize,
-    /// The model's policy by default.
+    /// The policy; the model's policy by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// Seeds the policy's random generator: equal seeds give equal rankings. What is drawn so is not random, and no estimate
-    /// counts the decision; leave it out of traffic that is to be learnt from.
+    /// The seed of the policy's random generator: equal seeds give equal rankings. Seeded rankings are not random, and
+    /// estimates exclude them, so do not set it for traffic that should be used for evaluation.
     pub seed: Option<u64>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each segment: the segment.
+    /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<String>)]
     pub segment: Option<ModelName>,
 }
 
-/// One slot.
+/// A slot of a ranking.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Slot {
     #[schema(value_type = String)]
@@ -51,13 +51,13 @@ pub struct Slot {
     pub score: f32,
     pub std_error: f32,
     pub label_std: f32,
-    /// Of a model with logistic loss: the probability of the label 1.
+    /// Under logistic loss: the probability of the label 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f32>,
-    /// The probability of this item in this slot, given the slots above; null where not computed.
+    /// The probability of this item in this slot, given the slots above; null if not computed.
     pub propensity: Option<f32>,
     pub known: bool,
-    /// Of a selection that combines: the share of its arms that agree with the score.
+    /// For a combining selection: the share of its arms that agree with the score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f32>,
 }
@@ -81,34 +81,34 @@ impl Slot {
 /// A ranking, best first.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TopkReply {
-    /// What later observations refer to.
+    /// The id of the decision, to which observations can refer.
     #[schema(value_type = String)]
     pub decision_id: DecisionId,
-    /// Whether the decision's record was accepted for writing.
+    /// Whether the decision record was accepted for writing.
     pub logged: bool,
-    /// Its user, where it is for one user.
+    /// The user, if the ranking is for a single user.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub user: Option<UserId>,
     pub version: u64,
     pub user_epoch: u64,
-    /// Whether nothing is known of the user, so that the prior answers.
+    /// Whether the user has no observations, so that the prior is used.
     pub cold: bool,
     pub policy: Policy,
     pub seed: u64,
-    /// Whether the request chose the seed, so that no estimate counts the decision.
+    /// Whether the request set the seed; estimates exclude such decisions.
     pub seed_given: bool,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
     pub items: Vec<Slot>,
-    /// Of a selection that chooses: the model that answered.
+    /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub arm: Option<ModelName>,
-    /// The probability with which it was drawn.
+    /// The probability with which that model was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arm_propensity: Option<f32>,
-    /// Of a selection that combines: the models that answered together.
+    /// For a combining selection: the models that answered together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arms: Option<Vec<ArmWeight>>,
 }
@@ -139,73 +139,73 @@ impl TopkReply {
     }
 }
 
-/// What to recommend, and how.
+/// The audience of a recommendation, and how to choose items.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecommendBody {
-    /// The user; or else `history` or `users`.
+    /// The user. Exactly one of `user`, `history` and `users` is required.
     #[schema(value_type = Option<String>)]
     pub user: Option<UserId>,
-    /// The past of a user without a name. Nothing of it is kept, and no decision recorded.
+    /// The history of an anonymous user. It is not stored, and no decision is recorded.
     #[schema(max_items = 1000)]
     pub history: Option<Vec<PastBody>>,
-    /// Several users at once, ranked greedily. No decision is recorded.
+    /// A group of users, ranked greedily. No decision is recorded.
     #[schema(value_type = Option<Vec<String>>, min_items = 2, max_items = 16)]
     pub users: Option<Vec<UserId>>,
-    /// What several users make of their scores; `mean` by default.
+    /// How the scores of `users` are aggregated; `mean` by default.
     pub aggregate: Option<AggregateBody>,
-    /// How many slots to fill.
+    /// Number of slots to fill.
     #[schema(minimum = 1, maximum = 1000)]
     pub k: usize,
-    /// Only what this holds for.
+    /// Only items that match the filter.
     #[schema(value_type = Option<filters::Filter>)]
     pub filter: Option<Filter>,
-    /// Not these.
+    /// Items to exclude.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 10_000)]
     pub exclude: Vec<ItemId>,
-    /// Not what the user has been observed with; `true` by default.
+    /// Excludes items that the user has observations of; `true` by default.
     #[serde(default)]
     #[schema(value_type = SeenForm)]
     pub exclude_seen: SeenBody,
-    /// What is ranked as if it scored more.
+    /// Items that are ranked with a modified score.
     #[serde(default)]
     #[schema(max_items = 4)]
     pub boost: Vec<BoostBody>,
-    /// From 0, where scores alone decide, to 1, where slots are as unlike each other as can be. Ranks greedily.
+    /// From 0, where only scores count, to 1, where slots differ as much as possible. Ranks greedily.
     #[schema(minimum = 0, maximum = 1)]
     pub diversity: Option<f32>,
-    /// `next` of the reply before: nothing of earlier pages comes again.
+    /// The `next` token of the previous reply: items of earlier pages are not repeated.
     pub page: Option<String>,
-    /// The model's policy by default.
+    /// The policy; the model's policy by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// Seeds whatever is drawn: equal seeds give equal rankings. As in `topk`, no estimate counts such a decision.
+    /// The seed of all random draws: equal seeds give equal rankings. As in `topk`, estimates exclude such decisions.
     pub seed: Option<u64>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
-    /// Of a selection that has a state for each segment: the segment.
+    /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<String>)]
     pub segment: Option<ModelName>,
 }
 
-/// A preference.
+/// A boost of items.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoostBody {
-    /// What is preferred.
+    /// The boosted items.
     #[schema(value_type = filters::Filter)]
     pub filter: Filter,
-    /// Added to its score where items are ranked; below zero to put it back.
+    /// Added to the score when items are ranked; negative values demote.
     pub add: f32,
 }
 
-/// What of the past is not shown again.
+/// The observations whose items are excluded.
 #[derive(Debug)]
 pub struct SeenBody(pub Option<SeenRule>);
 
-/// All of the past (`true`), nothing of it (`false`), or some observations.
+/// All observations (`true`), none (`false`), or those that match a rule.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum SeenForm {
@@ -214,21 +214,21 @@ pub enum SeenForm {
 }
 
 impl Default for SeenBody {
-    /// All of it.
+    /// All observations.
     fn default() -> Self {
         Self(Some(SeenRule::default()))
     }
 }
 
-/// Which observations of the past count.
+/// A rule for the observations whose items are excluded.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SeenRuleBody {
-    /// How far back, as in `"30d"`: the last 30 days.
+    /// Only observations within this time, for example `"30d"`: the last 30 days.
     #[serde(default, with = "humantime_serde")]
     #[schema(value_type = Option<String>, example = "30d")]
     window: Option<Duration>,
-    /// Only feedback of these kinds.
+    /// Only observations with these kinds of feedback; all kinds by default.
     #[serde(default)]
     #[schema(max_items = 64)]
     feedback: Vec<String>,
@@ -240,7 +240,7 @@ impl<'de> Deserialize<'de> for SeenBody {
     }
 }
 
-/// Written by hand because a derived untagged enum answers every mistake with "did not match any variant".
+/// Hand-written, because a derived untagged enum reports every error as "did not match any variant".
 pub struct SeenVisitor;
 
 impl<'de> Visitor<'de> for SeenVisitor {
@@ -260,11 +260,11 @@ impl<'de> Visitor<'de> for SeenVisitor {
     }
 }
 
-/// A ranking, best first, and how to go on.
+/// A ranking, best first, and the token of the next page.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecommendReply {
     #[serde(flatten)]
     pub ranking: TopkReply,
-    /// Sent back as `page`, it asks for what comes next; null where nothing is left, or 1000 items have been shown.
+    /// The value of `page` for the next page; null if no items are left or 1000 items have been shown.
     pub next: Option<String>,
 }

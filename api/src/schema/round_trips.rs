@@ -1,4 +1,4 @@
-//! Settings pass from the wire to the domain and back whole, and their defaults are the domain's.
+//! Settings convert from wire types to domain types and back without loss, and have the same defaults.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -14,8 +14,8 @@ use super::selections::{Objective, Scope};
 use super::settings::{DefaultReward, Gate, Guard, Loss, Metric, Trainer, TrainerLimits};
 use super::triggers::{DriftTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger};
 
-/// Reads `written`, which has no value at its default, and passes it through the domain. The schema of the wire type must
-/// have a property for each field of it.
+/// Deserializes `written`, in which no value is its default, and converts it to the domain and back. The schema of the
+/// wire type must have a property for each of its fields.
 #[track_caller]
 fn assert_kept<Wire, Domain>(written: &Value)
 where
@@ -31,7 +31,7 @@ where
     }
 }
 
-/// `{}` or `given` is read as the domain reads it.
+/// Asserts that missing fields of `given` get the same defaults on the wire as in the domain.
 #[track_caller]
 fn assert_same_defaults<Wire, Domain>(given: &Value)
 where

@@ -1,4 +1,4 @@
-//! Selections: models that other models answer for.
+//! Selections: models for which other models answer.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,23 @@ use super::policies::{Policy, PolicyOrName};
 use super::settings::DefaultReward;
 use super::strategies::{Strategy, StrategyOrName};
 mirror_enum! {
-    /// What the feedback is grouped by that a state of a selection is made of.
+    /// The scope of a state of a selection.
     Scope = ScopeKind {
-        /// Each user has a state.
+        /// One state for each user.
         User,
-        /// There is one state.
+        /// One state for all requests.
         Global,
-        /// Each segment has a state.
+        /// One state for each segment.
         Segment,
     }
 }
 
 mirror_enum! {
-    /// What the arms of a selection are judged by.
+    /// How the arms of a selection are evaluated.
     Objective = selection::Objective {
-        /// The label of what the arm had shown: the more the better.
+        /// By the labels of the items that the arm showed: higher is better.
         Reward,
-        /// How far the arm's prediction was from the label: the less the better.
+        /// By the difference between the arm's prediction and the label: lower is better.
         Error,
     }
 }
@@ -41,40 +41,41 @@ mirror_enum! {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSelectionBody {
-    /// Its name: ASCII letters, digits, `-` and `_`.
+    /// The name: ASCII letters, digits, `-` and `_`.
     #[schema(value_type = String)]
     pub name: ModelName,
     /// `selection`.
     pub kind: Kind,
-    /// The models that answer for it, of one stream and one loss.
+    /// The models that answer for the selection; they must have the same stream and loss.
     #[schema(value_type = Vec<String>, min_items = 2, max_items = 8)]
     pub arms: Vec<ModelName>,
-    /// How it selects; `tsallis_inf` by default.
+    /// The strategy; `tsallis_inf` by default.
     #[schema(value_type = Option<StrategyOrName>)]
     pub strategy: Option<StrategySpec>,
-    /// `global` by default.
+    /// The scope of a state; `global` by default.
     pub scope: Option<Scope>,
-    /// With the scope `segment`: the segments, one of which every request names.
+    /// With the scope `segment`: the names of the segments. Every request must name one of them.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub segments: Vec<ModelName>,
-    /// What arms are judged by; by default `reward` where one arm answers, else `error`.
+    /// How arms are evaluated; by default `reward` if a single arm answers each request, otherwise `error`.
     pub objective: Option<Objective>,
     /// The smallest and the largest label; by default those that the arms were trained on.
     #[schema(value_type = Option<Vec<f32>>, min_items = 2, max_items = 2)]
     pub label_range: Option<LabelRange>,
-    /// The records of the stream (with the scope `user`, of the user) in which what was learnt loses half of its weight;
-    /// null never. 10000 by default, 100 with the scope `user`; never for `ab`.
+    /// The number of records of the stream (with the scope `user`, of the user) in which an outcome loses half of its
+    /// weight; null for no decay. 10000 by default, 100 with the scope `user`; no decay for `ab`.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<u64>, minimum = 10, maximum = 1_000_000)]
     pub half_life_records: Option<Option<HalfLifeRecords>>,
-    /// With `exp4`: how it ranks where a request names no policy. Arms that answer alone rank by their own.
+    /// With `exp4`: the policy of requests that name none. With other strategies, the arm that answers uses its own
+    /// policy.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// With `exp4`: the share of such rankings that are drawn uniformly for the validation pool.
+    /// With `exp4`: the share of rankings without a named policy that are drawn uniformly for the validation pool.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
     pub pool_share: Option<PoolShare>,
-    /// The reward of slots shown by its decisions for which none has come in time, like that of a model.
+    /// The reward of shown slots of the selection's decisions without a reward in time, as for a model.
     pub default_reward: Option<DefaultReward>,
 }
 
@@ -101,16 +102,16 @@ impl From<NewSelectionBody> for NewSelection {
 pub struct Selection {
     #[schema(value_type = String)]
     pub name: ModelName,
-    /// Its identity, which is never reused.
+    /// The id, which is never reused.
     pub id: u64,
     /// `selection`.
     pub kind: Kind,
     #[schema(value_type = String)]
     pub stream: StreamName,
-    /// The models that answer for it.
+    /// The models that answer for the selection.
     #[schema(value_type = Vec<String>)]
     pub arms: Vec<ModelName>,
-    /// How it selects, with every parameter.
+    /// The strategy with all of its parameters.
     pub strategy: Strategy,
     pub scope: Scope,
     #[schema(value_type = Vec<String>)]
@@ -120,42 +121,42 @@ pub struct Selection {
     pub label_range: LabelRange,
     #[schema(value_type = Option<u64>)]
     pub half_life_records: Option<HalfLifeRecords>,
-    /// How it ranks where all arms answer together and a request names no policy.
+    /// If all arms answer together: the policy of requests that name none.
     pub policy: Policy,
     #[schema(value_type = f64)]
     pub pool_share: PoolShare,
-    /// The reward of shown slots for which none has come in time; null where they have none.
+    /// The reward of shown slots without a reward in time; null if there is none.
     pub default_reward: Option<DefaultReward>,
-    /// When it was created, in Unix milliseconds.
+    /// Creation time, in Unix milliseconds.
     pub created: i64,
-    /// Records in the log of its stream.
+    /// Number of records in the log of the stream.
     pub observations: u64,
-    /// The probability or weight of each arm now; null where users or segments have their own.
+    /// The current probability or weight of each arm; null if users or segments have their own.
     #[schema(value_type = Option<BTreeMap<String, f64>>)]
     pub weights: Option<BTreeMap<ModelName, f64>>,
 }
 
-/// Who answered for a selection; nothing in the answer of a model.
+/// The arms that answered for a selection; empty for a model.
 #[derive(Debug, Default)]
 pub struct Answered {
-    /// Of a selection that chooses: the model that answered.
+    /// For a choosing selection: the model that answered.
     pub arm: Option<ModelName>,
-    /// The probability with which it was drawn.
+    /// The probability with which that model was drawn.
     pub arm_propensity: Option<f32>,
-    /// Of a selection that combines: the models that answered together.
+    /// For a combining selection: the models that answered together.
     pub arms: Option<Vec<ArmWeight>>,
-    /// AckMode, of each item, the share of the arms that agree.
+    /// For a combining selection: for each item, the share of the arms that agree.
     pub confidence: Vec<f32>,
 }
 
-/// A model's part in an answer.
+/// The weight of a model in a combined answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ArmWeight {
     #[schema(value_type = String)]
     pub arm: ModelName,
-    /// Those of all arms add up to 1.
+    /// The weight; the weights of all arms sum to 1.
     pub weight: f64,
-    /// The version that it answered with.
+    /// The version of the model that answered.
     pub version: u64,
 }
 
@@ -174,19 +175,19 @@ impl From<Option<SelectedBy>> for Answered {
     }
 }
 
-/// What a selection knows of an arm.
+/// The state of an arm.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Arm {
     #[schema(value_type = String)]
     pub arm: ModelName,
-    /// The probability with which it is drawn, or its weight where all answer together.
+    /// The probability with which the arm is drawn, or its weight if all arms answer together.
     pub weight: f64,
-    /// Outcomes of which its loss is known, as far as they still count.
+    /// Number of outcomes with a known loss of the arm, as far as they still count.
     pub outcomes: u64,
-    /// The mean of these losses, from 0 to 1, the later counting more where losses fade; null where there is none.
+    /// The mean of these losses, from 0 to 1, weighted towards recent outcomes if losses decay; null if there is none.
     pub mean_loss: Option<f64>,
-    /// Of an A/B split: how much greater its mean loss is than the first arm's, with the 95 % interval; null for the first,
-    /// and while there are too few users for an interval.
+    /// For an A/B split: the arm's mean loss minus that of the first arm, with the 95 % interval; null for the first
+    /// arm, and while there are too few users for an interval.
     pub difference: Option<Interval>,
 }
 
@@ -198,16 +199,16 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The weights at a point of the log.
+/// The weights at a position of the log.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WeightsThen {
-    /// Records of the stream by then; with the scope `user`, events of the user.
+    /// Number of records of the stream; with the scope `user`, of events of the user.
     pub position: u64,
-    /// In the order of the arms.
+    /// The weights, in the order of the arms.
     pub weights: Vec<f64>,
 }
 
-/// What a selection knows of its arms.
+/// The state of a selection.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Report {
     #[schema(value_type = String)]
@@ -215,11 +216,11 @@ pub struct Report {
     pub strategy: Strategy,
     pub objective: Objective,
     pub scope: Scope,
-    /// Records that the state reflects: of the stream, or with the scope `user` of the user.
+    /// Number of records that the state reflects: of the stream, or with the scope `user` of the user.
     pub records: u64,
-    /// In hexadecimal: equal hashes are states that are equal to the bit.
+    /// A hash of the state, in hexadecimal; equal hashes mean bitwise equal states.
     pub state_hash: String,
     pub arms: Vec<Arm>,
-    /// How the weights have moved, oldest first: over eight half-lives, or over everything where losses do not fade.
+    /// The history of the weights, oldest first: over eight half-lives, or over the whole log if losses do not decay.
     pub curve: Vec<WeightsThen>,
 }

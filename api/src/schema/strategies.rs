@@ -1,35 +1,35 @@
-//! Strategies: how a selection chooses or combines its models.
+//! Strategies by which a selection chooses or combines its models.
 
 use celeris_bandits::selection::{Ab, Exp3, Exp4, StrategySpec, TsallisInf};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A strategy with its parameters. Replies hold all of them; in a request each has a default.
+/// A strategy with its parameters. Replies contain all parameters; in requests each has a default.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "name", rename_all = "snake_case")]
 #[schema(example = json!({"name": "exp3", "floor": 0.05}))]
 pub enum Strategy {
-    /// One model answers, drawn with exponential weights.
+    /// EXP3: one model answers, drawn with exponential weights.
     Exp3 {
-        /// The share of the traffic that is drawn uniformly.
+        /// The share of the requests for which a model is drawn uniformly.
         #[schema(required = false, minimum = 0.001, maximum = 1, default = 0.01)]
         floor: f64,
     },
-    /// All models answer together, with exponential weights.
+    /// EXP4: all models answer together, combined with exponential weights.
     Exp4 {
-        /// By how much of the range of labels a model may differ from the answer and still agree with it.
+        /// The share of the label range by which a model may differ from the answer and still agree with it.
         #[schema(required = false, minimum = 0, maximum = 1, default = 0.1)]
         tolerance: f64,
     },
-    /// One model answers, drawn by mirror descent with the Tsallis entropy.
+    /// Tsallis-INF: one model answers, drawn by mirror descent with the Tsallis entropy.
     TsallisInf {
-        /// The share of the traffic that is drawn uniformly.
+        /// The share of the requests for which a model is drawn uniformly.
         #[schema(required = false, minimum = 0.001, maximum = 1, default = 0.01)]
         floor: f64,
     },
-    /// Each user is answered by one model, drawn once.
+    /// A/B split: each user is answered by one model, drawn once.
     Ab {
-        /// The share of the users of each model, in their order, of sum 1; equal shares by default.
+        /// The share of users of each model, in the order of the arms; must sum to 1; equal shares by default.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(min_items = 2, max_items = 8)]
         shares: Option<Vec<f64>>,
@@ -57,7 +57,7 @@ pub enum StrategyName {
     Ab,
 }
 
-/// A strategy's name, with the parameters at their defaults, or an object of name and parameters.
+/// The name of a strategy with default parameters, or an object of name and parameters.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum StrategyOrName {
@@ -76,7 +76,7 @@ mod tests {
     const ARMS: usize = 2;
 
     #[test]
-    fn every_strategy_is_replied_as_a_request_can_write_it() {
+    fn strategies_round_trip_between_request_and_reply() {
         let all = [
             json!({"name": "exp3", "floor": 0.25}),
             json!({"name": "exp4", "tolerance": 0.5}),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_defaults_and_bounds_are_described_as_they_are_read() {
+    fn described_names_defaults_and_bounds_are_those_of_the_parser() {
         let names = serde_json::to_value(StrategyName::schema()).unwrap();
         let described = serde_json::to_value(Strategy::schema()).unwrap();
         let objects = described["oneOf"].as_array().unwrap();

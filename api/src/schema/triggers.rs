@@ -1,4 +1,4 @@
-//! Triggers: when a model is retrained without a request.
+//! Triggers, which retrain a model automatically.
 
 use celeris_manager as manager;
 use celeris_manager::quality::DriftSettings;
@@ -7,72 +7,72 @@ use utoipa::ToSchema;
 
 use super::nullable;
 
-/// When a model is retrained by itself; all triggers are off by default.
+/// Triggers that retrain a model automatically; all triggers are off by default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Triggers {
-    /// On a loss above that of the version's first observations.
+    /// Retrain if the loss exceeds the baseline of the version.
     pub threshold: Option<ThresholdTrigger>,
-    /// On a rise of the loss that the drift test finds.
+    /// Retrain if the drift test finds a rise of the loss.
     pub drift: Option<DriftTrigger>,
-    /// After a time.
+    /// Retrain after a time.
     pub schedule: Option<ScheduleTrigger>,
-    /// After so many observations.
+    /// Retrain after a number of observations.
     pub volume: Option<VolumeTrigger>,
-    /// Seconds for which all triggers rest once a training has ended; 60 at least after one that failed.
+    /// Seconds for which all triggers are suspended after a training; at least 60 after a failed one.
     #[schema(minimum = 0, maximum = 31_622_400)]
     pub cool_down: f64,
 }
 
-/// Retrain where the mean loss over a window exceeds that of the version's first observations.
+/// Retrain if the mean loss over a window exceeds the baseline: that of the version's first observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThresholdTrigger {
-    /// By which share of the metric (RMSE, or mean log loss).
+    /// The share of the metric (RMSE, or mean log loss) by which the baseline must be exceeded.
     #[schema(minimum = 0.001, maximum = 10)]
     pub margin: f64,
-    /// Observations of the window, and of the version's first ones that it is compared with; at most 1000 on the pool.
+    /// Number of observations of the window, and of the baseline that it is compared with; at most 1000 on the pool.
     #[schema(minimum = 50, maximum = 10_000)]
     pub window: usize,
-    /// Which observations.
+    /// The observations whose loss is compared.
     pub on: Signal,
 }
 
 mirror_enum! {
-    /// Which losses a threshold is about.
+    /// The observations that a threshold trigger uses.
     Signal = manager::Signal {
-        /// Those of all observations.
+        /// All observations.
         Observations,
-        /// Those of the validation pool, whose items the model did not choose.
+        /// Observations of the validation pool, whose items were not chosen by the model.
         Pool,
     }
 }
 
-/// The Page–Hinkley test on the loss of the version that serves.
+/// The Page–Hinkley test on the loss of the active version.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriftTrigger {
-    /// A rise up to this is none, in standard deviations of the loss.
+    /// The rise that is tolerated, in standard deviations of the loss.
     #[schema(minimum = 0, maximum = 10)]
     pub tolerance: f64,
     /// How far the cumulative sum of the loss may rise above its minimum, in standard deviations.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub threshold: f64,
-    /// Observations from which mean and deviation are learnt before the test begins.
+    /// Number of observations for estimating mean and deviation before the test starts.
     #[schema(minimum = 30, maximum = 1_000_000)]
     pub warm_up: u64,
 }
 
-/// Retrain once this time has passed since the last training began and there is something new to learn from.
+/// Retrain once this time has passed since the last training started and there are new observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleTrigger {
-    /// In seconds.
+    /// The time, in seconds.
     #[schema(minimum = 1, maximum = 31_622_400, example = 86_400)]
     pub every: f64,
 }
 
-/// Retrain once the log holds so many records that the newest trained version has not seen.
+/// Retrain once the log contains this many records that the latest trained version was not trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeTrigger {
@@ -129,7 +129,7 @@ impl Default for DriftTrigger {
     }
 }
 
-/// Triggers to set, to turn off by null, or, where they are missing, to leave.
+/// Triggers to set, or to turn off by null; missing fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TriggersChange {
@@ -145,7 +145,7 @@ pub struct TriggersChange {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<VolumeTrigger>)]
     volume: Option<Option<VolumeTrigger>>,
-    /// Seconds for which all triggers rest after a training.
+    /// Seconds for which all triggers are suspended after a training.
     #[schema(minimum = 0, maximum = 31_622_400)]
     cool_down: Option<f64>,
 }

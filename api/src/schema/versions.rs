@@ -1,4 +1,4 @@
-//! Versions of a model, how they were judged, and how two of them differ.
+//! Versions of a model, their gate reports, and comparisons of two versions.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +13,35 @@ use super::settings::Metric;
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Version {
     pub version: u64,
-    /// Whether it serves.
+    /// Whether the version is active.
     pub active: bool,
-    /// The version it was trained after.
+    /// The version that was active when the training of this one started.
     pub parent: Option<u64>,
-    /// The version whose factors its training went on from; null where it was trained from nothing.
+    /// The version whose factors the training warm-started from; null if it was trained from scratch.
     pub warm_from: Option<u64>,
     pub algorithm: String,
     /// In Unix milliseconds.
     pub created: i64,
     pub dim: usize,
-    /// Items in its table.
+    /// Number of items in the version's table.
     pub items: u64,
-    /// The smallest and largest label it was trained on.
+    /// The smallest and largest label of the training data.
     pub label_range: Option<(f32, f32)>,
-    /// What the trainer measured.
+    /// Metrics of the trainer.
     pub metrics: BTreeMap<String, f64>,
-    /// Whether it is kept however old it is.
+    /// Whether the version is pinned, so that it is not pruned.
     pub pinned: bool,
-    /// Whether a rollback leads to it.
+    /// Whether a rollback would activate this version.
     pub rollback_target: bool,
-    /// How the gate judged it; null where it was not asked.
+    /// The gate's evaluation; null if the gate did not evaluate the version.
     pub gate: Option<GateReport>,
-    /// Up to where it was trained on the log of its stream, by partition; null where it was not.
+    /// The position in the log of the stream up to which it was trained, by partition; null if it was not trained on
+    /// the log.
     #[schema(value_type = Option<Vec<u64>>)]
     pub watermark: Option<celeris_storage::Watermark>,
-    /// Users who have been erased since it was trained on what they had said.
+    /// Number of users who were erased after the version was trained on their observations.
     pub erased_users: usize,
-    /// What to mind before it is made to serve; null where there is nothing.
+    /// A warning to consider before activation; null if there is none.
     pub warning: Option<String>,
 }
 
@@ -50,19 +51,19 @@ pub struct Versions {
     pub versions: Vec<Version>,
 }
 
-/// Which version serves now.
+/// The active version after an activation or rollback.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Activated {
     pub active_version: u64,
-    /// What to mind about it; null where there is nothing.
+    /// A warning about the version; null if there is none.
     pub warning: Option<String>,
 }
 
-/// Items that one version has and the other has not.
+/// Items that only one of the versions has.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DifferentItems {
     pub count: usize,
-    /// The first hundred of them, by id.
+    /// The first hundred of these items, by id.
     #[schema(value_type = Vec<String>)]
     pub first: Vec<ItemId>,
 }
@@ -73,50 +74,50 @@ impl From<ItemsOnlyIn> for DifferentItems {
     }
 }
 
-/// How far rankings move, as means over users.
+/// How much rankings differ, as means over users.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Rankings {
-    /// Users drawn from those of the newest observations.
+    /// Number of users, sampled from the newest observations.
     pub users: usize,
-    /// Items drawn from both tables.
+    /// Number of items, sampled from both tables.
     pub items: usize,
-    /// The share of the ten best that both have.
+    /// The share of the ten best items that both rankings have in common.
     pub overlap_at_10: f64,
-    /// 1 where both rank alike, -1 where one is the reverse of the other.
+    /// Kendall's tau: 1 if both rankings are equal, -1 if one is the reverse of the other.
     pub kendall_tau: f64,
 }
 
-/// How version `to` differs from version `from`.
+/// The differences between version `to` and version `from`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Diff {
     pub from: Version,
     pub to: Version,
-    /// Items of `to` only.
+    /// Items that only `to` has.
     pub items_added: DifferentItems,
-    /// Items of `from` only.
+    /// Items that only `from` has.
     pub items_removed: DifferentItems,
-    /// What losses are.
+    /// The metric of the losses.
     pub measure: Metric,
-    /// `to` as the candidate and `from` as the incumbent, on the newest observations; null where there are none.
+    /// `to` as the candidate and `from` as the incumbent, on the newest observations; null if there are none.
     pub loss: Option<Comparison>,
-    /// Null where there are no users or no items to rank.
+    /// The difference of rankings; null if there are no users or no items to rank.
     pub rankings: Option<Rankings>,
 }
 
-/// Two versions on the same observations. A figure that is no finite number is null.
+/// The losses of two versions on the same observations. A figure that is not a finite number is null.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub struct Comparison {
-    /// What losses are.
+    /// The metric of the losses.
     pub metric: Metric,
-    /// How many.
+    /// Number of observations.
     pub observations: u64,
-    /// The candidate's loss; null where one of its predictions was no number.
+    /// The candidate's loss; null if one of its predictions was not a number.
     pub candidate: Option<f64>,
-    /// The incumbent's; null likewise.
+    /// The incumbent's loss; null if one of its predictions was not a number.
     pub incumbent: Option<f64>,
-    /// The candidate's minus the incumbent's.
+    /// The candidate's loss minus the incumbent's loss.
     pub difference: Option<f64>,
-    /// The standard error of the difference; null of a single draw.
+    /// The standard error of the difference; null for a single draw.
     pub standard_error: Option<f64>,
 }
 
@@ -128,38 +129,38 @@ impl From<manager::Comparison> for Comparison {
 }
 
 mirror_enum! {
-    /// What the gate decided.
+    /// The verdict of the gate.
     Verdict = manager::Verdict {
-        /// The candidate may serve.
+        /// The candidate may be activated.
         Passed,
-        /// The candidate is kept, and does not serve.
+        /// The candidate is kept without being activated.
         Refused,
-        /// There is too little to judge by; the candidate may serve.
+        /// There is too little data for an evaluation; the candidate may be activated.
         NotJudged,
-        /// The candidate would have been refused, and may serve since `gate.force` says so.
+        /// The candidate would have been refused, and may be activated because of `gate.force`.
         Forced,
     }
 }
 
-/// How a candidate was judged.
+/// The gate's evaluation of a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct GateReport {
     pub verdict: Verdict,
-    /// Why, in words and figures.
+    /// The reason for the verdict, as text with figures.
     pub why: String,
-    /// The version that served.
+    /// The version that was active.
     pub incumbent: u64,
-    /// What losses are on the holdout and on the pool.
+    /// The metric of the losses on the holdout and on the pool.
     pub measure: Metric,
-    /// The margin that was asked for.
+    /// The required margin.
     pub margin: f64,
-    /// On the held-out holdout of the log.
+    /// The comparison on the holdout of the log.
     pub holdout: Option<Comparison>,
-    /// On what of the holdout belongs to the validation pool, where there is enough of it.
+    /// The comparison on the part of the holdout that belongs to the validation pool, if it is large enough.
     pub pool: Option<Comparison>,
-    /// On live traffic, where `gate.shadow_seconds` asks for it.
+    /// The comparison on live traffic, if `gate.shadow_seconds` is set.
     pub shadow: Option<Comparison>,
-    /// How long judging took.
+    /// Duration of the evaluation, in seconds.
     pub seconds: f64,
 }
 

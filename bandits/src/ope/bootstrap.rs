@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What is resampled: every statistic is a function of the sums of these columns.
+/// The data that is resampled: every statistic is a function of the sums of these columns.
 pub(super) struct Columns {
     /// Row-major `rounds x width`.
     pub(super) values: Vec<f64>,
@@ -24,9 +24,9 @@ fn add(sums: &mut [f64], row: &[f64]) {
     }
 }
 
-/// The nonparametric bootstrap (Efron 1979): `resamples` times as many rounds are drawn with replacement as there are.
+/// The nonparametric bootstrap (Efron 1979): each of `resamples` draws as many rounds with replacement as there are.
 ///
-/// Answers, for each of the `N` statistics, its values in ascending order. One resample serves all statistics.
+/// Returns, for each of the `N` statistics, its values in ascending order. All statistics share the resamples.
 pub(super) fn resample<const N: usize>(
     columns: &Columns,
     resamples: usize,
@@ -52,7 +52,7 @@ pub(super) fn resample<const N: usize>(
 }
 
 /// A quantile of ascending values, interpolated linearly between the two nearest (definition 7 of Hyndman and Fan 1996,
-/// that of numpy).
+/// the default of numpy).
 pub(super) fn quantile(ascending: &[f64], share: f64) -> f64 {
     let place = share * (ascending.len() - 1) as f64;
     let below = place as usize;

@@ -1,18 +1,18 @@
-//! The estimators, their intervals, and when they are refused.
+//! The estimators, their intervals, and the conditions under which they are refused.
 
 use super::bootstrap::{Columns, quantile, resample};
 use super::overlap::{Overlap, Refusal};
 use super::rounds::{LoggedSlot, Rounds};
 
-/// The share of the resampled values below and above the interval: it is one of 95 %.
+/// The share of the resampled values on each side outside the interval, which is one of 95 %.
 const TAIL: f64 = 0.025;
 
 /// An estimator of a policy's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Estimator {
     /// Rejection matching (Li et al., "Unbiased offline evaluation of contextual-bandit-based news article
-    /// recommendation algorithms", WSDM 2011): the mean reward of the rounds in which a deterministic target shows what
-    /// was shown.
+    /// recommendation algorithms", WSDM 2011): the mean reward of the rounds in which a deterministic target would have
+    /// shown the same ranking.
     Replay,
     /// Inverse propensity scoring (Dudík et al., "Doubly robust policy evaluation and optimization", Statistical
     /// Science 2014). For rankings, RIPS (McInerney et al., "Counterfactual evaluation of slate recommendations
@@ -30,13 +30,13 @@ pub enum Estimator {
     /// Self-normalised DR, its correction normalised slot by slot (Kallus and Uehara, "Intrinsically efficient, stable,
     /// and bounded off-policy evaluation for reinforcement learning", NeurIPS 2019).
     Sndr,
-    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits", ICML 2017): DR
-    /// that trusts the model where the weight exceeds a threshold.
+    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits", ICML 2017): DR that
+    /// uses only the model where the weight exceeds a threshold.
     SwitchDr,
 }
 
 impl Estimator {
-    /// All of them, in the order in which their values are given.
+    /// All estimators, in the order of [`values`].
     pub const ALL: [Self; 7] = [Self::Replay, Self::Ips, Self::Snips, Self::Dm, Self::Dr, Self::Sndr, Self::SwitchDr];
 
     /// Its name in reports.
@@ -54,12 +54,12 @@ impl Estimator {
     }
 }
 
-/// How to estimate.
+/// Settings of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OpeSettings {
-    /// Resamples of the rounds behind each interval; at least 1.
+    /// Number of resamples of the rounds for the intervals; at least 1.
     pub resamples: usize,
-    /// Seeds the resampling.
+    /// Seed of the resampling.
     pub seed: u64,
     /// The largest weight at which SWITCH-DR still corrects its model.
     pub switch_threshold: f64,
@@ -72,53 +72,48 @@ impl Default for OpeSettings {
 }
 
 impl OpeSettings {
-    /// The weight with which SWITCH-DR corrects a slot of this importance weight.
+    /// The weight by which SWITCH-DR corrects a slot with this importance weight.
     #[must_use]
     pub fn kept(&self, weight: f64) -> f64 {
         if weight <= self.switch_threshold { weight } else { 0.0 }
     }
 }
 
-/// What one estimator says, or why it does not.
+/// One estimator's result, or the reason why it is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Which.
     pub estimator: Estimator,
-    /// The policy's value with its 95 % percentile interval, or the reason for which there is none.
+    /// The policy's value with its 95 % percentile interval, or the reason why there is none.
     pub outcome: Result<Interval, Refusal>,
-    /// Kish's effective sample size of the weights that this estimator uses: of rankings the slot where it is least;
-    /// for replay the rounds that agree, for the direct method those of the weights above.
+    /// Kish's effective sample size of the weights that this estimator uses: for rankings that of the slot where it is
+    /// lowest; for replay the number of rounds that agree, for the direct method that of the weights above.
     pub effective_sample_size: f64,
 }
 
-/// A value and where it lies with 95 % confidence.
+/// A value with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// The estimate itself.
     pub value: f64,
-    /// The lower end.
     pub low: f64,
-    /// The upper end.
     pub high: f64,
 }
 
-/// What a log says about a policy.
+/// The evaluation of a policy on a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
-    /// What the logging policy earned a round: the mean reward of the log, with its interval.
+    /// The mean reward for each round of the log, with its interval: the value of the logging policy.
     pub logged: Interval,
-    /// The largest weight of any slot.
     pub largest_weight: f64,
-    /// The mean weight, of rankings that of the slot where it is farthest from the 1 that is expected.
+    /// The mean weight; for rankings that of the slot where it is farthest from its expectation of 1.
     pub mean_weight: f64,
     /// One for each of [`Estimator::ALL`], in that order.
     pub estimates: Vec<Estimate>,
 }
 
-/// The value of the target policy a round, by every estimator, each with its interval or the reason why not.
+/// The target policy's value for each round, by every estimator, with its interval or the reason for refusal.
 ///
-/// Rounds are resampled as if they were independent; where one user has several, intervals are too narrow by what those
-/// have in common. `None` where there are no rounds.
+/// Rounds are resampled as if they were independent; if a user has several rounds, the intervals are too narrow because
+/// of their correlation. `None` if there are no rounds.
 #[must_use]
 pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     if rounds.is_empty() {
@@ -128,12 +123,12 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     let columns = columns(rounds, settings);
     let sums = columns.sums();
     let values = statistics(&sums, rounds.len(), 0.0);
-    // The model is not fitted again on every resample; its noise comes in by the derivative.
+    // The model is not fitted on every resample; its noise enters by the derivative.
     let with_noise = |sums: &[f64]| statistics(sums, rounds.len(), 1.0);
     let resampled = resample(&columns, settings.resamples, settings.seed, with_noise);
     let centre = with_noise(&sums);
     let interval = |index: usize| {
-        // The derivative's mean is not quite zero under regularization: the interval is moved back to the value.
+        // Under regularization the derivative's mean is not exactly zero, so the interval is shifted back to the value.
         let shift = values[index] - centre[index];
         let end = |share| quantile(&resampled[index], share) + shift;
         Interval { value: values[index], low: end(TAIL), high: end(1.0 - TAIL) }
@@ -148,7 +143,7 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
         };
         let refusal = of_all.clone().or_else(|| match estimator {
             Estimator::Replay => overlap.no_replay(),
-            // Those two do not live by the weights.
+            // These two do not depend on the weights.
             Estimator::Dm | Estimator::SwitchDr => overlap.few_effective(overlap.effective_above()),
             _ => overlap.few_effective(effective_sample_size),
         });
@@ -164,8 +159,8 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     })
 }
 
-/// The values alone, one for each of [`Estimator::ALL`], whether or not the overlap allows them; NaN where they are not
-/// defined, which is without rounds and, for replay, without a round that agrees.
+/// The values alone, one for each of [`Estimator::ALL`], regardless of the overlap; NaN if undefined: without rounds
+/// and, for replay, without a round that agrees.
 #[must_use]
 pub fn values(rounds: &Rounds, settings: &OpeSettings) -> [f64; 7] {
     let columns = columns(rounds, settings);
@@ -178,17 +173,17 @@ const MATCHES: usize = 0;
 const MATCHED_REWARD: usize = 1;
 const IPS: usize = 2;
 const DM: usize = 3;
-/// What the round's noise does to the direct method by way of the fitted model.
+/// Effect of the round's noise on the direct method through the fitted model.
 const DM_NOISE: usize = 4;
 const DR: usize = 5;
 const SWITCH_DR: usize = 6;
-/// Likewise of SWITCH-DR, where it lives by the model.
+/// The same for the part of SWITCH-DR that depends on the model.
 const SWITCH_DR_NOISE: usize = 7;
 const REWARD: usize = 8;
 const OF_ROUND: usize = 9;
 const OF_SLOT: usize = 4;
 
-/// Where [`statistics`] has the mean reward of the log: after all estimators.
+/// Index of the log's mean reward in [`statistics`]: after all estimators.
 const LOGGED: usize = Estimator::ALL.len();
 
 fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
@@ -223,10 +218,10 @@ fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
 }
 
 /// One value for each estimator and the mean reward of the log, from the sums of the columns. `noise` is the share of
-/// the fitted model's noise in those that live by it: none in values, all of it in resamples.
+/// the fitted model's noise in the estimators that depend on it: 0 for values, 1 for resamples.
 fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
     let mean = |column: usize| sums[column] / rounds as f64;
-    // A slot that not every ranking has counts as often as it is there.
+    // A slot that not all rankings have is weighted by the share of rankings that have it.
     let normalised = |column: usize| -> f64 {
         let slots = sums[OF_ROUND..].chunks_exact(OF_SLOT).filter(|slot| slot[1] > 0.0);
         slots.map(|slot| slot[0] / rounds as f64 * slot[column] / slot[1]).sum()
@@ -238,7 +233,7 @@ fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
     [replay, mean(IPS), snips, dm, mean(DR), mean(DM) + correction, switch_dr, mean(REWARD)]
 }
 
-/// The effective sample size of the weights that SWITCH-DR keeps, of the slot where it is least.
+/// The effective sample size of the weights that SWITCH-DR keeps, of the slot where it is lowest.
 fn effective_kept(rounds: &Rounds, settings: &OpeSettings) -> f64 {
     let mut sums = vec![(0.0, 0.0); rounds.depth()];
     for round in rounds.iter() {

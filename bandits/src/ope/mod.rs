@@ -1,9 +1,10 @@
-//! Off-policy evaluation: what a policy would have earned, from the log of another.
+//! Off-policy evaluation: estimates the value of a policy from the log of another policy.
 //!
-//! A log holds rounds: rankings that a *logging* policy showed, the reward of every slot, and the propensity with which
-//! each slot came about. A *target* policy is judged by how likely it would have shown the same. Everything about both
-//! that the estimators need is in [`LoggedSlot`], so that they know neither policies nor candidates; [`target`] asks a
-//! policy for its part, [`reward_model`] fits what the direct method and its kin ask for.
+//! A log holds rounds: rankings that a *logging* policy showed, the reward of every slot, and the propensity of every
+//! slot. The estimators weight them by how likely a *target* policy would have shown the same. [`LoggedSlot`] contains
+//! everything that the estimators need, so that they are independent of policies and candidates; [`target`] computes
+//! the target policy's probabilities, and [`reward_model`] fits the model for the direct method and the doubly robust
+//! estimators.
 //!
 //! | estimator | value | source |
 //! |---|---|---|
@@ -15,13 +16,13 @@
 //! | [`Estimator::Sndr`] | the same with `w / E[w]` | Kallus and Uehara 2019 |
 //! | [`Estimator::SwitchDr`] | the same with `w` where it is at most a threshold, else 0 | Wang et al. 2017 |
 //!
-//! Rankings are taken slot by slot under the cascade assumption: a slot's reward may depend on the slots above it, not
-//! on those below. The weight of slot `k` is then the product of the ratios of slots `1..=k` (RIPS: McInerney et al.
-//! 2020), and the model's part is weighted by the slots above (cascade doubly robust: Kiyohara et al. 2022). A
+//! Rankings are evaluated slot by slot under the cascade assumption: a slot's reward may depend on the slots above it,
+//! not on those below. The weight of slot `k` is then the product of the ratios of slots `1..=k` (RIPS: McInerney et
+//! al. 2020), and the model's term is weighted by the slots above (cascade doubly robust: Kiyohara et al. 2022). A
 //! ranking's value is the sum over its slots; decisions of one slot are the special case.
 //!
-//! An estimate that overlap does not support is refused with a [`Refusal`], not given with a wide interval: percentile
-//! intervals are blind to what the log never showed.
+//! If the overlap does not support an estimate, it is refused with a [`Refusal`] instead of returned with a wide
+//! interval: percentile intervals do not cover what the log never showed.
 
 mod bootstrap;
 mod estimators;

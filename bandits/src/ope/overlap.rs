@@ -1,109 +1,93 @@
-//! Whether a log can tell anything about a policy.
+//! Checks whether a log supports an estimate for a policy.
 
 use thiserror::Error;
 
 use super::rounds::Rounds;
 
-/// Rounds below which nothing is estimated: resampling so few says little about the next ones.
+/// Minimum number of rounds: resampling fewer gives no useful interval.
 pub const ROUNDS_MIN: usize = 30;
 
-/// The effective sample size below which estimates by weights are refused, and the matches below which replay is.
+/// Minimum effective sample size of estimates by weights, and minimum number of matches for replay.
 pub const EFFECTIVE_MIN: f64 = 30.0;
 
-/// Standard errors by which the mean weight must miss 1 to be called wrong; honest logs are refused once in 16,000.
+/// Standard errors by which the mean weight must differ from 1 to be called wrong; correct logs are refused once in
+/// 16,000.
 const DEVIATIONS: f64 = 4.0;
 
-/// By so much the mean weight may miss 1 in any case: propensities are logged as `f32`, and policies round too.
+/// Absolute tolerance of the mean weight: propensities are logged as `f32`, and policies round too.
 const MEAN_WEIGHT_TOLERANCE: f64 = 0.01;
 
-/// Why an estimate is not given.
+/// Why an estimate is refused.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Refusal {
-    /// Hardly any rounds.
     #[error("{rounds} rounds are too few; at least {ROUNDS_MIN} are needed")]
-    FewRounds {
-        /// How many there are.
-        rounds: usize,
-    },
-    /// All weights are 0.
+    FewRounds { rounds: usize },
     #[error("the policy would have shown nothing of what was logged; log with a policy that explores")]
     NoOverlap,
-    /// The mean weight is below 1: the rest of the target policy's choices cannot be in such a log.
+    /// The mean weight is below 1: some of the target policy's choices are hardly ever or never in the log.
     #[error(
         "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: about {missing:.0} % of what the \
          policy would show never or hardly ever came up in the log; log with a policy that explores",
         missing = 100.0 * (1.0 - mean_weight)
     )]
     Unsupported {
-        /// The mean weight at the slot.
         mean_weight: f64,
         /// The slot, from 1.
         slot: usize,
     },
-    /// The mean weight is above 1, which no propensities that are true can bring about.
+    /// The mean weight is above 1, which correct propensities cannot cause.
     #[error(
         "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: the logged propensities are not those \
          that the log was drawn with"
     )]
     WrongPropensities {
-        /// The mean weight at the slot.
         mean_weight: f64,
         /// The slot, from 1.
         slot: usize,
     },
-    /// A few rounds carry all weight.
+    /// A few rounds carry all the weight.
     #[error(
         "the effective sample size is {effective:.1} of {rounds} rounds, below {EFFECTIVE_MIN}: a few rounds carry all \
          the weight; gather more of the log, or judge a policy nearer to the one that logged"
     )]
-    FewEffective {
-        /// Kish's effective sample size.
-        effective: f64,
-        /// How many rounds there are.
-        rounds: usize,
-    },
-    /// Resampling has nothing to vary.
+    FewEffective { effective: f64, rounds: usize },
+    /// All resamples would be equal.
     #[error(
         "all rounds that count brought the same reward, so that nothing can be said of how far {value} is from the \
          truth; gather more of the log"
     )]
-    NoVariation {
-        /// The estimate.
-        value: f64,
-    },
-    /// Replay of a policy that draws.
+    NoVariation { value: f64 },
+    /// Replay needs a deterministic policy, and this one draws.
     #[error("the policy draws, and replay compares the choices of deterministic policies; read `snips` or `dr`")]
     NotDeterministic,
-    /// Both policies hardly ever agree.
+    /// Too few rounds in which both policies agree.
     #[error("the policy agrees with {matches} of {rounds} rounds, below {EFFECTIVE_MIN}; gather more of the log")]
     FewMatches {
         /// Rounds in which both agree.
         matches: usize,
-        /// How many rounds there are.
         rounds: usize,
     },
-    /// The rounds in which both agree are not a fair sample.
+    /// The rounds in which both agree are a biased sample.
     #[error(
         "the log showed what the policy would have with probabilities from {lowest:.3} to {highest:.3}; rounds that \
          agree are a fair sample only of a uniform log; read `snips`, which weighs them"
     )]
     UnevenMatches {
-        /// The least probability of a round that agrees.
+        /// The lowest probability of a round that agrees.
         lowest: f64,
-        /// The greatest.
+        /// The highest.
         highest: f64,
     },
 }
 
-/// The importance weights of a log.
 pub(super) struct Overlap {
     rounds: usize,
-    /// By slot: how many rounds have it, the sum of the weights and that of their squares.
+    /// By slot: the number of rounds that have it, the sum of the weights, and the sum of their squares.
     slots: Vec<(f64, f64, f64)>,
     pub(super) largest_weight: f64,
     deterministic: bool,
     matches: usize,
-    /// The least and the greatest probability of the rounds in which both agree.
+    /// The lowest and highest probability of the rounds in which both agree.
     matched: (f64, f64),
 }
 
@@ -138,12 +122,12 @@ impl Overlap {
         overlap
     }
 
-    /// Kish's effective sample size `(sum w)^2 / sum w^2` (Kish 1965), of the slot where it is least.
+    /// Kish's effective sample size `(sum w)^2 / sum w^2` (Kish 1965), of the slot where it is lowest.
     pub(super) fn effective(&self) -> f64 {
         self.slots.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(f64::INFINITY, f64::min)
     }
 
-    /// The effective sample size of the weights of the slots above, by which lists weigh the model's part.
+    /// The effective sample size of the weights of the slots above, by which the model's term is weighted.
     pub(super) fn effective_above(&self) -> f64 {
         let above = self.slots.split_last().map_or(&[][..], |(_, above)| above);
         above.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(self.rounds as f64, f64::min)
@@ -159,7 +143,7 @@ impl Overlap {
         means.max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs())).unwrap_or(1.0)
     }
 
-    /// What forbids every estimate.
+    /// A reason to refuse every estimate.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         if self.rounds < ROUNDS_MIN {
             return Some(Refusal::FewRounds { rounds: self.rounds });
@@ -182,12 +166,12 @@ impl Overlap {
         })
     }
 
-    /// What forbids estimates whose weights are not bounded.
+    /// A reason to refuse estimates whose weights are unbounded.
     pub(super) fn few_effective(&self, effective: f64) -> Option<Refusal> {
         (effective < EFFECTIVE_MIN).then_some(Refusal::FewEffective { effective, rounds: self.rounds })
     }
 
-    /// What forbids replay.
+    /// A reason to refuse replay.
     pub(super) fn no_replay(&self) -> Option<Refusal> {
         let (lowest, highest) = self.matched;
         if !self.deterministic {

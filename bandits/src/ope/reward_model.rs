@@ -1,8 +1,8 @@
-//! What a choice can be expected to earn: a ridge regression of rewards on features, fitted on the log itself.
+//! The reward model: a ridge regression of rewards on features, fitted on the log itself.
 //!
 //! One regression for each position, since the same item earns less further down; and *cross-fitted* (Chernozhukov et
-//! al. 2018): rounds are dealt into folds, and what is expected of a round comes from the other folds, so that no round
-//! is explained by its own reward.
+//! al. 2018): rounds are split into folds, and the prediction for a round comes from the other folds, so that no round
+//! is predicted from its own reward.
 
 use celeris_model::linear::cholesky;
 use nalgebra::{Cholesky, DVector, Dyn};
@@ -12,58 +12,58 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::BanditError;
 
-/// Under the constant, which is not regularized, so that a position without rows in some folds can be solved for too.
+/// Ridge of the constant, which is otherwise not regularized, so that a position without rows in some folds is
+/// solvable.
 const CONSTANT_JITTER: f64 = 1e-9;
 
-/// Features of choices, as the regression asks for them; the constant is added by the regression.
+/// Features of shown items and of the target policy's choices; the regression adds the constant.
 pub trait RewardFeatures {
-    /// How many there are.
+    /// Number of features.
     fn dim(&self) -> usize;
 
-    /// Writes the features of what slot `slot` showed into `shown`, and the mean of the features over what the target
-    /// policy would have shown there into `target`; both have length `dim` and are 0 before.
+    /// Writes the features of the item shown in slot `slot` into `shown`, and the mean of the features over the target
+    /// policy's choices for the slot into `target`; both have length `dim` and are initially 0.
     ///
-    /// The regression is linear, so what it expects of the mean is the mean of what it expects.
+    /// The regression is linear, so its prediction for the mean features is the mean of its predictions.
     fn write(&self, slot: usize, shown: &mut [f64], target: &mut [f64]);
 }
 
-/// One slot whose reward the regression learns from.
+/// One slot as training data of the regression.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RewardRow {
-    /// The round it belongs to; all slots of a round are in one fold.
+    /// Index of its round; all slots of a round are in one fold.
     pub round: usize,
-    /// Its position, from 0; each has a regression of its own.
+    /// Its position, from 0; each position has its own regression.
     pub position: usize,
-    /// What it brought.
     pub reward: f64,
-    /// The importance weight of the slots above it, with which the estimators take the model's part; 1 for the first.
+    /// The importance weight of the slots above it, by which estimators weight the model's term; 1 for the first slot.
     pub weight_above: f64,
-    /// The weight with which SWITCH-DR corrects what the model expects of it: its importance weight, or 0 above the
-    /// threshold ([`super::OpeSettings::kept`]).
+    /// The weight by which SWITCH-DR corrects the model's prediction: the importance weight, or 0 above the threshold
+    /// ([`super::OpeSettings::kept`]).
     pub kept_weight: f64,
 }
 
-/// What a cross-fitted model says of one slot; see [`super::LoggedSlot`] for each.
+/// A cross-fitted model's output for one slot; see [`super::LoggedSlot`] for each field.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Expectation {
-    /// Of what was shown.
+    /// Prediction for the shown item.
     pub expected: f64,
-    /// Of what the target policy would have shown.
+    /// Mean prediction for the target policy's choices.
     pub expected_target: f64,
-    /// What this slot's reward does to the mean of the latter.
+    /// Derivative of the mean of `expected_target` by this slot's reward.
     pub leverage: f64,
-    /// What it does to that mean less the kept weights' share of the former.
+    /// Derivative of that mean minus the kept weights' share of `expected`.
     pub leverage_switched: f64,
 }
 
-/// How rewards are modelled.
+/// Settings of the reward model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RewardModel {
-    /// Parts into which rounds are dealt; at least 2.
+    /// Number of folds; at least 2.
     pub folds: usize,
-    /// The weight of the squared coefficients, the constant's excepted, beside the squared errors; above 0.
+    /// Penalty of the squared coefficients, without the constant's, relative to the squared errors; above 0.
     pub regularization: f64,
-    /// Seeds the dealing.
+    /// Seed of the split into folds.
     pub seed: u64,
 }
 
@@ -75,8 +75,9 @@ impl Default for RewardModel {
 }
 
 impl RewardModel {
-    /// Fits the regressions and says what they expect of every row, in O(rows dim^2 + positions folds (folds dim^2 +
-    /// dim^3)).
+    /// Fits the regressions and returns their predictions for every row.
+    ///
+    /// Takes O(rows dim^2 + positions folds (folds dim^2 + dim^3)).
     ///
     /// The caller guarantees finite rewards and features.
     ///
@@ -119,7 +120,7 @@ impl RewardModel {
         Ok(rows.iter().enumerate().map(expectation).collect())
     }
 
-    /// The fold of every round: as even as can be, at random.
+    /// The fold of every round: random, with sizes as equal as possible.
     fn deal(&self, rows: &[RewardRow]) -> Vec<usize> {
         let rounds = rows.iter().map(|row| row.round + 1).max().unwrap_or(0);
         let mut folds: Vec<usize> = (0..rounds).map(|round| round % self.folds).collect();
@@ -127,11 +128,11 @@ impl RewardModel {
         folds
     }
 
-    /// The regression of one position for every fold, each from the other folds.
+    /// The regression of one position for every fold, each fitted on the other folds.
     fn fit(&self, parts: &[Part]) -> Result<Vec<Fit>, BanditError> {
         let dim = parts[0].moment.len();
         let fit = |(fold, part): (usize, &Part)| {
-            // Added up anew for every fold: what is taken off a sum again leaves its rounding behind.
+            // Summed for each fold separately: subtracting a fold from the total would leave rounding errors.
             let mut others = Part::new(dim);
             parts.iter().enumerate().filter(|(other, _)| *other != fold).for_each(|(_, other)| others.combine(other));
             for index in 0..dim {
@@ -153,13 +154,13 @@ impl RewardModel {
     }
 }
 
-/// The regression that speaks of one fold.
+/// The regression that predicts one fold.
 struct Fit {
     weights: DVector<f64>,
-    /// `A^-1 sum target` over the fold: a row of the other folds moves the sum of what is expected of the fold's target
-    /// choices by `pull . shown` for each unit of its residual.
+    /// `A^-1 sum target` over the fold: a row of the other folds changes the sum of the predictions for the fold's
+    /// target choices by `pull . shown` for each unit of its residual.
     pull: DVector<f64>,
-    /// The same for what the fold's kept weights do not correct.
+    /// The same for the part that the fold's kept weights do not correct.
     pull_switched: DVector<f64>,
 }
 
@@ -170,9 +171,9 @@ struct Part {
     gram: Vec<f64>,
     /// `sum x reward`.
     moment: DVector<f64>,
-    /// The sum of the target features, each by the weight of the slots above.
+    /// The sum of the target features, weighted by the weight of the slots above.
     target: DVector<f64>,
-    /// The sum of the features of what was shown, each by its kept weight.
+    /// The sum of the shown items' features, weighted by the kept weight.
     kept: DVector<f64>,
 }
 
@@ -184,7 +185,7 @@ impl Part {
 
     fn add(&mut self, row: &RewardRow, design: &Design) {
         for (entries, scale) in self.gram.chunks_exact_mut(design.shown.len()).zip(design.shown.iter()) {
-            // Most features are indicators of something else.
+            // Most features are indicators and 0.
             if *scale != 0.0 {
                 for (sum, entry) in entries.iter_mut().zip(design.shown.iter()) {
                     *sum += scale * entry;
@@ -196,7 +197,7 @@ impl Part {
         self.kept.axpy(row.kept_weight, &design.shown, 1.0);
     }
 
-    /// Adds what a regression is solved for.
+    /// Adds the sums that the regression needs.
     fn combine(&mut self, other: &Self) {
         for (sum, entry) in self.gram.iter_mut().zip(&other.gram) {
             *sum += entry;
@@ -205,7 +206,7 @@ impl Part {
     }
 }
 
-/// The features of one slot, the constant last.
+/// The features of one slot, with the constant last.
 struct Design {
     shown: DVector<f64>,
     target: DVector<f64>,

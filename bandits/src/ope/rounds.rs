@@ -1,29 +1,28 @@
-//! What both policies did in every logged round, as numbers.
+//! Logged rounds with the probabilities under the logging and the target policy.
 
 use crate::error::BanditError;
 
-/// How far above 1 a probability may be by rounding.
+/// Tolerance for a probability above 1 due to rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// One slot of a logged ranking, as the logging and the target policy see it.
+/// One slot of a logged ranking under the logging and the target policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoggedSlot {
-    /// What showing the item there brought.
+    /// The reward of the item shown in the slot.
     pub reward: f64,
-    /// The probability with which the logging policy filled the slot so, given the slots above; above 0.
+    /// The probability with which the logging policy filled the slot, given the slots above; above 0.
     pub propensity: f64,
-    /// The probability with which the target policy would have, given the same slots above.
+    /// The probability with which the target policy would have filled it in the same way, given the same slots above.
     pub target: f64,
-    /// What the reward model expects of the item that was shown, `q(x, a)`.
+    /// The reward model's prediction `q(x, a)` for the shown item.
     pub expected: f64,
-    /// What it expects of the item that the target policy would have shown, given the slots above: the mean of `q` over
-    /// the target policy's choices.
+    /// The mean of `q` over the target policy's choices for the slot, given the slots above.
     pub expected_target: f64,
-    /// By how much one unit of this slot's reward moves the mean of `expected_target` over the log, times the number of
-    /// rounds: the noise of the fitted model in the interval of [`super::Estimator::Dm`]. 0 for a model that was not
+    /// Derivative of the mean of `expected_target` over the log by this slot's reward, times the number of rounds: it
+    /// carries the noise of the fitted model into the interval of [`super::Estimator::Dm`]. 0 for a model that was not
     /// fitted on this log.
     pub leverage: f64,
-    /// The same for [`super::Estimator::SwitchDr`]: by how much it moves what the corrections leave to the model.
+    /// The same for the part of [`super::Estimator::SwitchDr`] that the corrections leave to the model.
     pub leverage_switched: f64,
 }
 
@@ -56,21 +55,21 @@ impl LoggedSlot {
     }
 }
 
-/// Logged rounds, each of one slot or more.
+/// Logged rounds, each with one or more slots.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rounds {
     slots: Vec<LoggedSlot>,
-    /// Where each round ends in `slots`.
+    /// End of each round in `slots`.
     ends: Vec<usize>,
     depth: usize,
 }
 
 impl Rounds {
-    /// Adds a round, best slot first.
+    /// Adds a round, its slots from the top.
     ///
     /// # Errors
-    /// [`BanditError::OutOfRange`] names what is no probability, not finite, or that the round has no slots; nothing is
-    /// added then.
+    /// [`BanditError::OutOfRange`] for an invalid probability, a number that is not finite, or a round without slots;
+    /// nothing is added then.
     pub fn push(&mut self, slots: &[LoggedSlot]) -> Result<(), BanditError> {
         if slots.is_empty() {
             return Err(BanditError::OutOfRange { parameter: "a round's slots", range: "at least 1", value: 0.0 });
@@ -82,19 +81,18 @@ impl Rounds {
         Ok(())
     }
 
-    /// How many rounds there are.
+    /// Number of rounds.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The slots of the longest ranking.
+    /// Number of slots of the longest ranking.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth

@@ -1,4 +1,4 @@
-//! What the policy that is judged would have done.
+//! The target policy's probabilities.
 
 use crate::candidates::Candidates;
 use crate::error::BanditError;
@@ -6,12 +6,13 @@ use crate::policy::Policy;
 use crate::simulation::{Origin, Simulation};
 
 /// The probability with which `policy` fills the slot below `above` with each of the candidates. They sum to 1 unless
-/// nothing is left to show, or the policy would never have shown what is above.
+/// no candidate is left, or the policy would never have shown `above`.
 ///
-/// Where a policy has no closed form, all come from one sample that `seed` draws. It is independent of the one from which
-/// the propensities of a decision of that seed were estimated, and of those of other slots.
+/// If the policy has no closed form, all probabilities come from one sample drawn by `seed`. It is independent of the
+/// sample from which the propensities of a decision with that seed were estimated, and of those of other slots.
 ///
-/// The caller guarantees what the policy wants of the candidates, and that `above` holds distinct indices below `n`.
+/// The caller guarantees the inputs that the policy wants of the candidates, and that `above` holds distinct indices
+/// below `n`.
 ///
 /// # Errors
 /// As [`Policy::rank`].

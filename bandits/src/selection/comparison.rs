@@ -1,19 +1,17 @@
-//! Arms compared: how far their mean losses differ, and how sure that is.
+//! Comparison of arms: the difference of their mean losses, with an interval.
 
 use crate::selection::state::ArmSums;
 
 /// The difference of two arms' mean losses with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// The mean loss of the one less that of the other.
+    /// The mean loss of the one minus that of the other.
     pub value: f64,
-    /// The lower end.
     pub low: f64,
-    /// The upper end.
     pub high: f64,
 }
 
-/// Lanes that an arm must have outcomes in before an interval is told.
+/// Minimum number of lanes with outcomes of an arm for an interval.
 pub const LANES_MIN: usize = 10;
 
 /// The mean of one arm's losses with the variance of that mean.
@@ -23,13 +21,13 @@ struct Mean {
     lanes: usize,
 }
 
-/// How much greater the mean loss of `arm` is than that of `other`, from the sums of every lane; `None` where one of them
-/// has outcomes in fewer than [`LANES_MIN`] lanes.
+/// The mean loss of `arm` minus that of `other`, from the sums of every lane; `None` if one of them has outcomes in
+/// fewer than [`LANES_MIN`] lanes.
 ///
-/// Users fall into lanes by their hash, and each user is served by one arm. So the means are ratios of sums over lanes, and
-/// their variance is estimated from how much lanes differ, by the delta method (Deng, Knoblich and Lu, "Applying the delta
-/// method in metric analytics", KDD 2018, §3): that many outcomes come from one user makes the interval wider, as it must.
-/// The interval is of Student's t with the degrees of freedom of Welch and Satterthwaite.
+/// Users are assigned to lanes by hash, and each user is served by one arm. So the means are ratios of sums over lanes,
+/// and their variance is estimated from the variation between lanes, by the delta method (Deng, Knoblich and Lu,
+/// "Applying the delta method in metric analytics", KDD 2018, §3), which accounts for several outcomes of one user. The
+/// interval is of Student's t with the degrees of freedom of Welch and Satterthwaite.
 #[must_use]
 pub fn difference(lanes: &[Vec<ArmSums>], arm: usize, other: usize) -> Option<Difference> {
     let (one, two) = (mean(lanes, arm)?, mean(lanes, other)?);
@@ -61,8 +59,8 @@ fn mean(lanes: &[Vec<ArmSums>], arm: usize) -> Option<Mean> {
     Some(Mean { value, variance, lanes: lanes.len() })
 }
 
-/// The 0.975 quantile of Student's t, by the expansion of Cornish and Fisher around the normal one: within 0.001 from nine
-/// degrees of freedom on (Abramowitz and Stegun 26.7.5).
+/// The 0.975 quantile of Student's t, by the expansion of Cornish and Fisher around the normal quantile: accurate to
+/// 0.001 from nine degrees of freedom (Abramowitz and Stegun 26.7.5).
 fn student_t_975(freedom: f64) -> f64 {
     let z: f64 = 1.959_963_984_540_054;
     let first = (z.powi(3) + z) / 4.0;
@@ -76,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_tables() {
-        // Any table of Student's t, two-sided 5 %.
+    fn quantiles_match_published_tables() {
+        // From tables of Student's t, two-sided 5 %.
         for (freedom, quantile) in [(9.0, 2.262), (20.0, 2.086), (63.0, 1.998), (1e9, 1.960)] {
             assert!((student_t_975(freedom) - quantile).abs() < 0.001, "{freedom}");
         }

@@ -1,4 +1,4 @@
-//! Choosing one arm by exponential weights.
+//! Chooses one arm by exponential weights.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use crate::error::BanditError;
 use crate::selection::state::Faded;
 use crate::selection::strategy::{Learns, Strategy, exponential, with_floor};
 
-/// Exp3: arms are drawn with weights that fall exponentially with their estimated losses (Auer, Cesa-Bianchi, Freund and
-/// Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal on Computing 32, 2002; Clipper §5.1).
+/// Exp3: arms are drawn with weights that fall exponentially with their estimated losses (Auer, Cesa-Bianchi, Freund
+/// and Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal on Computing 32, 2002; Clipper §5.1).
 ///
-/// With `K` arms and `N` outcomes the rate is `sqrt(ln K / (K N))`, which needs no horizon (Bubeck and Cesa-Bianchi, "Regret
-/// analysis of stochastic and nonstochastic multi-armed bandit problems", 2012, theorem 3.1). Where sums fade, `N` stays
-/// bounded, and so the strategy never stops to learn.
+/// With `K` arms and `N` outcomes the rate is `sqrt(ln K / (K N))`, which needs no horizon (Bubeck and Cesa-Bianchi,
+/// "Regret analysis of stochastic and nonstochastic multi-armed bandit problems", 2012, theorem 3.1). If sums fade, `N`
+/// stays bounded, and so the strategy never stops learning.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exp3 {
-    /// The share of the traffic that is drawn uniformly, above 0 and at most 1: it bounds what one outcome can weigh.
+    /// The share of the traffic that is drawn uniformly, above 0 and at most 1: it bounds the weight of one outcome.
     pub floor: f64,
 }
 
-/// The floor where none is given: no outcome then weighs more than a hundred times the number of arms.
+/// The default floor: no outcome then has a weight above a hundred times the number of arms.
 pub(crate) const FLOOR_DEFAULT: f64 = 0.01;
 
-/// Refuses a floor that would let weights grow without bounds.
+/// Rejects a floor that does not bound the weights.
 pub(crate) fn check_floor(floor: f64) -> Result<(), BanditError> {
     if !(0.001..=1.0).contains(&floor) {
         return Err(BanditError::OutOfRange { parameter: "strategy.floor", range: "from 0.001 to 1", value: floor });

@@ -5,30 +5,29 @@ use std::ops::AddAssign;
 /// A number in whole units of `2^-30`.
 ///
 /// Adding integers is associative, which adding floats is not. A sum wraps beyond `2^33`, about 8.6 billion: a block of
-/// the log would have to hold millions of records, each of the largest loss and the least probability.
+/// the log would have to hold millions of records, each with the largest loss and the lowest probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fixed(i64);
 
 impl Fixed {
-    /// Bits behind the point.
+    /// Fractional bits.
     pub const FRACTION_BITS: u32 = 30;
 
     const UNIT: f64 = (1_u64 << Self::FRACTION_BITS) as f64;
 
-    /// The nearest number there is. What is not finite becomes 0 or the largest there is.
+    /// The nearest representable number. NaN becomes 0, infinity the largest magnitude.
     #[must_use]
     pub fn nearest(value: f64) -> Self {
-        // A cast from float saturates, and takes what is no number for 0.
+        // A cast from float saturates, and maps NaN to 0.
         Self((value * Self::UNIT).round() as i64)
     }
 
-    /// The number.
     #[must_use]
     pub fn value(self) -> f64 {
         self.0 as f64 / Self::UNIT
     }
 
-    /// The units, which tell equal numbers.
+    /// The number of units; equal if and only if the numbers are.
     #[must_use]
     pub fn units(self) -> i64 {
         self.0

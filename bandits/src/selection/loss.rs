@@ -1,10 +1,10 @@
-//! What a loss is: how far an arm was from the label, or how much reward it left, from 0 to 1.
+//! Losses: the distance of an arm from the label, or its missing reward, scaled to 0 to 1.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::BanditError;
 
-/// The labels from the worst to the best, in units of the label. What lies outside counts as the end it is nearer to.
+/// The range of labels from the worst to the best, in units of the label. Labels outside are clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(into = "[f32; 2]")]
 pub struct LabelRange {
@@ -13,7 +13,7 @@ pub struct LabelRange {
 }
 
 impl LabelRange {
-    /// Probabilities and preferences.
+    /// The range from 0 to 1, for probabilities and preferences.
     pub const UNIT: Self = Self { low: 0.0, high: 1.0 };
 
     /// The labels from `low` to `high`.
@@ -27,18 +27,17 @@ impl LabelRange {
         Ok(Self { low, high })
     }
 
-    /// The distance from end to end.
     #[must_use]
     pub fn width(self) -> f64 {
         f64::from(self.high) - f64::from(self.low)
     }
 
-    /// The label itself, or the end that it lies beyond.
+    /// The label, clamped to the range.
     fn nearest(self, label: f32) -> f64 {
         f64::from(label.clamp(self.low, self.high))
     }
 
-    /// Where a label lies between the ends, from 0 to 1.
+    /// The relative position of a label in the range, from 0 to 1.
     #[must_use]
     pub fn share(self, label: f32) -> f64 {
         ((self.nearest(label) - f64::from(self.low)) / self.width()).clamp(0.0, 1.0)
@@ -58,28 +57,27 @@ impl<'de> Deserialize<'de> for LabelRange {
     }
 }
 
-/// What arms are judged by.
+/// The criterion by which arms are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
-    /// The label that came of what the arm had shown: the more the better.
+    /// The label after the arm was served: the more the better.
     Reward,
-    /// How far the arm's prediction was from the label: the less the better (Clipper's `L(y, y')`).
+    /// The distance of the arm's prediction from the label: the less the better (Clipper's `L(y, y')`).
     Error,
 }
 
-/// How a loss from 0 to 1 is made of a label.
+/// Scales labels to losses from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossScale {
-    /// What arms are judged by.
     pub objective: Objective,
-    /// What is worst and best, and how far off a prediction can be.
+    /// The worst and best label, and so the largest possible error.
     pub range: LabelRange,
 }
 
 impl LossScale {
-    /// The loss of an arm that had expected `predicted` where `label` came; `None` where an error is asked for and the arm
-    /// had expected nothing.
+    /// The loss of an arm that predicted `predicted`, given the label; `None` if the objective is the error and the arm
+    /// has no prediction.
     #[must_use]
     pub fn loss(&self, predicted: Option<f32>, label: f32) -> Option<f64> {
         match self.objective {
@@ -99,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_beyond_the_range_counts_as_the_end_it_is_nearer_to() {
+    fn labels_outside_the_range_are_clamped() {
         for objective in [Objective::Error, Objective::Reward] {
             let scale = LossScale { objective, range: LabelRange::UNIT };
             for (beyond, end) in [(7.0, 1.0), (-3.0, 0.0)] {

@@ -1,4 +1,4 @@
-//! How a strategy is written in requests and in the registry.
+//! The representation of a strategy in requests and in the registry.
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ use crate::selection::tsallis_inf::TsallisInf;
 
 /// A strategy with its parameters.
 ///
-/// It is read from a bare name (`"exp3"`, with the parameters at their defaults) or from an object
-/// (`{"name": "exp3", "floor": 0.05}`), and written as the object, with every parameter.
+/// Deserialized from a bare name (`"exp3"`, with default parameters) or an object (`{"name": "exp3", "floor": 0.05}`),
+/// and serialized as the object, with every parameter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum StrategySpec {
@@ -31,14 +31,13 @@ pub enum StrategySpec {
 }
 
 impl Default for StrategySpec {
-    /// What chooses where nobody says how.
+    /// The strategy if none is configured.
     fn default() -> Self {
         Self::TsallisInf(TsallisInf::default())
     }
 }
 
 impl StrategySpec {
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -49,7 +48,6 @@ impl StrategySpec {
         }
     }
 
-    /// The strategy itself.
     #[must_use]
     pub fn strategy(&self) -> &dyn Strategy {
         match self {

@@ -1,18 +1,18 @@
-//! What is known of the arms: sums of losses by group, lane and block.
+//! The state of a selection: sums of losses by group, lane and block.
 
 use std::collections::VecDeque;
 
-use crate::selection::blocks::{Blocks, Clock, HALF_LIVES_TOLD, HalfLifeRecords};
+use crate::selection::blocks::{Blocks, Clock, HALF_LIVES_KNOWN, HalfLifeRecords};
 use crate::selection::fixed::Fixed;
 
-/// What outcomes say of one arm.
+/// Sums of one arm's outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArmSums {
-    /// Outcomes of which the arm's loss is known.
+    /// Number of outcomes with a known loss of the arm.
     pub outcomes: u64,
     /// The sum of these losses.
     pub loss: Fixed,
-    /// The estimated sum of the losses that it would have had in all outcomes.
+    /// The estimated sum of the arm's losses over all outcomes.
     pub estimated: Fixed,
 }
 
@@ -24,26 +24,26 @@ impl ArmSums {
     }
 }
 
-/// The sums of one arm, with what was earlier counting less.
+/// The sums of one arm, with older outcomes weighted less.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FadedArm {
-    /// Outcomes of which its loss is known.
+    /// Number of outcomes with a known loss.
     pub outcomes: f64,
     /// The sum of these losses.
     pub loss: f64,
-    /// The estimated sum of its losses in all outcomes.
+    /// The estimated sum of its losses over all outcomes.
     pub estimated: f64,
 }
 
 impl FadedArm {
-    /// The mean of the losses that are known; `None` where none is.
+    /// The mean of the known losses; `None` if there are none.
     #[must_use]
     pub fn mean_loss(&self) -> Option<f64> {
         (self.outcomes > 0.0).then(|| self.loss / self.outcomes)
     }
 }
 
-/// The sums of all arms, with what was earlier counting less.
+/// The sums of all arms, with older outcomes weighted less.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Faded {
     /// In the order of the arms.
@@ -51,23 +51,22 @@ pub struct Faded {
 }
 
 impl Faded {
-    /// Where nothing is known of so many arms.
+    /// The sums of so many arms without outcomes.
     #[must_use]
     pub fn nothing(arms: usize) -> Self {
         Self { arms: vec![FadedArm::default(); arms] }
     }
 
-    /// Outcomes, where each is one of one arm.
+    /// Number of outcomes, if each has one arm.
     #[must_use]
     pub fn outcomes(&self) -> f64 {
         self.arms.iter().map(|arm| arm.outcomes).sum()
     }
 }
 
-/// Where in the log an outcome stands, and whose sums it is part of.
+/// Position of an outcome in the log, and its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The lane, from 0.
     pub lane: usize,
     /// Its number in the lane, from 1.
     pub position: u64,
@@ -84,7 +83,7 @@ struct Block {
     sums: Box<[ArmSums]>,
 }
 
-/// The blocks of one lane, in their order, without those that hold nothing.
+/// The non-empty blocks of one lane, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Lane {
     /// The lane's last record.
@@ -94,20 +93,18 @@ struct Lane {
     blocks: VecDeque<Block>,
 }
 
-/// How a state is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Arms.
     pub arms: usize,
-    /// Groups of sums that share the lanes: one, or the segments.
+    /// Groups of sums that share the lanes: one, or one for each segment.
     pub groups: usize,
     /// Lanes of the log.
     pub lanes: usize,
-    /// How sums fade; `None` where they do not.
+    /// Half-life of the sums; `None` if they do not fade.
     pub half_life: Option<HalfLifeRecords>,
 }
 
-/// Sums of losses, as a function of places and outcomes, whatever the order in which they were added.
+/// Sums of losses, as a function of places and outcomes, independent of the order in which they were added.
 #[derive(Debug, Clone)]
 pub struct State {
     layout: Layout,
@@ -117,7 +114,7 @@ pub struct State {
 }
 
 impl State {
-    /// Without outcomes.
+    /// A state without outcomes.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         let blocks = Blocks::new(layout.half_life, layout.lanes);
@@ -125,13 +122,13 @@ impl State {
         Self { layout, blocks, lanes: vec![lane; layout.lanes], total: 0 }
     }
 
-    /// The last record of a lane that it knows of.
+    /// The last known record of a lane.
     #[must_use]
     pub fn clock(&self, lane: usize) -> u64 {
         self.lanes[lane].clock
     }
 
-    /// The lanes go on, up to these records: `ends` has as many as there are lanes, none of which goes back.
+    /// Extends the lanes to these records: `ends` has one entry for each lane, none lower than before.
     pub fn advance(&mut self, ends: &[u64]) {
         debug_assert_eq!(ends.len(), self.lanes.len());
         for (lane, end) in self.lanes.iter_mut().zip(ends) {
@@ -159,7 +156,7 @@ impl State {
         }
     }
 
-    /// Joins neighbouring blocks until they have the length that the lane's end asks for.
+    /// Joins adjacent blocks until they have the length for the lane's current end.
     fn lengthen(&mut self, lane: usize) {
         let Lane { clock, length, blocks } = &mut self.lanes[lane];
         let wanted = self.blocks.length(*clock);
@@ -179,7 +176,7 @@ impl State {
         *length = wanted;
     }
 
-    /// Whether a record of a lane is part of a block that still counts.
+    /// Whether a record is in a block that still counts.
     #[must_use]
     pub fn counts(&self, lane: usize, position: u64) -> bool {
         let last = self.span(lane, position).1;
@@ -192,7 +189,7 @@ impl State {
         self.blocks.first_live(self.clock_of(lane))
     }
 
-    /// The first and last record of the block that a record is part of.
+    /// The first and last record of the block that contains a record.
     #[must_use]
     pub fn span(&self, lane: usize, position: u64) -> (u64, u64) {
         let length = self.lanes[lane].length;
@@ -200,40 +197,40 @@ impl State {
         (index * length + 1, (index + 1) * length)
     }
 
-    /// Forgets what the block of a record holds, so that it can be read anew.
+    /// Removes the block of a record, so that it can be read again.
     pub fn clear(&mut self, lane: usize, position: u64) {
         let index = (self.span(lane, position).0 - 1) / self.lanes[lane].length;
         self.lanes[lane].blocks.retain(|block| block.index != index);
     }
 
-    /// Adds what an outcome says of arms. The caller guarantees that the lane has been advanced up to the place.
-    pub fn add(&mut self, place: Place, said: &[(usize, ArmSums)]) {
+    /// Adds an outcome's sums to the arms. The caller guarantees that the lane has been advanced to the place.
+    pub fn add(&mut self, place: Place, sums: &[(usize, ArmSums)]) {
         let Place { lane, position, group } = place;
         debug_assert!((1..=self.lanes[lane].clock).contains(&position) && group < self.layout.groups);
-        if said.is_empty() || !self.counts(lane, position) {
+        if sums.is_empty() || !self.counts(lane, position) {
             return;
         }
         let index = (position - 1) / self.lanes[lane].length;
         let Lane { blocks, .. } = &mut self.lanes[lane];
         let found = blocks.binary_search_by_key(&index, |block| block.index);
         let at = found.unwrap_or_else(|at| {
-            let sums = vec![ArmSums::default(); self.layout.groups * self.layout.arms].into_boxed_slice();
-            blocks.insert(at, Block { index, sums });
+            let empty = vec![ArmSums::default(); self.layout.groups * self.layout.arms].into_boxed_slice();
+            blocks.insert(at, Block { index, sums: empty });
             at
         });
-        for (arm, sums) in said {
-            blocks[at].sums[group * self.layout.arms + arm].add(*sums);
+        for (arm, added) in sums {
+            blocks[at].sums[group * self.layout.arms + arm].add(*added);
         }
     }
 
-    /// The sums of a group with what was earlier counting less.
+    /// The sums of a group, with older outcomes weighted less.
     #[must_use]
     pub fn faded(&self, group: usize) -> Faded {
         self.faded_before(group, 0)
     }
 
-    /// [`State::faded`] as it was when so many records fewer had come, to the accuracy of blocks. Where sums fade, it is
-    /// known back to [`State::told`] records.
+    /// [`State::faded`] as of so many records earlier, to the accuracy of blocks. If sums fade, it is available back to
+    /// [`State::known_back`] records.
     #[must_use]
     pub fn faded_before(&self, group: usize, records: u64) -> Faded {
         let mut faded = Faded::nothing(self.layout.arms);
@@ -260,20 +257,20 @@ impl State {
         faded
     }
 
-    /// How many records back the weights can be told.
+    /// How many records back the weights can be computed.
     #[must_use]
-    pub fn told(&self) -> u64 {
-        let told = self.layout.half_life.map_or(u64::MAX, |half_life| HALF_LIVES_TOLD * half_life.records());
-        told.min(self.total)
+    pub fn known_back(&self) -> u64 {
+        let known = self.layout.half_life.map_or(u64::MAX, |half_life| HALF_LIVES_KNOWN * half_life.records());
+        known.min(self.total)
     }
 
-    /// Records of all lanes.
+    /// Number of records of all lanes.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.total
     }
 
-    /// The sums of a group in one lane, all that counts in full.
+    /// The unfaded sums of a group in one lane.
     #[must_use]
     pub fn in_lane(&self, group: usize, lane: usize) -> Vec<ArmSums> {
         let mut sums = vec![ArmSums::default(); self.layout.arms];
@@ -284,7 +281,7 @@ impl State {
         sums
     }
 
-    /// What tells whether two states are equal to the bit in a group: every sum that is not nothing, with its place.
+    /// All non-zero sums of a group with their places; equal if and only if the sums are equal to the bit.
     #[must_use]
     pub fn canonical_bytes(&self, group: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -306,7 +303,7 @@ impl State {
         bytes
     }
 
-    /// The memory it takes, in bytes.
+    /// Its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let block = size_of::<Block>() + self.layout.groups * self.layout.arms * size_of::<ArmSums>();

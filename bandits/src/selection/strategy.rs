@@ -1,4 +1,4 @@
-//! The one trait behind which every strategy stands.
+//! The trait of all strategies.
 
 use celeris_model::{Estimate, Loss};
 use rand::RngExt as _;
@@ -8,106 +8,102 @@ use crate::selection::fixed::Fixed;
 use crate::selection::loss::LabelRange;
 use crate::selection::state::{ArmSums, Faded};
 
-/// What is drawn for a request, both uniformly from 0 up to, without, 1.
+/// Random numbers for a request, uniform in [0, 1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lot {
-    /// Anew for every request.
+    /// Different for every request.
     pub request: f64,
-    /// Once for every user: whoever draws by it stays with the same arm.
+    /// Fixed for each user, so that a strategy that uses it keeps the user on one arm.
     pub user: f64,
 }
 
 impl Lot {
-    /// A lot whose request's part is drawn.
+    /// A lot with a random `request`.
     #[must_use]
     pub fn drawn(rng: &mut ChaCha8Rng, user: f64) -> Self {
         Self { request: rng.random(), user }
     }
 }
 
-/// Who answers a request.
+/// The arm or arms that answer a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selected {
-    /// One arm.
     One {
-        /// Its index.
         arm: usize,
         /// The probability with which it was drawn.
         propensity: f64,
     },
-    /// All of them together, with these weights, whose sum is 1.
+    /// All arms together, with these weights, whose sum is 1.
     All(Vec<f64>),
 }
 
-/// What scores mean.
+/// The meaning of scores and labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Labels {
-    /// The loss of the models, which tells what label a score expects.
+    /// The loss of the models, which defines the expected label of a score.
     pub loss: Loss,
-    /// The labels there are.
     pub range: LabelRange,
 }
 
-/// One answer made of those of several arms.
+/// The combined answer of several arms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Combined {
-    /// The combined score and its uncertainty.
     pub estimate: Estimate,
     /// The share of the arms that agree with it (Clipper §5.2.1).
     pub confidence: f32,
 }
 
-/// What came of an answer.
+/// The result of an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome<'a> {
     /// One arm answered, and only its loss is known.
     Served {
-        /// The arm.
         arm: usize,
-        /// The probability with which it had been drawn, above 0.
+        /// The probability with which it was drawn, above 0.
         propensity: f64,
         /// Its loss, from 0 to 1.
         loss: f64,
     },
-    /// Every arm had predicted. `None` is one that had not, which is charged the mean of the others; where fewer than two
-    /// had, the outcome says nothing.
+    /// Loss of every arm. `None` for an arm without a prediction, which is charged the mean of the others; with fewer
+    /// than two predictions the outcome is ignored.
     Every(&'a [Option<f64>]),
 }
 
-/// What a strategy learns from.
+/// The outcomes that a strategy learns from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learns {
-    /// Outcomes of the arm that was served, weighted by how improbable that was.
+    /// Outcomes of the served arm, weighted by the inverse of its propensity.
     FromServed,
-    /// Outcomes of which every arm's loss is known.
+    /// Outcomes with the loss of every arm.
     FromEvery,
 }
 
-/// A rule that selects among arms by the losses that they have had (Clipper, listing 3.2).
+/// A rule that selects among arms by their past losses (Clipper, listing 3.2).
 ///
-/// A strategy is a pure function: its state is the sums that [`Strategy::observe`] says to add, and the caller keeps them.
+/// A strategy is a pure function: the caller keeps its state, the sums returned by [`Strategy::observe`].
 pub trait Strategy {
-    /// What it learns from.
+    /// The outcomes that it learns from.
     fn learns(&self) -> Learns;
 
-    /// The probability of each arm, or its weight where all answer; their sum is 1.
+    /// The probability of each arm, or its weight if all answer; their sum is 1.
     fn weights(&self, faded: &Faded) -> Vec<f64>;
 
-    /// Who answers.
+    /// Chooses the arm or arms that answer.
     fn select(&self, faded: &Faded, lot: Lot) -> Selected {
         let weights = self.weights(faded);
         let (arm, propensity) = draw(&weights, lot.request);
         Selected::One { arm, propensity }
     }
 
-    /// By how much of the range of labels an arm may differ from the answer and agree with it.
+    /// The maximum difference of an arm to the answer at which it agrees, as a share of the range of labels.
     fn tolerance(&self) -> f64 {
         0.0
     }
 
-    /// One answer of those of the arms, `weights` and `estimates` in their order.
+    /// Combines the answers of the arms, with `weights` and `estimates` in their order.
     ///
-    /// The uncertainty is the mean of the arms', as if they erred together, which models that learn from one log do.
+    /// The uncertainty is the mean of the arms' uncertainties, as for fully correlated errors, since the models learn
+    /// from one log.
     fn combine(&self, weights: &[f64], estimates: &[Estimate], labels: Labels) -> Combined {
         let mean = |part: fn(&Estimate) -> f32| {
             let sum: f64 =
@@ -126,7 +122,7 @@ pub trait Strategy {
         Combined { estimate, confidence: agreeing as f32 / estimates.len().max(1) as f32 }
     }
 
-    /// What an outcome adds to the sums of which arms; nothing where the strategy does not learn from such outcomes.
+    /// The sums that an outcome adds to each arm; empty if the strategy does not learn from such outcomes.
     fn observe(&self, outcome: Outcome<'_>) -> Vec<(usize, ArmSums)> {
         match (self.learns(), outcome) {
             (Learns::FromServed, Outcome::Served { arm, propensity, loss }) => {
@@ -143,7 +139,7 @@ pub trait Strategy {
 
 fn every(losses: &[Option<f64>]) -> Vec<(usize, ArmSums)> {
     let known: Vec<f64> = losses.iter().copied().flatten().collect();
-    // One loss alone compares nothing.
+    // A single loss compares nothing.
     if known.len() < 2 {
         return Vec::new();
     }
@@ -155,7 +151,7 @@ fn every(losses: &[Option<f64>]) -> Vec<(usize, ArmSums)> {
     losses.iter().map(sums).enumerate().collect()
 }
 
-/// The arm at which the sum of probabilities passes `lot`.
+/// The arm at which the cumulative probability exceeds `lot`.
 pub(crate) fn draw(probabilities: &[f64], lot: f64) -> (usize, f64) {
     let mut passed = 0.0;
     for (arm, probability) in probabilities.iter().enumerate() {
@@ -169,12 +165,12 @@ pub(crate) fn draw(probabilities: &[f64], lot: f64) -> (usize, f64) {
     (last, probabilities.get(last).copied().unwrap_or_default())
 }
 
-/// So much of every probability is drawn uniformly, so that no arm is without a chance.
+/// Mixes the probabilities with a uniform share, so that every arm has a positive probability.
 pub(crate) fn with_floor(probabilities: impl Iterator<Item = f64>, share: f64, arms: usize) -> Vec<f64> {
     probabilities.map(|probability| (1.0 - share) * probability + share / arms as f64).collect()
 }
 
-/// Weights that fall by `e` with every `1 / rate` of loss: the least loss first, so that none overflows.
+/// Weights that fall by a factor of `e` with every `1 / rate` of loss, relative to the lowest loss to avoid overflow.
 pub(crate) fn exponential(losses: &[f64], rate: f64) -> Vec<f64> {
     let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let weights: Vec<f64> = losses.iter().map(|loss| (-rate * (loss - least)).exp()).collect();

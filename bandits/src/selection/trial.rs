@@ -1,5 +1,5 @@
-//! Simulated queries to judge strategies on: models of known accuracy, one of which fails and recovers, and users for whom
-//! different models are best.
+//! Simulated queries to evaluate strategies: models of known accuracy, one of which fails and recovers, and users for
+//! whom different models are best.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,11 +17,11 @@ use crate::selection::strategy::{Labels, Lot, Outcome, Selected, Strategy};
 /// One query with its immediate feedback.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// Who asks, from 0.
+    /// Index of the user.
     pub user: usize,
-    /// What the feedback says, from one to five stars.
+    /// The label, from one to five stars.
     pub label: f32,
-    /// What each model expects.
+    /// Each model's prediction.
     pub predictions: Vec<f32>,
 }
 
@@ -38,11 +38,11 @@ fn query(rng: &mut ChaCha8Rng, user: usize, noises: impl Iterator<Item = f32>) -
 /// Clipper's figure 8: five models, of which the best is severely degraded for a while.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    /// How many queries.
+    /// Number of queries.
     pub queries: usize,
-    /// During which of them the best model is degraded.
+    /// The queries during which the best model is degraded.
     pub degraded: Range<usize>,
-    /// Seeds everything that is drawn.
+    /// Seed of all draws.
     pub seed: u64,
 }
 
@@ -50,7 +50,7 @@ impl Failure {
     /// The standard deviation of each model's error, in stars; the last is the best.
     pub const NOISE: [f32; 5] = [1.3, 1.2, 1.1, 1.0, 0.4];
 
-    /// That of the best while it is degraded.
+    /// The standard deviation of the best while it is degraded.
     pub const DEGRADED_NOISE: f32 = 4.0;
 
     /// As in the paper: 20,000 queries, degraded from the 5,000th and recovered after the 10,000th.
@@ -59,7 +59,6 @@ impl Failure {
         Self { queries: 20_000, degraded: 5_000..10_000, seed }
     }
 
-    /// The queries.
     #[must_use]
     pub fn queries(&self) -> Vec<Query> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -72,16 +71,16 @@ impl Failure {
     }
 }
 
-/// Clipper's figure 10: users of several kinds, each of which has a model of its own that serves it well.
+/// Clipper's figure 10: users of several kinds, each served well by its own model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dialects {
-    /// How many users, of each kind in turn.
+    /// Number of users, with kinds in turn.
     pub users: usize,
-    /// How many queries of each.
+    /// Number of queries for each user.
     pub queries_each: usize,
-    /// How many kinds of users, and models.
+    /// Number of kinds of users, and of models.
     pub kinds: usize,
-    /// Seeds everything that is drawn.
+    /// Seed of all draws.
     pub seed: u64,
 }
 
@@ -99,41 +98,40 @@ impl Dialects {
     }
 }
 
-/// Whose sums a trial keeps.
+/// The set of users that share sums in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// One state for everybody.
+    /// All users share one state.
     Together,
-    /// One for every user.
+    /// One state for each user.
     ByUser,
 }
 
-/// A strategy on trial, judged by how far its answers are from the labels.
+/// A trial of a strategy, which measures the distance of its answers from the labels.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
-    /// The strategy.
     pub strategy: &'a dyn Strategy,
-    /// How its sums fade.
+    /// Half-life of its sums, if they fade.
     pub half_life: Option<HalfLifeRecords>,
-    /// Whose sums it keeps.
+    /// Which users share sums.
     pub kept: Kept,
-    /// Seeds its draws.
+    /// Seed of its draws.
     pub seed: u64,
 }
 
-/// What came of a query.
+/// The result of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answered {
-    /// How far the answer was from the label, in stars.
+    /// Distance of the answer from the label, in stars.
     pub error: f64,
     /// The probability or weight of every arm.
     pub weights: Vec<f64>,
-    /// The share of the arms that agreed, where they answered together.
+    /// The share of the arms that agreed, if they answered together.
     pub confidence: Option<f32>,
 }
 
 impl Trial<'_> {
-    /// Answers the queries one after another, each with what those before have taught.
+    /// Answers the queries one after another, each after learning from those before.
     #[must_use]
     pub fn run(&self, queries: &[Query]) -> Vec<Answered> {
         let arms = queries.first().map_or(0, |query| query.predictions.len());
@@ -154,7 +152,7 @@ impl Trial<'_> {
             query.predictions.iter().map(|predicted| scale.loss(Some(*predicted), query.label)).collect();
         let faded = state.faded(0);
         let weights = self.strategy.weights(&faded);
-        let (answered, confidence, said) = match self.strategy.select(&faded, Lot::drawn(rng, 0.0)) {
+        let (answered, confidence, sums) = match self.strategy.select(&faded, Lot::drawn(rng, 0.0)) {
             Selected::One { arm, propensity } => {
                 let loss = losses[arm].unwrap_or(1.0);
                 (query.predictions[arm], None, self.strategy.observe(Outcome::Served { arm, propensity, loss }))
@@ -163,18 +161,18 @@ impl Trial<'_> {
                 let estimate = |score: &f32| Estimate { score: *score, std_error: 0.0, label_std: 0.0 };
                 let estimates: Vec<Estimate> = query.predictions.iter().map(estimate).collect();
                 let combined = self.strategy.combine(&weights, &estimates, Labels { loss: Loss::Squared, range });
-                let said = self.strategy.observe(Outcome::Every(&losses));
-                (combined.estimate.score, Some(combined.confidence), said)
+                let sums = self.strategy.observe(Outcome::Every(&losses));
+                (combined.estimate.score, Some(combined.confidence), sums)
             }
         };
         let position = state.clock(0) + 1;
         state.advance(&[position]);
-        state.add(Place { lane: 0, position, group: 0 }, &said);
+        state.add(Place { lane: 0, position, group: 0 }, &sums);
         Answered { error: f64::from((answered - query.label).abs()), weights, confidence }
     }
 }
 
-/// The mean error after each query, of every model that answers alone.
+/// The cumulative mean error of one model that answers alone.
 #[must_use]
 pub fn alone(queries: &[Query], arm: usize) -> Vec<f64> {
     cumulative_mean(queries.iter().map(|query| f64::from((query.predictions[arm] - query.label).abs())))

@@ -1,6 +1,6 @@
-//! Intervals of 95 % cover the truth 93 to 97 times in a hundred: 2,000 logs of 500 rounds each.
+//! Intervals of 95 % cover the true value in 93 to 97 % of cases: 2,000 logs of 500 rounds each.
 //!
-//! Were the coverage 95 %, the share found would have a standard error of 0.5 %, so that the bounds are four of them
+//! At a coverage of 95 %, the measured share has a standard error of 0.5 %, so the bounds are four standard errors
 //! away.
 
 use celeris_bandits::ope::{Estimator, Interval, OpeSettings, evaluate};
@@ -11,7 +11,7 @@ use crate::world::{Policies, UNIFORM, chance, hard, log, soft, value, value_of_t
 
 const LOGS: u64 = 2_000;
 const ROUNDS: usize = 500;
-/// Fewer than the default, so that it takes seconds; more change the coverage by less than its standard error here.
+/// Fewer than the default to save time; more change the coverage by less than its standard error here.
 const RESAMPLES: usize = 400;
 const THREADS: u64 = 2;
 
@@ -24,7 +24,7 @@ struct Case {
 }
 
 impl Case {
-    /// How many of the logs of one thread each estimator covers.
+    /// Number of logs of one thread that each estimator covers.
     fn covered(&self, thread: u64) -> [u64; 7] {
         let mut covered = [0; 7];
         for seed in (0..LOGS).filter(|seed| seed % THREADS == thread) {
@@ -84,7 +84,8 @@ fn intervals_of_a_policy_that_draws_cover_the_truth() {
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn intervals_of_a_deterministic_policy_on_a_uniform_log_cover_the_truth() {
     let target = hard();
-    // SWITCH-DR never corrects where both agree, which is 4 times likelier under the target, and lives by the model.
+    // SWITCH-DR never corrects rounds in which both agree, which the target makes 4 times likelier, so it uses only the
+    // model.
     let policies = Policies { logging: UNIFORM, target };
     Case { slots: 1, policies, switch_threshold: 3.0, truth: value(&target), estimators: &Estimator::ALL }
         .assert_covers();
@@ -94,8 +95,8 @@ fn intervals_of_a_deterministic_policy_on_a_uniform_log_cover_the_truth() {
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn intervals_of_rankings_cover_the_truth() {
     let target = soft(3.0, chance);
-    // The second slot's reward depends on what is above, which the reward model does not see: what lives by it alone,
-    // the direct method, is not asked.
+    // The second slot's reward depends on the slot above, which the reward model does not contain, so the direct method
+    // is skipped.
     Case {
         slots: 2,
         policies: Policies { logging: soft(-2.0, chance), target },

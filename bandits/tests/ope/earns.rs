@@ -1,4 +1,4 @@
-//! The value that is predicted for a policy is what that policy then earns.
+//! The predicted value of a policy equals the reward that it then earns.
 
 use celeris_bandits::ope::reward_model::RewardRow;
 use celeris_bandits::ope::target::next_slot;
@@ -16,7 +16,7 @@ const CANDIDATES: usize = 8;
 const SLOTS: usize = 2;
 const ROUNDS: usize = 4_000;
 
-/// A user who has said little, and what that user really likes.
+/// A user with few observations, and the user's true weights.
 struct World {
     items: Vec<Vec<f32>>,
     likes: Vec<f32>,
@@ -24,7 +24,7 @@ struct World {
     user: UserModel,
 }
 
-/// Some of the items, scored.
+/// Some of the items, with scores.
 struct Offer {
     items: Vec<usize>,
     scores: Vec<f32>,
@@ -37,7 +37,7 @@ impl World {
         let items: Vec<Vec<f32>> = (0..ITEMS).map(|_| vector(DIM)).collect();
         let likes = vector(DIM);
         let learning = Learning::from(Prior::isotropic(DIM, 1.0, 0.5).unwrap());
-        let told: Vec<Example> = items[..6]
+        let examples: Vec<Example> = items[..6]
             .iter()
             .map(|features| Example {
                 features,
@@ -48,7 +48,7 @@ impl World {
                 taken_before: None,
             })
             .collect();
-        let user = UserModel::rebuild(&learning, told.as_slice(), 6).unwrap();
+        let user = UserModel::rebuild(&learning, examples.as_slice(), 6).unwrap();
         Self { items, likes, learning, user }
     }
 
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// What the user makes of the items shown: each less, the better the one above was.
+    /// Rewards of the shown items: each is lower, the better the one above was.
     fn rewards(&self, shown: &[usize], rng: &mut ChaCha8Rng) -> Vec<f64> {
         let mut patience = 1.0;
         let mut rewards = Vec::new();
@@ -84,7 +84,7 @@ impl World {
         rewards
     }
 
-    /// What a policy earns a round, over as many rounds as make that exact enough.
+    /// A policy's mean reward for each round, over enough rounds to be accurate.
     fn earned(&self, policy: &dyn Policy, rng: &mut ChaCha8Rng) -> f64 {
         let round = |_: usize| -> f64 {
             let offer = self.offer(rng);
@@ -101,7 +101,7 @@ fn dot(left: &[f32], right: &[f32]) -> f32 {
     left.iter().zip(right).map(|(a, b)| a * b).sum()
 }
 
-/// The score and its uncertainty, shown and expected of the target.
+/// Score and standard error, for the shown item and the target's expectation.
 struct Scored(Vec<[[f64; 2]; 2]>);
 
 impl RewardFeatures for Scored {
@@ -115,7 +115,7 @@ impl RewardFeatures for Scored {
     }
 }
 
-/// A log of `logging`, seen from `target`.
+/// A log of `logging`, evaluated for `target`.
 fn log(world: &World, logging: &dyn Policy, target: &dyn Policy, rng: &mut ChaCha8Rng) -> Rounds {
     let (mut rows, mut features, mut slots) = (Vec::new(), Scored(Vec::new()), Vec::new());
     for round in 0..ROUNDS {
@@ -159,7 +159,7 @@ fn log(world: &World, logging: &dyn Policy, target: &dyn Policy, rng: &mut ChaCh
 }
 
 #[test]
-fn policies_earn_what_was_predicted_of_them() {
+fn policies_earn_their_predicted_value() {
     let mut rng = ChaCha8Rng::seed_from_u64(17);
     let world = World::new(&mut rng);
     let logging = EpsilonGreedy::new(0.5).unwrap();
@@ -172,22 +172,22 @@ fn policies_earn_what_was_predicted_of_them() {
                 .unwrap();
         let earned = world.earned(target, &mut rng);
         for estimate in &evaluation.estimates {
-            let told = match estimate.estimator {
-                // It needs a uniform log.
+            let applies = match estimate.estimator {
+                // Replay needs a uniform log.
                 Estimator::Replay => false,
-                // It does not see that a slot's reward depends on what is above.
+                // The direct method ignores that a slot's reward depends on the slots above.
                 Estimator::Dm => false,
-                // What `lin_ucb` shows is rare in the log, and there it believes the same model.
+                // Items shown by `lin_ucb` are rare in the log, and for these it uses the same model.
                 Estimator::SwitchDr => name != "lin_ucb",
                 Estimator::Ips | Estimator::Snips | Estimator::Dr | Estimator::Sndr => true,
             };
-            if !told {
+            if !applies {
                 continue;
             }
             let span = estimate.outcome.as_ref().unwrap();
             let half_width = (span.high - span.low) / 2.0;
             eprintln!("{name} {}: {:.3} ± {half_width:.3}, earned {earned:.3}", estimate.estimator.name(), span.value);
-            // Three standard errors, so that one seed in some hundred would fail.
+            // Three standard errors, so that about one seed in a few hundred would fail.
             assert!((span.value - earned).abs() < 1.5 * half_width, "{name}: {estimate:?}, earned {earned}");
             assert!(
                 (logging_earns - earned).abs() > half_width || name == "lin_ucb",

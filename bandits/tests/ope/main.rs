@@ -1,4 +1,4 @@
-//! Off-policy evaluation: equal to its reference, honest about its uncertainty, and silent where it knows nothing.
+//! Off-policy evaluation: comparison with a reference, coverage of intervals, and refusals.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod coverage;

@@ -1,4 +1,4 @@
-//! The estimators against the Open Bandit Pipeline's, on the logs that `reference/obp_values.py` has made.
+//! Compares the estimators with the Open Bandit Pipeline, on the logs of `reference/obp_values.py`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,9 +24,9 @@ struct Log {
     action: Vec<usize>,
     reward: Vec<f64>,
     propensity: Vec<f64>,
-    /// By round (of rankings: by slot) the probability of every action.
+    /// By round (for rankings: by slot) the probability of every action.
     target: Vec<Vec<f64>>,
-    /// Likewise what a model expects.
+    /// In the same layout, the model's predictions.
     model: Vec<Vec<f64>>,
     values: BTreeMap<String, Option<f64>>,
 }
@@ -70,7 +70,7 @@ fn estimators_equal_those_of_obp() {
     let fixture = fixture();
     assert_eq!(fixture.drawing.values.values().flatten().count(), 6);
     fixture.drawing.assert_equal(1, fixture.switch_threshold);
-    assert_eq!(fixture.deterministic.values.values().flatten().count(), 7, "replay judges what is deterministic");
+    assert_eq!(fixture.deterministic.values.values().flatten().count(), 7, "replay needs a deterministic policy");
     fixture.deterministic.assert_equal(1, fixture.switch_threshold);
 }
 

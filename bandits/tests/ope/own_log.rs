@@ -1,4 +1,4 @@
-//! A policy without closed forms is judged on a log of its own kind as on any other.
+//! A policy without closed forms is evaluated correctly on a log of the same kind of policy.
 
 use celeris_bandits::ope::target::next_slot;
 use celeris_bandits::ope::{Estimator, LoggedSlot, OpeSettings, Rounds, evaluate};
@@ -11,7 +11,8 @@ const DIM: usize = 3;
 const CANDIDATES: usize = 20;
 const ROUNDS: usize = 4_000;
 
-/// A log of Thompson sampling, each decision drawn and its propensities estimated by its own seed, seen from `target`.
+/// A log of Thompson sampling, each decision drawn and its propensities estimated with its own seed, evaluated for
+/// `target`.
 fn log(target: &Thompson, slots: usize) -> Rounds {
     let logging = Thompson::default();
     let learning = Learning::from(Prior::isotropic(DIM, 1.0, 0.5).unwrap());
@@ -50,12 +51,12 @@ fn log(target: &Thompson, slots: usize) -> Rounds {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimisation; the release run has it")]
-fn thompson_earns_on_its_own_log_what_the_log_earned() {
+fn thompson_has_the_value_of_its_own_log() {
     let rounds = log(&Thompson::new(0.999).unwrap(), 1);
     let evaluation = evaluate(&rounds, &OpeSettings { resamples: 100, ..OpeSettings::default() }).unwrap();
     let ips = evaluation.estimates.iter().find(|estimate| estimate.estimator == Estimator::Ips).unwrap();
     let ips = ips.outcome.as_ref().unwrap().value;
     let ratio = ips / evaluation.logged.value;
-    // Both counts of 1024 leave a weight a standard deviation of 0.2, and so the mean of all rounds one of 0.0032.
+    // Both counts of 1024 give a weight a standard deviation of 0.2, and so the mean of all rounds one of 0.0032.
     assert!((ratio - 1.0).abs() < 0.01, "{ips} for {}", evaluation.logged.value);
 }

@@ -1,4 +1,4 @@
-//! What a log cannot tell is refused, with the reason.
+//! Estimates that a log does not support are refused with the reason.
 
 use celeris_bandits::BanditError;
 use celeris_bandits::ope::{Estimate, Estimator, LoggedSlot, OpeSettings, Refusal, Rounds, evaluate};
@@ -32,7 +32,7 @@ fn rounds(slots: impl IntoIterator<Item = LoggedSlot>) -> Rounds {
 }
 
 #[test]
-fn few_rounds_and_no_overlap_say_nothing() {
+fn few_rounds_and_no_overlap_are_refused() {
     for estimate in logged(&UNIFORM, &UNIFORM, 29) {
         assert_eq!(estimate.outcome, Err(Refusal::FewRounds { rounds: 29 }));
     }
@@ -43,22 +43,22 @@ fn few_rounds_and_no_overlap_say_nothing() {
 }
 
 #[test]
-fn a_log_without_exploration_says_nothing_of_what_it_never_shows() {
-    // The log always takes what `hard` takes, the target anything.
+fn a_log_without_exploration_does_not_support_other_actions() {
+    // The log always takes the action of `hard`, the target any action.
     for estimate in logged(&hard(), &UNIFORM, 400) {
         let refusal = estimate.outcome.unwrap_err();
         assert!(matches!(refusal, Refusal::Unsupported { mean_weight, slot: 1 } if mean_weight == 0.25), "{refusal}");
         assert!(refusal.to_string().contains("75 %"), "{refusal}");
     }
-    // What it does show it can tell of: here the target is the log's own policy.
+    // With the log's own policy as the target, all estimates are given.
     let same = logged(&hard(), &hard(), 400);
     assert!(same.iter().all(|estimate| estimate.outcome.is_ok()), "{same:?}");
     assert!(same.iter().all(|estimate| estimate.effective_sample_size == 400.0));
 }
 
 #[test]
-fn propensities_that_cannot_be_true_are_noticed() {
-    // Each action is logged with a quarter, and said to have been logged with a fifth.
+fn wrong_propensities_are_detected() {
+    // Each action is drawn with probability 1/4 and logged with 1/5.
     let wrong = rounds((0..4000).map(|round| slot(0.2, if round % 4 == 0 { 1.0 } else { 0.0 })));
     for estimate in estimates(&wrong) {
         assert!(matches!(estimate.outcome, Err(Refusal::WrongPropensities { slot: 1, .. })), "{estimate:?}");
@@ -66,8 +66,8 @@ fn propensities_that_cannot_be_true_are_noticed() {
 }
 
 #[test]
-fn weights_on_a_few_rounds_leave_the_estimates_that_bound_them() {
-    // The target's favourite is rare in the log.
+fn a_low_effective_sample_size_leaves_only_bounded_estimates() {
+    // The target's preferred action is rare in the log.
     let rare: Distribution = std::array::from_fn(|_| {
         std::array::from_fn(|action| if action == 0 { 0.005 } else { 0.995 / (ACTIONS - 1) as f64 })
     });
@@ -83,8 +83,8 @@ fn weights_on_a_few_rounds_leave_the_estimates_that_bound_them() {
 }
 
 #[test]
-fn rewards_that_never_vary_say_nothing_of_their_spread() {
-    // Not one of a hundred rounds that count was rewarded: the truth may well be above 0.
+fn constant_rewards_are_refused() {
+    // None of a hundred rounds that count was rewarded: the true value may still be above 0.
     let silent = |round: usize| LoggedSlot {
         reward: f64::from(u8::from(!round.is_multiple_of(2))),
         expected: 0.0,
@@ -98,7 +98,7 @@ fn rewards_that_never_vary_say_nothing_of_their_spread() {
 }
 
 #[test]
-fn replay_judges_deterministic_policies_on_uniform_logs() {
+fn replay_evaluates_deterministic_policies_on_uniform_logs() {
     let replay = |logging: &Distribution, target: &Distribution, count: usize| {
         of(&logged(logging, target, count), Estimator::Replay).outcome.clone()
     };
@@ -109,7 +109,7 @@ fn replay_judges_deterministic_policies_on_uniform_logs() {
 }
 
 #[test]
-fn rounds_that_are_none_are_refused_and_named() {
+fn invalid_rounds_are_refused_and_named() {
     let cases = [
         (slot(0.0, 0.5), "the logged propensity must be above 0"),
         (slot(1.5, 0.5), "the logged propensity"),

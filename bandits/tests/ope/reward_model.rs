@@ -1,4 +1,4 @@
-//! The reward model: cross-fitted, position by position, and honest about its noise.
+//! The reward model: cross-fitting, one regression for each position, and leverage.
 
 use celeris_bandits::ope::reward_model::RewardRow;
 use celeris_bandits::ope::{RewardFeatures, RewardModel};
@@ -39,19 +39,19 @@ fn plane(position: usize, [a, b]: [f64; 2]) -> f64 {
 }
 
 #[test]
-fn a_plane_at_each_position_is_found() {
+fn a_plane_at_each_position_is_recovered() {
     let (rows, table) = scene(400, |slot, shown| plane(slot % 2, shown));
     let model = RewardModel { regularization: 1e-9, ..RewardModel::default() };
     for (slot, found) in model.cross_fit(&rows, &table).unwrap().into_iter().enumerate() {
         let (shown, target) = table.0[slot];
-        // Exact but for the regularization and the rounding of the solve.
+        // Exact up to the regularization and the rounding of the solve.
         assert!((found.expected - plane(slot % 2, shown)).abs() < 1e-8);
         assert!((found.expected_target - plane(slot % 2, target)).abs() < 1e-8);
     }
 }
 
 #[test]
-fn no_round_is_explained_by_its_own_reward() {
+fn no_round_is_predicted_from_its_own_reward() {
     let model = RewardModel::default();
     let (rows, table) = scene(60, |slot, shown| plane(slot % 2, shown));
     let before = model.cross_fit(&rows, &table).unwrap();
@@ -59,12 +59,12 @@ fn no_round_is_explained_by_its_own_reward() {
     // Both slots of round 3.
     (other[6].reward, other[7].reward) = (1e6, -1e6);
     let after = model.cross_fit(&other, &table).unwrap();
-    assert_eq!(&before[6..8], &after[6..8], "what is expected of round 3 comes from the others");
+    assert_eq!(&before[6..8], &after[6..8], "predictions for round 3 come from the other rounds");
     assert_ne!(before, after);
 }
 
 #[test]
-fn leverage_is_the_derivative_of_what_is_expected() {
+fn leverage_is_the_derivative_of_the_predictions() {
     let model = RewardModel::default();
     let (rows, table) = scene(60, |slot, shown| plane(slot % 2, shown) + (slot as f64).sin());
     let sums = |rows: &[RewardRow]| -> [f64; 2] {
@@ -78,14 +78,14 @@ fn leverage_is_the_derivative_of_what_is_expected() {
         let mut moved = rows.clone();
         moved[slot].reward += 1.0;
         let after = sums(&moved);
-        // Expectations are linear in the rewards, so that one step gives the derivative up to rounding.
+        // Predictions are linear in the rewards, so one step gives the derivative up to rounding.
         assert!((after[0] - before[0] - found[slot].leverage).abs() < 1e-9);
         assert!((after[1] - before[1] - found[slot].leverage_switched).abs() < 1e-9);
     }
 }
 
 #[test]
-fn settings_that_make_no_model_are_refused() {
+fn invalid_settings_are_refused() {
     let (rows, table) = scene(60, |_, _| 0.0);
     for (model, expected) in [
         (RewardModel { folds: 1, ..RewardModel::default() }, "folds must be at least 2, got 1"),

@@ -1,4 +1,4 @@
-//! A synthetic world whose truth is known: contexts from a small set, so that the value of any policy is a finite sum.
+//! A synthetic world with known values: contexts from a small set, so that the value of any policy is a finite sum.
 
 use celeris_bandits::ope::reward_model::RewardRow;
 use celeris_bandits::ope::{LoggedSlot, OpeSettings, RewardFeatures, RewardModel, Rounds};
@@ -8,17 +8,17 @@ use rand_chacha::ChaCha8Rng;
 pub const CONTEXTS: usize = 6;
 pub const ACTIONS: usize = 4;
 
-/// By context, the probability of every action.
+/// The probability of every action, by context.
 pub type Distribution = [[f64; ACTIONS]; CONTEXTS];
 
-/// The chance of a reward: linear in the context, with a line for every action.
+/// The probability of a reward: linear in the context, with a line for every action.
 pub fn chance(context: usize, action: usize) -> f64 {
     let x = context as f64 / (CONTEXTS - 1) as f64;
     let (base, slope) = [(0.15, 0.35), (0.45, -0.25), (0.25, 0.0), (0.1, 0.15)][action];
     base + slope * x
 }
 
-/// A policy that prefers what `better` says of a context and action, softly: `exp(sharpness better)`.
+/// A softmax policy over `better`: `exp(sharpness better)`.
 pub fn soft(sharpness: f64, better: impl Fn(usize, usize) -> f64) -> Distribution {
     std::array::from_fn(|context| {
         let weights: [f64; ACTIONS] = std::array::from_fn(|action| (sharpness * better(context, action)).exp());
@@ -29,7 +29,7 @@ pub fn soft(sharpness: f64, better: impl Fn(usize, usize) -> f64) -> Distributio
 
 pub const UNIFORM: Distribution = [[1.0 / ACTIONS as f64; ACTIONS]; CONTEXTS];
 
-/// The policy that always takes the better of two actions, and so is deterministic.
+/// The deterministic policy that always takes the better of two actions.
 pub fn hard() -> Distribution {
     std::array::from_fn(|context| {
         let best = if chance(context, 0) > chance(context, 1) { 0 } else { 1 };
@@ -37,27 +37,27 @@ pub fn hard() -> Distribution {
     })
 }
 
-/// What a policy of one slot earns a round.
+/// The value of a policy of one slot, for each round.
 pub fn value(policy: &Distribution) -> f64 {
     let of_context =
         |context: usize| -> f64 { (0..ACTIONS).map(|action| policy[context][action] * chance(context, action)).sum() };
     (0..CONTEXTS).map(of_context).sum::<f64>() / CONTEXTS as f64
 }
 
-/// In rankings of two slots the second earns half, and half of that below the best action of the context: what is above
-/// matters.
+/// Reward of the second of two slots: half, and a quarter below the best action of the context, so that it depends on
+/// the slot above.
 pub fn second_chance(context: usize, above: usize, action: usize) -> f64 {
     let satisfied = (0..ACTIONS).all(|other| chance(context, other) <= chance(context, above));
     chance(context, action) * if satisfied { 0.25 } else { 0.5 }
 }
 
-/// The distribution of the second slot: that of the first over what remains.
+/// The distribution of the second slot: that of the first, restricted to the remaining actions.
 pub fn below(policy: &[f64; ACTIONS], above: usize) -> [f64; ACTIONS] {
     let rest = 1.0 - policy[above];
     std::array::from_fn(|action| if action == above { 0.0 } else { policy[action] / rest })
 }
 
-/// What a policy of two slots earns a round.
+/// The value of a policy of two slots, for each round.
 pub fn value_of_two(policy: &Distribution) -> f64 {
     let mut sum = 0.0;
     for (context, first) in policy.iter().enumerate() {
@@ -89,11 +89,11 @@ struct Shown {
     action: usize,
     reward: f64,
     propensity: f64,
-    /// The target policy's distribution there.
+    /// The target policy's distribution for the slot.
     target: [f64; ACTIONS],
 }
 
-/// A line for every action.
+/// Features for one line for every action.
 struct Lines<'a>(&'a [Shown]);
 
 impl RewardFeatures for Lines<'_> {
@@ -111,17 +111,17 @@ impl RewardFeatures for Lines<'_> {
     }
 }
 
-/// Weak enough to leave lines through hundreds of points as they are.
+/// Weak enough not to change lines through hundreds of points.
 const MODEL: RewardModel = RewardModel { folds: 5, regularization: 0.01, seed: 3 };
 
-/// Who logs, and who is judged.
+/// The logging and the target policy.
 #[derive(Clone, Copy)]
 pub struct Policies {
     pub logging: Distribution,
     pub target: Distribution,
 }
 
-/// A log of `count` rankings of `slots` slots, one or two, and what the reward model makes of them.
+/// A log of `count` rankings of `slots` slots, one or two, with the reward model's predictions.
 pub fn log(slots: usize, policies: &Policies, count: usize, settings: &OpeSettings, rng: &mut ChaCha8Rng) -> Rounds {
     let Policies { logging, target } = policies;
     let mut shown = Vec::new();

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Standard normal quantile of 0.999. The seeds are fixed, so a test that passes once always does; the level says how
-/// far a right implementation may be off: one seed in a thousand would fail it.
+/// Standard normal quantile of 0.999. The seeds are fixed, so a passing test always passes; at this level a correct
+/// implementation would fail with one seed in a thousand.
 const NORMAL_QUANTILE: f64 = 3.09;
 
 /// Panics unless the counts look like `draws` independent draws from `expected`, which must sum to one.
@@ -14,13 +14,13 @@ pub fn assert_drawn_from<K: Hash + Eq + std::fmt::Debug>(counts: &HashMap<K, u64
     assert!((total - 1.0).abs() < 1e-9, "probabilities sum to {total}");
     assert!(
         counts.keys().all(|key| expected.iter().any(|(known, p)| known == key && *p > 0.0)),
-        "drawn, yet impossible"
+        "drawn with probability 0"
     );
     let mut statistic = 0.0;
     let mut cells = 0.0;
     for (key, probability) in expected.iter().filter(|(_, probability)| *probability > 0.0) {
         let mean = probability * draws as f64;
-        assert!(mean >= 5.0, "the approximation wants five expected draws of {key:?}, got {mean}");
+        assert!(mean >= 5.0, "the approximation needs five expected draws of {key:?}, got {mean}");
         let count = counts.get(key).copied().unwrap_or(0) as f64;
         statistic += (count - mean).powi(2) / mean;
         cells += 1.0;
@@ -34,7 +34,7 @@ pub fn assert_same_distribution<K: Hash + Eq + Clone>(left: &HashMap<K, u64>, ri
     let (n, m) = (left.values().sum::<u64>() as f64, right.values().sum::<u64>() as f64);
     let mut keys: Vec<&K> =
         left.keys().chain(right.keys()).collect::<std::collections::HashSet<_>>().into_iter().collect();
-    // Cells too thin for the approximation are left out of both samples.
+    // Cells with too few draws for the approximation are left out of both samples.
     keys.retain(|key| left.get(key).unwrap_or(&0) + right.get(key).unwrap_or(&0) >= 10);
     let term = |key: &&K| {
         let (a, b) = (*left.get(*key).unwrap_or(&0) as f64, *right.get(*key).unwrap_or(&0) as f64);

@@ -1,4 +1,4 @@
-//! What policies promise, checked from the outside: determinism, order, and propensities against frequencies.
+//! Tests of policies: determinism, order, and propensities against frequencies.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod chi_square;

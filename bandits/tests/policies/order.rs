@@ -1,4 +1,4 @@
-//! Which candidates are shown, against oracles that sort everything and search for everything.
+//! Chosen candidates, compared with oracles that sort and search all candidates.
 
 use celeris_bandits::{BanditError, EpsilonGreedy, Greedy, LinUcb, Policy, PolicySpec, PoolShare, Pooled, RegCb};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn sorted(values: &[f64], k: usize) -> Vec<usize> {
     order
 }
 
-/// Epsilon-greedy by searching what is left at every slot, O(n k), with the same random numbers.
+/// Epsilon-greedy by searching the remaining candidates at every slot, O(n k), with the same random numbers.
 fn epsilon_walk(scores: &[f64], epsilon: f64, k: usize, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut left: Vec<usize> = (0..scores.len()).collect();
     let mut ranking = Vec::new();
@@ -37,13 +37,13 @@ fn epsilon_walk(scores: &[f64], epsilon: f64, k: usize, rng: &mut ChaCha8Rng) ->
     ranking
 }
 
-/// Few distinct values, both zeros among them, so that ties are common.
+/// Few distinct values, including both zeros, so that ties are common.
 fn estimates() -> impl Strategy<Value = Vec<(f32, f32)>> {
     let score = prop_oneof![(-3_i8..=3).prop_map(|score| f32::from(score) / 2.0), Just(-0.0), -1e30_f32..1e30];
     prop::collection::vec((score, (0_u8..4).prop_map(|width| f32::from(width) / 4.0)), 1..60)
 }
 
-/// Short rankings of many candidates, and longer ones than there are candidates.
+/// Short rankings of many candidates, and lengths above the number of candidates.
 fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![0_usize..8, 0_usize..70]
 }
@@ -119,7 +119,7 @@ fn deterministic_policies_ignore_the_seed_and_keep_ties_in_order() {
 }
 
 #[test]
-fn lin_ucb_prefers_the_uncertain_by_as_much_as_alpha_says() {
+fn lin_ucb_weights_uncertainty_by_alpha() {
     let scene = Scene::scored(&[(1.0, 0.1), (0.8, 0.3)]);
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut first = |alpha| LinUcb::new(alpha).unwrap().choose(&scene.candidates(), 1, &mut rng).unwrap()[0];
@@ -129,7 +129,7 @@ fn lin_ucb_prefers_the_uncertain_by_as_much_as_alpha_says() {
 }
 
 #[test]
-fn regcb_is_as_optimistic_as_a_tolerated_loss_allows() {
+fn regcb_bounds_match_the_tolerated_loss() {
     let scene = Scene::random(6, 3, 8);
     let (learning, posterior) = (&scene.learning, &scene.posterior);
     let gram_inverse = posterior.gram_inverse();
@@ -140,14 +140,14 @@ fn regcb_is_as_optimistic_as_a_tolerated_loss_allows() {
     // Two candidates, and four observations so far.
     let mellowness = 0.7;
     let tolerated = learning.noise_variance() * mellowness * (2.0_f64 * 5.0).ln();
-    // Weights that move along A^-1 x lose step^2 x^T A^-1 x and score step * x^T A^-1 x more.
+    // Moving the weights by step along A^-1 x adds a loss of step^2 x^T A^-1 x and a score of step * x^T A^-1 x.
     let step = (tolerated / variance).sqrt();
     let bound = f64::from(scene.scores[0]) + step * variance;
     let first = |rival: f64| {
         let pair = Scene::scored(&[(scene.scores[0], scene.std_errors[0]), (rival as f32, 0.0)]);
         RegCb::new(mellowness).unwrap().choose(&pair.candidates(), 1, &mut ChaCha8Rng::seed_from_u64(0)).unwrap()[0]
     };
-    // Scores and standard errors are `f32`, those of the state to some 1e-6.
+    // Scores and standard errors are `f32`, those of the state accurate to some 1e-6.
     assert_eq!(first(bound - 1e-4), 0);
     assert_eq!(first(bound + 1e-4), 1);
 }

@@ -13,7 +13,7 @@ use crate::scene::{Scene, all_rankings, recorded, shown};
 
 const DRAWS: u64 = 200_000;
 
-/// Scores with a tie among them: its order must not unsettle the propensities.
+/// Scores with a tie, whose order must not change the propensities.
 fn scene() -> Scene {
     Scene::scored(&[(0.2, 0.1), (0.9, 0.1), (0.9, 0.1), (0.5, 0.1)])
 }
@@ -22,15 +22,15 @@ fn product(propensities: &[f64]) -> f64 {
     propensities.iter().product()
 }
 
-/// The closed form as the definition has it: by joint probabilities of prefixes.
+/// The closed form by definition, from joint probabilities of prefixes.
 fn mixture_by_prefixes(share: f64, n: usize, policy: &[f64]) -> Vec<f64> {
     let uniform: Vec<f64> = (0..policy.len()).map(|slot| 1.0 / (n - slot) as f64).collect();
     let joint = |end: usize| share * product(&uniform[..end]) + (1.0 - share) * product(&policy[..end]);
     (0..policy.len()).map(|slot| joint(slot + 1) / joint(slot)).collect()
 }
 
-/// Every policy that draws and has closed forms, at several sharpnesses and lengths of slate. No ranking of them is too
-/// rare for the approximation behind the test.
+/// Every policy that draws and has closed forms, with several parameters and lengths of slate. No ranking of them is
+/// too rare for the approximation of the test.
 fn drawing() -> Vec<(PolicySpec, usize)> {
     [
         (r#"{"name": "epsilon_greedy", "epsilon": 0.05}"#, 1),
@@ -61,7 +61,7 @@ fn counts(k: usize, mut draw: impl FnMut(usize) -> Vec<usize>) -> HashMap<Vec<us
 }
 
 #[test]
-fn slates_are_drawn_as_often_as_their_propensities_say() {
+fn frequencies_of_slates_match_their_propensities() {
     let scene = scene();
     for (spec, k) in drawing() {
         let policy = spec.policy();
@@ -79,7 +79,7 @@ fn every_slot_has_its_propensity_given_the_slots_above() {
     for (spec, k) in drawing() {
         let policy = spec.policy();
         let mut rng = ChaCha8Rng::seed_from_u64(12);
-        // For each prefix: how often each candidate came next.
+        // For each prefix, how often each candidate came next.
         let mut next: HashMap<Vec<usize>, HashMap<usize, u64>> = HashMap::new();
         for (ranking, count) in counts(k, |k| policy.choose(&scene.candidates(), k, &mut rng).unwrap()) {
             for slot in 0..k.min(3) {
@@ -113,21 +113,21 @@ fn slots_have_the_probabilities_of_the_definitions() {
         assert!(got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{got:?} for {want:?}");
         assert_eq!(got.len(), want.len());
     };
-    // Of scores 0.2, 0.9, 0.9, 0.5: the earlier of the two best counts as the best.
+    // Scores 0.2, 0.9, 0.9, 0.5: the earlier of the two best counts as the best.
     assert_close(propensity(r#"{"name": "epsilon_greedy", "epsilon": 0.4}"#, &[1, 0, 2]), &[0.7, 0.4 / 3.0, 0.8]);
     let e = |score: f64| (2.0 * score).exp();
     assert_close(
         propensity(r#"{"name": "softmax", "lambda": 2}"#, &[3, 1, 0]),
         &[e(0.5) / (e(0.2) + 2.0 * e(0.9) + e(0.5)), e(0.9) / (e(0.2) + 2.0 * e(0.9)), e(0.2) / (e(0.2) + e(0.9))],
     );
-    // The user has said four things, so it is the fifth round.
+    // The user has four observations, so it is the fifth round.
     let gamma = 10.0 * 5.0_f64.sqrt();
     let of_best = 1.0 - 1.0 / (3.0 + gamma * 0.4) - 1.0 / (3.0 + gamma * 0.7);
     assert_close(propensity(r#""squarecb""#, &[2, 1, 0]), &[0.25, of_best, 1.0 / (2.0 + gamma * 0.3)]);
 }
 
 #[test]
-fn long_slates_of_extreme_scores_keep_honest_propensities() {
+fn propensities_of_long_slates_with_extreme_scores_stay_valid() {
     let estimates: Vec<(f32, f32)> = (0..400).map(|i| ((i * 7919 % 400) as f32 * 5.0 - 1000.0, 1.0)).collect();
     let scene = Scene::scored(&estimates);
     for spec in [r#"{"name": "softmax", "lambda": 100}"#, r#"{"name": "softmax", "lambda": 0.001}"#, r#""squarecb""#] {
@@ -135,12 +135,12 @@ fn long_slates_of_extreme_scores_keep_honest_propensities() {
         let ranking = spec.policy().choose(&scene.candidates(), 400, &mut ChaCha8Rng::seed_from_u64(15)).unwrap();
         let propensities = spec.policy().propensities(&scene.candidates(), &ranking).unwrap();
         assert!(propensities.iter().all(|propensity| *propensity > 0.0 && *propensity <= 1.0), "{spec:?}");
-        assert!((propensities[399] - 1.0).abs() < 1e-12, "the last candidate has nowhere else to go");
+        assert!((propensities[399] - 1.0).abs() < 1e-12, "the last candidate is certain");
     }
 }
 
 #[test]
-fn pooled_rankings_are_drawn_as_often_as_recorded() {
+fn frequencies_of_pooled_rankings_match_their_propensities() {
     let scene = scene();
     let (epsilon, ucb, default) = (EpsilonGreedy::new(0.3).unwrap(), LinUcb::new(2.0).unwrap(), PolicySpec::default());
     let (regcb, squarecb) = (RegCb::new(0.5).unwrap(), SquareCb::default());
@@ -177,7 +177,7 @@ fn pooled_rankings_are_drawn_as_often_as_recorded() {
 }
 
 #[test]
-fn the_pool_mixes_joint_probabilities_whoever_drew() {
+fn the_pool_mixes_joint_probabilities_for_any_origin() {
     let scene = scene();
     let epsilon = EpsilonGreedy::new(0.3).unwrap();
     for policy in [&epsilon as &dyn Policy, &Greedy] {
@@ -187,7 +187,7 @@ fn the_pool_mixes_joint_probabilities_whoever_drew() {
             let ranking = pooled.draw(&scene.candidates(), 4, &mut rng).unwrap();
             let of_policy = policy.propensities(&scene.candidates(), &shown(&ranking.slots)).unwrap();
             for (got, want) in recorded(&ranking).unwrap().iter().zip(mixture_by_prefixes(0.25, 4, &of_policy)) {
-                // Half a unit in the last place of f32 near 1, and a little for the other order of multiplications.
+                // Half a unit in the last place of f32 near 1, and some tolerance for another order of multiplications.
                 assert!((f64::from(*got) - want).abs() < 1e-7, "{got} for {want} in {ranking:?}");
             }
         }
@@ -206,16 +206,16 @@ fn long_rankings_do_not_underflow() {
         assert!(recorded(&ranking).unwrap().iter().all(|propensity| *propensity > 0.0 && *propensity <= 1.0));
         if ranking.pool {
             pools += 1;
-            // Hundreds of unlikely slots leave no doubt that the pool drew: the rest are uniform.
+            // After hundreds of unlikely slots it is almost certain that the pool drew: the rest are uniform.
             let last = f64::from(ranking.slots[499].propensity.unwrap());
             assert!((last * 1501.0 - 1.0).abs() < 1e-6, "{last}");
         }
     }
-    assert!(pools > 0, "no seed fell into the pool, so the test shows nothing");
+    assert!(pools > 0, "no seed fell into the pool, so nothing is tested");
 }
 
 #[test]
-fn without_a_share_the_policy_is_untouched() {
+fn without_a_share_the_policy_is_unchanged() {
     let scene = scene();
     let policy = EpsilonGreedy::new(0.3).unwrap();
     let pooled = Pooled { share: PoolShare::new(0.0).unwrap(), policy: &policy };

@@ -1,4 +1,4 @@
-//! Owned candidates to rank, and every ranking there is of them.
+//! Owned candidates to rank, and the enumeration of their rankings.
 
 use celeris_bandits::{Candidates, Ranking, Slot};
 use celeris_model::{Example, Learning, Prior, Timestamp, UserModel};
@@ -38,7 +38,7 @@ impl Scene {
         Self { scores, std_errors, offsets, features, posterior, learning }
     }
 
-    /// Candidates of exactly these scores and uncertainties.
+    /// Candidates with exactly these scores and standard errors.
     pub fn scored(estimates: &[(f32, f32)]) -> Self {
         let mut scene = Self::random(estimates.len(), 2, 0);
         (scene.scores, scene.std_errors) = estimates.iter().copied().unzip();

@@ -1,4 +1,4 @@
-//! Propensities by simulation are the probabilities with which Thompson sampling draws, within the errors they tell.
+//! Simulated propensities match the frequencies of Thompson sampling, within their standard errors.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::scene::{Scene, all_rankings, shown};
 
 const DECISIONS: u64 = 200_000;
 
-/// Simulations whose samples together are about as many as the decisions.
+/// Number of simulations whose samples together are about as many as the decisions.
 const SIMULATIONS: u64 = 200;
 
 fn estimate(policy: &dyn Policy, scene: &Scene, ranking: &[usize], origin: Origin, seed: u64) -> Vec<Propensity> {
@@ -28,7 +28,7 @@ fn pooled_estimate(scene: &Scene, ranking: &[usize]) -> f64 {
 }
 
 #[test]
-fn slots_are_filled_as_often_as_simulated() {
+fn frequencies_of_slots_match_the_simulation() {
     let scene = Scene::random(4, 3, 30);
     let thompson = Thompson::default();
     let mut rng = ChaCha8Rng::seed_from_u64(31);
@@ -53,13 +53,13 @@ fn slots_are_filled_as_often_as_simulated() {
 }
 
 #[test]
-fn estimates_are_off_by_their_standard_errors() {
+fn errors_of_estimates_match_their_standard_errors() {
     let scene = Scene::random(6, 3, 32);
     let ranking = Greedy.choose(&scene.candidates(), 4, &mut ChaCha8Rng::seed_from_u64(0)).unwrap();
     let truth: Vec<f64> = (1..=4).map(|end| pooled_estimate(&scene, &ranking[..end])).collect();
     let mut squares = [0.0; 4];
     for seed in 0..400 {
-        // Other seeds than the truth was taken from.
+        // Other seeds than those of the reference.
         let estimates = estimate(&Thompson::default(), &scene, &ranking, Origin::Given, 1_000_000 + seed);
         for (slot, estimate) in estimates.iter().enumerate() {
             squares[slot] += ((estimate.value - truth[slot]) / estimate.std_error).powi(2) / 400.0;
@@ -70,7 +70,7 @@ fn estimates_are_off_by_their_standard_errors() {
 }
 
 #[test]
-fn importance_weights_of_what_was_drawn_are_unbiased() {
+fn importance_weights_of_drawn_rankings_are_unbiased() {
     const SEEDS: u64 = 4000;
     let scene = Scene::random(5, 2, 33);
     let thompson = Thompson::new(0.45).unwrap();
@@ -80,18 +80,18 @@ fn importance_weights_of_what_was_drawn_are_unbiased() {
     };
     let truth: Vec<f64> = (0..5).map(|candidate| mean(candidate, Origin::Given, 0..SEEDS, |value| value)).collect();
     let seldom = (0..5).filter(|candidate| (0.005..0.05).contains(&truth[*candidate])).collect::<Vec<_>>();
-    assert!(!seldom.is_empty(), "no candidate is seldom shown, so nothing hard is tested: {truth:?}");
+    assert!(!seldom.is_empty(), "no candidate is rare, so the hard case is not tested: {truth:?}");
     for candidate in seldom {
-        // Shown with probability p and then weighted by this, a candidate weighs p / p = 1 in the mean.
+        // Shown with probability p and weighted by 1 / p, a candidate has mean weight 1.
         let weight = truth[candidate] * mean(candidate, Origin::Drawn, SEEDS..2 * SEEDS, |value| 1.0 / value);
-        // Some five standard errors of both means together; without the draw that was realised it is off by 2 to 20 %.
+        // About five standard errors of both means together; without the realised draw the error is 2 to 20 %.
         let tolerance = 5.0 * (2.0 / (truth[candidate] * (SEEDS * DRAWS as u64) as f64)).sqrt();
         assert!((weight - 1.0).abs() < tolerance, "{weight} ± {tolerance} for {candidate} at {}", truth[candidate]);
     }
 }
 
 #[test]
-fn the_pool_is_in_the_estimates() {
+fn estimates_include_the_pool() {
     let scene = Scene::random(4, 3, 35);
     let thompson = Thompson::default();
     let pooled = Pooled { share: PoolShare::new(0.3).unwrap(), policy: &thompson };
@@ -115,26 +115,26 @@ fn the_pool_is_in_the_estimates() {
         }
         expected.push((ranking, joint));
     }
-    // The expectation is a sample too, about as large as that of the decisions: with its error the statistic doubles, so
-    // what is compared is half as many decisions.
+    // The expectation is a sample too, about as large as that of the decisions, which doubles the statistic; so half as
+    // many decisions are compared.
     let halved = counts.into_iter().map(|(ranking, count)| (ranking, count / 2)).collect();
     assert_drawn_from(&halved, &expected);
 }
 
 #[test]
-fn a_simulation_repeats_by_its_seed_and_is_exact_where_it_can_be() {
+fn a_simulation_is_reproducible_and_exact_if_possible() {
     let scene = Scene::random(5, 3, 37);
     let ranking = [3, 1, 4, 0, 2];
     let thompson = Thompson::default();
     let first = estimate(&thompson, &scene, &ranking, Origin::Drawn, 5);
     assert_eq!(first, estimate(&thompson, &scene, &ranking, Origin::Drawn, 5));
     assert_ne!(first, estimate(&thompson, &scene, &ranking, Origin::Drawn, 6));
-    assert_eq!(first[4], Propensity::exact(1.0), "the last candidate has nowhere else to go");
+    assert_eq!(first[4], Propensity::exact(1.0), "the last candidate is certain");
     assert!(first[..4].iter().all(|propensity| propensity.value > 0.0 && propensity.std_error > 0.0));
     let closed = EpsilonGreedy::default();
     let exact = closed.propensities(&scene.candidates(), &ranking).unwrap();
-    let told = estimate(&closed, &scene, &ranking, Origin::Drawn, 5);
-    assert_eq!(told, exact.into_iter().map(Propensity::exact).collect::<Vec<_>>());
+    let estimates = estimate(&closed, &scene, &ranking, Origin::Drawn, 5);
+    assert_eq!(estimates, exact.into_iter().map(Propensity::exact).collect::<Vec<_>>());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn candidates_that_tie_win_in_their_order() {
 }
 
 #[test]
-fn candidates_that_no_draw_tells_apart_have_exact_propensities() {
+fn identical_candidates_have_exact_propensities() {
     let mut scene = Scene::random(4, 2, 40);
     scene.features = [0.4, 1.0].repeat(4);
     scene.offsets = vec![0.25; 4];
@@ -160,7 +160,7 @@ fn candidates_that_no_draw_tells_apart_have_exact_propensities() {
     assert_eq!(estimate(&thompson, &scene, &drawn, Origin::Drawn, 1), [Propensity::exact(1.0); 3]);
     let backwards = estimate(&thompson, &scene, &[3, 0], Origin::Given, 1);
     assert_eq!(backwards, [Propensity::exact(0.0), Propensity::exact(1.0)]);
-    // One that differs, and nothing is certain any more until it is shown.
+    // If one candidate differs, propensities are uncertain until it is shown.
     scene.offsets[2] = 0.2;
     let one_differs = estimate(&thompson, &scene, &[0, 2, 1], Origin::Given, 1);
     assert!(one_differs[..2].iter().all(|propensity| propensity.std_error > 0.0), "{one_differs:?}");
@@ -168,7 +168,7 @@ fn candidates_that_no_draw_tells_apart_have_exact_propensities() {
 }
 
 #[test]
-fn without_width_thompson_is_greedy_and_knows_its_propensities() {
+fn without_width_thompson_equals_greedy_with_its_propensities() {
     let thompson = Thompson::new(0.0).unwrap();
     for seed in 0..20 {
         let mut scene = Scene::random(6, 3, 400 + seed);
@@ -184,11 +184,11 @@ fn without_width_thompson_is_greedy_and_knows_its_propensities() {
     }
 }
 
-/// Scores that are equal on paper come out of different additions, and rounding decides which is the best.
+// Scores that are mathematically equal come from different additions, so rounding determines the best.
 #[test]
-fn what_all_but_ties_is_simulated_as_it_is_drawn() {
+fn near_ties_are_simulated_as_drawn() {
     const DIM: usize = 6;
-    // So narrow that every draw is the mean, to the bit.
+    // So narrow that every draw equals the mean, to the bit.
     let narrow = Thompson::new(1e-30).unwrap();
     for seed in 0..100 {
         let mut scene = Scene::random(5, DIM, 500 + seed);
@@ -196,7 +196,7 @@ fn what_all_but_ties_is_simulated_as_it_is_drawn() {
         let mean = scene.posterior.weights();
         for (shift, features) in scene.features.chunks_exact_mut(DIM).enumerate() {
             let shifted = |index: usize| (index + shift) % DIM;
-            // The products with the weights are those of the first candidate in another order, all but their last bits.
+            // The products with the weights are those of the first candidate in another order, up to their last bits.
             for (index, feature) in features.iter_mut().enumerate() {
                 *feature = (f64::from(row[shifted(index)]) * mean[shifted(index)] / mean[index]) as f32;
             }
@@ -209,7 +209,7 @@ fn what_all_but_ties_is_simulated_as_it_is_drawn() {
 }
 
 #[test]
-fn features_that_are_no_numbers_are_named() {
+fn non_finite_features_are_named() {
     let mut scene = Scene::random(3, 2, 39);
     scene.features[4] = f32::NAN;
     let simulation = Simulation { seed: 1, origin: Origin::Given };
@@ -221,7 +221,7 @@ fn features_that_are_no_numbers_are_named() {
 }
 
 #[test]
-fn the_next_slot_is_filled_as_each_ranking_alone_is_estimated() {
+fn next_slot_probabilities_equal_separate_estimates() {
     let scene = Scene::random(5, 3, 41);
     let (thompson, squarecb) = (Thompson::default(), SquareCb::default());
     for policy in [&thompson as &dyn Policy, &Thompson::new(0.0).unwrap(), &squarecb] {

@@ -1,4 +1,4 @@
-//! Policies as requests and configuration write them.
+//! Policies in requests and configuration.
 
 use celeris_bandits::{EpsilonGreedy, LinUcb, PolicySpec, PoolShare};
 use serde::Deserialize;
@@ -25,7 +25,7 @@ fn epsilon_greedy(epsilon: f64) -> PolicySpec {
 }
 
 #[test]
-fn names_and_objects_are_read_and_objects_are_written() {
+fn specs_deserialize_from_names_or_objects_and_serialize_to_objects() {
     for name in PolicySpec::NAMES {
         let spec = json(&format!("{name:?}")).unwrap();
         assert_eq!(spec.name(), name);
@@ -51,7 +51,7 @@ fn configuration_reads_the_same_policies() {
 }
 
 #[test]
-fn mistakes_are_refused_by_name() {
+fn errors_name_the_mistake() {
     for (text, says) in [
         (
             r#""greedyy""#,

@@ -1,4 +1,4 @@
-//! Thompson sampling chooses as often as the posterior says a candidate is best.
+//! Thompson sampling chooses candidates as often as they are the best under the posterior.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::scene::Scene;
 
 const DRAWS: u64 = 60_000;
 
-/// The lower factor of a symmetric positive definite row-major matrix, by the textbook.
+/// The lower Cholesky factor of a symmetric positive definite row-major matrix, by the textbook algorithm.
 fn cholesky(matrix: &[f64], dim: usize) -> Vec<f64> {
     let mut factor = vec![0.0; dim * dim];
     for i in 0..dim {
@@ -26,7 +26,7 @@ fn cholesky(matrix: &[f64], dim: usize) -> Vec<f64> {
     factor
 }
 
-/// The first three slots by weights drawn and scored by hand, with another generator.
+/// The first three slots under weights drawn and scored independently, with another generator.
 fn monte_carlo(scene: &Scene, seed: u64) -> Vec<usize> {
     let dim = scene.posterior.dim();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -50,7 +50,7 @@ fn monte_carlo(scene: &Scene, seed: u64) -> Vec<usize> {
     ranking
 }
 
-/// Correlated weights, so that a factor used the wrong way round, or a diagonal one, would show.
+/// Correlated weights, so that a transposed or diagonal factor would be detected.
 fn correlated() -> Scene {
     let mut scene = Scene::random(5, 3, 21);
     let precision = vec![3.0, 1.6, -0.9, 1.6, 2.0, 0.2, -0.9, 0.2, 1.5];
@@ -60,7 +60,7 @@ fn correlated() -> Scene {
 }
 
 #[test]
-fn slots_are_filled_as_often_as_an_independent_monte_carlo_fills_them() {
+fn frequencies_of_slots_match_an_independent_monte_carlo() {
     for scene in [Scene::random(5, 3, 20), correlated()] {
         let mut ours: HashMap<Vec<usize>, u64> = HashMap::new();
         let mut theirs: HashMap<Vec<usize>, u64> = HashMap::new();
@@ -84,7 +84,7 @@ fn slots_are_filled_as_often_as_an_independent_monte_carlo_fills_them() {
 }
 
 #[test]
-fn alpha_widens_and_narrows_what_is_drawn() {
+fn alpha_scales_the_width_of_the_draws() {
     let scene = Scene::random(8, 3, 25);
     let greedy = Greedy.choose(&scene.candidates(), 1, &mut ChaCha8Rng::seed_from_u64(0)).unwrap();
     let best_first = |alpha: f64| {
@@ -101,7 +101,7 @@ fn alpha_widens_and_narrows_what_is_drawn() {
 fn a_certain_user_is_ranked_by_score() {
     let mut scene = Scene::random(20, 3, 23);
     let row = [0.3_f32, -0.8, 1.0];
-    // Certainty by weight: the same three directions, a hundred million times over each.
+    // Certainty by weight: the same three directions, with a weight of a hundred million each.
     let axes = [[1.0_f32, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
     let history: Vec<Example> = axes
         .iter()

@@ -14,7 +14,7 @@ struct Fixture {
 #[derive(Deserialize)]
 struct Case {
     policy: PolicySpec,
-    /// Examples learnt so far.
+    /// Number of examples learnt before.
     learnt: u64,
     scores: Vec<f32>,
     probabilities: Vec<f64>,
@@ -26,7 +26,7 @@ fn first_slots_have_the_probabilities_of_vowpal_wabbit() {
     for case in &fixture.cases {
         let estimates: Vec<(f32, f32)> = case.scores.iter().map(|score| (*score, 0.1)).collect();
         let mut scene = Scene::scored(&estimates);
-        // Vowpal Wabbit counts examples from 0, we rounds from 1.
+        // Vowpal Wabbit counts examples from 0; rounds count from 1 here.
         let row = [0.5, 1.0];
         let example = Example {
             features: &row,

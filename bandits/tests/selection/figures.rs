@@ -9,7 +9,7 @@ fn half_life() -> Option<HalfLifeRecords> {
 
 /// Figure 8: the best model fails after 5,000 of 20,000 queries and recovers after 10,000.
 #[test]
-fn strategies_survive_a_failure_and_take_the_recovered_model_back() {
+fn strategies_leave_a_failing_model_and_return_after_recovery() {
     let strategies: [(&str, &dyn Strategy); 3] =
         [("exp3", &Exp3::default()), ("exp4", &Exp4::default()), ("tsallis_inf", &TsallisInf::default())];
     for seed in [1, 2, 3] {
@@ -34,7 +34,7 @@ fn strategies_survive_a_failure_and_take_the_recovered_model_back() {
 
 /// Figure 10: where users differ, a state for each of them beats one for all.
 #[test]
-fn selection_by_user_beats_one_for_all_where_users_differ() {
+fn states_by_user_beat_a_shared_state_if_users_differ() {
     let queries = Dialects { users: 50, queries_each: 200, kinds: 4, seed: 5 }.queries();
     for strategy in [&Exp4::default() as &dyn Strategy, &TsallisInf::default()] {
         let mean = |kept| {
@@ -46,9 +46,9 @@ fn selection_by_user_beats_one_for_all_where_users_differ() {
     }
 }
 
-/// Figure 7: where models agree, their answer is nearer to the label.
+/// Figure 7: combined answers are better if the models agree.
 #[test]
-fn answers_that_models_agree_on_are_better() {
+fn answers_with_agreement_are_better() {
     let queries = Failure { degraded: 0..0, ..Failure::of_the_paper(9) }.queries();
     let answered =
         Trial { strategy: &Exp4::default(), half_life: None, kept: Kept::Together, seed: 1 }.run(&queries[..5000]);

@@ -1,4 +1,4 @@
-//! The interval of an A/B test covers the truth as often as it says, though outcomes of one user are alike.
+//! The interval of an A/B test has its nominal coverage, although outcomes of one user are correlated.
 
 use celeris_bandits::selection::comparison::difference;
 use celeris_bandits::selection::{ArmSums, Fixed};
@@ -8,7 +8,7 @@ use rand_distr::{Distribution as _, Normal};
 
 const LANES: usize = 64;
 
-/// 2,000 users of one of two arms, each with a taste of their own and 1 to 40 outcomes; arm 0 loses 0.02 more.
+/// 2,000 users of one of two arms, each with their own taste and 1 to 40 outcomes; arm 0 loses 0.02 more.
 fn experiment(rng: &mut ChaCha8Rng) -> Vec<Vec<ArmSums>> {
     let mut lanes = vec![vec![ArmSums::default(); 2]; LANES];
     let (tastes, noise) = (Normal::new(0.4, 0.1).unwrap(), Normal::new(0.0, 0.05).unwrap());
@@ -26,7 +26,7 @@ fn experiment(rng: &mut ChaCha8Rng) -> Vec<Vec<ArmSums>> {
 }
 
 #[test]
-fn intervals_cover_the_truth_nineteen_times_in_twenty() {
+fn intervals_cover_the_true_difference_in_95_percent() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let covered = (0..400).filter(|_| {
         let found = difference(&experiment(&mut rng), 0, 1).unwrap();
@@ -38,7 +38,7 @@ fn intervals_cover_the_truth_nineteen_times_in_twenty() {
 }
 
 #[test]
-fn too_few_lanes_tell_no_interval() {
+fn too_few_lanes_give_no_interval() {
     let mut lanes = vec![vec![ArmSums::default(); 2]; LANES];
     for sums in lanes.iter_mut().take(9).flatten() {
         *sums = ArmSums { outcomes: 5, loss: Fixed::nearest(1.0), estimated: Fixed::nearest(1.0) };

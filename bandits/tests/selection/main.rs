@@ -1,4 +1,4 @@
-//! What strategies promise, checked from the outside: sums in any order, known weights, and the figures of Clipper.
+//! Tests of strategies: sums in any order, known weights, and the figures of Clipper.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod figures;

@@ -1,4 +1,4 @@
-//! How strategies are written.
+//! Deserialization of strategies.
 
 use celeris_bandits::selection::{Ab, Exp4, HalfLifeRecords, LabelRange, StrategySpec, TsallisInf};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The sums: the same in any order, exactly changed, and faded by nothing but places.
+//! States: independent of the order, exact under changes, and faded by places only.
 
 use celeris_bandits::selection::{ArmSums, Exp4, Fixed, HalfLifeRecords, Layout, Outcome, Place, State, Strategy as _};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn log() -> impl Strategy<Value = Vec<(usize, Logged)>> {
     prop::collection::vec((0_usize..LANES, record), 1..600)
 }
 
-/// As a live node does: record by record.
+/// Adds record by record, like a live node.
 fn live(layout: Layout, log: &[(usize, Logged)]) -> State {
     let mut state = State::new(layout);
     let mut ends = [0; LANES];
@@ -38,7 +38,7 @@ fn live(layout: Layout, log: &[(usize, Logged)]) -> State {
     state
 }
 
-/// As a restart does: the ends first, then what counts, here in any order.
+/// Sets the ends first, then adds the records that count in any order, like a restart.
 fn rebuilt(layout: Layout, log: &[(usize, Logged)], seed: u64) -> State {
     let mut ends = [0; LANES];
     let mut records = Vec::new();
@@ -75,9 +75,9 @@ proptest! {
         }
     }
 
-    /// An outcome that is changed is read anew with its block, and then as if it had been so from the start.
+    /// After a change, reading the outcome's block again gives the same state as if the outcome had always been so.
     #[test]
-    fn a_block_read_anew_is_as_if_it_had_come_so(log in log(), fades in any::<bool>(), at in any::<prop::sample::Index>()) {
+    fn a_block_read_again_has_the_new_outcome(log in log(), fades in any::<bool>(), at in any::<prop::sample::Index>()) {
         let layout = layout(fades.then_some(20));
         let mut changed = log.clone();
         let at = at.index(log.len());
@@ -109,7 +109,7 @@ fn sums_lose_half_of_their_weight_in_a_half_life() {
         state.advance(&[end]);
         assert!((state.faded(0).arms[0].loss - left).abs() < 1e-12, "after {end}");
     }
-    // At 225 it is as it was at 125, told from the same blocks.
+    // The state at 225 as of 125, from the same blocks.
     assert!((state.faded_before(0, 100).arms[0].loss - 0.5).abs() < 1e-12);
     state.advance(&[25 + 12 * 100]);
     assert!(state.faded(0).arms[0].loss > 0.0);
@@ -117,7 +117,7 @@ fn sums_lose_half_of_their_weight_in_a_half_life() {
     assert_eq!(state.faded(0).arms[0].loss, 0.0, "too old to count");
 }
 
-/// A user who speaks ten times as often as others does not make the others' lanes forget ten times as slowly.
+/// A user with ten times as many events as others does not make the others' lanes fade ten times as slowly.
 #[test]
 fn lanes_fade_by_their_share_of_the_stream() {
     let half_life = Some(HalfLifeRecords::new(1000).unwrap());

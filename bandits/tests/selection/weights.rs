@@ -1,4 +1,4 @@
-//! Weights and probabilities on sums that are known.
+//! Weights and probabilities for given sums.
 
 use celeris_bandits::selection::{
     Ab, Exp3, Exp4, Faded, FadedArm, LabelRange, Labels, Lot, Outcome, Selected, Strategy, TsallisInf,
@@ -13,7 +13,7 @@ fn faded(outcomes: f64, estimated: &[f64]) -> Faded {
 }
 
 #[test]
-fn exp3_is_what_its_paper_says() {
+fn exp3_weights_match_the_paper() {
     // K = 2, 200 outcomes: weights exp(-rate L) with rate sqrt(ln 2 / 400), and a hundredth drawn uniformly.
     let rate = (2.0_f64.ln() / 400.0).sqrt();
     let (one, two) = ((-rate * 30.0).exp(), (-rate * 80.0).exp());
@@ -34,7 +34,7 @@ fn exp4_weights_fall_exponentially() {
 }
 
 #[test]
-fn tsallis_inf_minimises_what_its_paper_says() {
+fn tsallis_inf_minimises_the_objective_of_the_paper() {
     // The minimiser over the simplex has 1 / sqrt(p_i) rising linearly in the losses, with the slope eta / 2.
     let strategy = TsallisInf { floor: 0.001 };
     let losses = [3.0, 4.0, 9.0, 100.0];
@@ -49,7 +49,7 @@ fn tsallis_inf_minimises_what_its_paper_says() {
 }
 
 #[test]
-fn without_outcomes_every_arm_is_as_good() {
+fn without_outcomes_all_arms_are_equal() {
     for strategy in [&Exp3::default() as &dyn Strategy, &Exp4::default(), &TsallisInf::default(), &Ab::default()] {
         for weight in strategy.weights(&Faded::nothing(4)) {
             assert!((weight - 0.25).abs() < 1e-12);
@@ -59,26 +59,26 @@ fn without_outcomes_every_arm_is_as_good() {
 
 /// Over 200,000 draws the frequencies match the propensities: chi-square with 3 degrees of freedom at the level 0.001.
 #[test]
-fn arms_are_served_as_often_as_their_propensity_says() {
+fn frequencies_of_arms_match_their_propensities() {
     let known = faded(100.0, &[30.0, 42.0, 41.0, 60.0]);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let ab = Ab { shares: Some(vec![0.4, 0.3, 0.2, 0.1]) };
     for strategy in [&Exp3::default() as &dyn Strategy, &TsallisInf::default(), &ab] {
-        let (mut counts, mut told) = ([0_u32; 4], [0.0; 4]);
+        let (mut counts, mut stated) = ([0_u32; 4], [0.0; 4]);
         for _ in 0..200_000 {
             let user = rng.random();
             let Selected::One { arm, propensity } = strategy.select(&known, Lot::drawn(&mut rng, user)) else {
                 panic!("one arm answers")
             };
             counts[arm] += 1;
-            told[arm] = propensity;
+            stated[arm] = propensity;
         }
         let chi_square: f64 = counts
             .iter()
-            .zip(told)
+            .zip(stated)
             .map(|(count, propensity)| (f64::from(*count) - 200_000.0 * propensity).powi(2) / (200_000.0 * propensity))
             .sum();
-        assert!(chi_square < 16.27, "{chi_square}: {counts:?} {told:?}");
+        assert!(chi_square < 16.27, "{chi_square}: {counts:?} {stated:?}");
     }
 }
 
@@ -96,20 +96,20 @@ fn a_split_keeps_its_users() {
 
 #[test]
 fn an_arm_that_did_not_predict_is_charged_the_mean() {
-    let said = Exp4::default().observe(Outcome::Every(&[Some(0.25), None, Some(0.75)]));
-    let estimated: Vec<f64> = said.iter().map(|(_, sums)| sums.estimated.value()).collect();
+    let added = Exp4::default().observe(Outcome::Every(&[Some(0.25), None, Some(0.75)]));
+    let estimated: Vec<f64> = added.iter().map(|(_, sums)| sums.estimated.value()).collect();
     assert_eq!(estimated, [0.25, 0.5, 0.75]);
-    assert_eq!(said[1].1.outcomes, 0);
+    assert_eq!(added[1].1.outcomes, 0);
     assert!(Exp4::default().observe(Outcome::Every(&[None, Some(0.5)])).is_empty(), "one alone compares nothing");
 }
 
 #[test]
-fn what_was_improbable_weighs_more() {
-    let said = TsallisInf::default().observe(Outcome::Served { arm: 2, propensity: 0.125, loss: 0.5 });
-    assert_eq!(said.len(), 1);
-    assert_eq!((said[0].0, said[0].1.loss.value(), said[0].1.estimated.value()), (2, 0.5, 4.0));
+fn losses_are_weighted_by_inverse_propensity() {
+    let added = TsallisInf::default().observe(Outcome::Served { arm: 2, propensity: 0.125, loss: 0.5 });
+    assert_eq!(added.len(), 1);
+    assert_eq!((added[0].0, added[0].1.loss.value(), added[0].1.estimated.value()), (2, 0.5, 4.0));
     let every = TsallisInf::default().observe(Outcome::Every(&[Some(0.5), Some(0.1)]));
-    assert!(every.is_empty(), "it knows of no probability there");
+    assert!(every.is_empty(), "it ignores outcomes of every arm");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! A feedback loop: what is never shown is never learnt.
+//! A feedback loop: an arm that is never shown is never learnt.
 //!
-//! Genres that have nothing to do with each other, all of them liked somewhat. The first that is shown brings more than
-//! the nothing that is believed of the others, so whoever only shows what they believe in never shows another: the
-//! argument of Velox (Crankshaw et al., CIDR 2015, "Bandits and multiple models") for exploring.
+//! Genres are independent, and all of them have positive mean rewards. After the first genre is shown, its estimate
+//! exceeds the zero estimates of the others, so a greedy policy never shows another one: the argument for exploration
+//! in Velox (Crankshaw et al., CIDR 2015, "Bandits and multiple models").
 
 use celeris_bandits::{Candidates, Policy};
 use celeris_model::{Estimate, Learning, Prior};
@@ -13,20 +13,20 @@ use super::play::Learner;
 use super::problem::Regret;
 use celeris_cli::Failure;
 
-/// Genres, each a candidate.
+/// Number of genres; each is a candidate.
 const GENRES: usize = 20;
 
-/// Rewards are uniform within this of their mean, and so above 0.
+/// Rewards are uniform within this distance of their mean, and therefore positive.
 const SPREAD: f64 = 0.2;
 
-/// How a run ended.
+/// The result of a run.
 pub struct Outcome {
     pub regret: f64,
-    /// Whether what it would show next, exploration apart, is not the best genre.
+    /// Whether the greedy choice at the end is not the best genre.
     pub stuck: bool,
 }
 
-/// One run of `policy`.
+/// Runs `policy` once.
 pub fn play(policy: &dyn Policy, rounds: usize, seed: u64) -> Result<Outcome, Failure> {
     let learning = Learning::from(Prior::isotropic(GENRES, 1.0, SPREAD * SPREAD / 3.0).map_err(Failure::other)?);
     let mut learner = Learner::new(&learning).map_err(Failure::other)?;

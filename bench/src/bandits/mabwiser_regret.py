@@ -1,12 +1,12 @@
-"""The baseline of `celeris bench bandits`: LinUCB and LinTS of MABWiser, one ridge regression an arm.
+"""The baseline of `celeris-bench bandits`: LinUCB and LinTS of MABWiser, one ridge regression per arm.
 
     python mabwiser_regret.py --problem problem.json
 
-Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It takes as many seeds as it
-can begin within the problem's `budget_seconds`.
+Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It runs as many seeds as it
+can start within the problem's `budget_seconds`.
 
-MABWiser's `partial_fit` looks at all arms for each reward, which is most of its time. Here the regression of the arm that
-was shown is told alone: the same numbers, sooner.
+MABWiser's `partial_fit` iterates over all arms for each reward, which takes most of its time. Here only the regression of
+the shown arm is updated: the results are the same, and faster.
 """
 
 import argparse

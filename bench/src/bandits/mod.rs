@@ -21,13 +21,13 @@ use celeris_evaluate::peers::Python;
 
 const DIM: usize = 20;
 
-/// The width of upper bounds and draws, ours and MABWiser's.
+/// The width of confidence bounds and posterior draws, for our policies and MABWiser's.
 const ALPHA: f64 = 1.0;
 
-/// The ridge, ours and MABWiser's.
+/// The ridge parameter, for our policies and MABWiser's.
 const L2: f64 = 1.0;
 
-/// Policies with shared weights: our names for them here, and as requests write them.
+/// Policies with shared weights: our case names, and their JSON in requests.
 const SHARED: [(&str, &str); 9] = [
     ("greedy", r#"{"name": "greedy"}"#),
     ("epsilon_greedy", r#"{"name": "epsilon_greedy", "epsilon": 0.05}"#),
@@ -40,14 +40,14 @@ const SHARED: [(&str, &str); 9] = [
     ("thompson", r#"{"name": "thompson", "alpha": 1}"#),
 ];
 
-/// Policies whose parameter means another amount of exploration to each side, because it multiplies estimates of scores
-/// and one side's spread wider than the other's: beside each parameter, the best of ours is held against the best of
-/// theirs.
+/// Policies whose parameter has a different effect in the two libraries, because it multiplies estimated scores, whose
+/// spread differs. In addition to the cases at equal parameters, our best is compared with their best.
 const TUNED: [&str; 1] = ["softmax"];
 
-/// Vowpal Wabbit's policies of the same parameters, by our names, as options beside `--cb_explore_adf`. Its `mellowness`
-/// counts squared ranges of costs and ours noise variances, of which a hundred are one such range here. It has no LinUCB
-/// and no posterior; its nearest to Thompson sampling is a bag of bootstrapped learners.
+/// Vowpal Wabbit's policies with the same parameters, by our names, as options in addition to `--cb_explore_adf`. Its
+/// `mellowness` is in squared ranges of costs and ours in noise variances; here one range squared is a hundred
+/// variances. It has no LinUCB and no posterior; its closest policy to Thompson sampling is a bag of bootstrapped
+/// learners.
 const VW: [(&str, &str); 8] = [
     ("greedy", "--epsilon 0"),
     ("epsilon_greedy", "--epsilon 0.05"),
@@ -59,7 +59,7 @@ const VW: [(&str, &str); 8] = [
     ("bag", "--bag 5"),
 ];
 
-/// Policies whose regret must grow ever more slowly.
+/// Policies whose regret must grow sublinearly.
 const SUBLINEAR: [&str; 4] = ["lin_ucb", "thompson", "squarecb", "regcb"];
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -93,7 +93,7 @@ fn parse(spec: &str) -> Result<PolicySpec, Failure> {
 fn disjoint(settings: &Settings, python: Option<&Python>, report: &mut Report) -> Result<(), Failure> {
     eprintln!("  one model for each arm …");
     let problem = problem(settings);
-    // MABWiser knows no noise: its bounds are those of noise 1.
+    // MABWiser has no noise parameter: its bounds assume a noise of 1.
     let prior = Prior::isotropic(DIM, L2, 1.0).map_err(Failure::other)?;
     let mut ours = Curves::new();
     for name in ["lin_ucb", "thompson"] {
@@ -149,7 +149,7 @@ fn shared(settings: &Settings, python: Option<&Python>, report: &mut Report) -> 
     draw(settings, figure, &problem, [&ours, &best])
 }
 
-/// Where greedy never learns that it was wrong.
+/// The feedback loop, in which greedy never corrects its first choice.
 fn feedback_loop(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let seeds = settings.pick(20, 2);
     let rounds = settings.pick(10_000, 200);
@@ -167,20 +167,20 @@ fn feedback_loop(settings: &Settings, report: &mut Report) -> Result<(), Failure
     Ok(())
 }
 
-/// The one with the least regret among those whose names begin with `prefix`.
+/// The policy with the lowest regret among those whose names begin with `prefix`.
 fn least<'a>(curves: &'a Curves, prefix: &str) -> Option<(&'a String, &'a BTreeMap<u64, Vec<f64>>)> {
     let named = curves.iter().filter(|(name, of_policy)| name.starts_with(prefix) && !of_policy.is_empty());
     named.min_by(|(_, a), (_, b)| total(a, |_| true).total_cmp(&total(b, |_| true)))
 }
 
-/// The mean of the last points of those seeds.
+/// The mean final regret of the seeds for which `counts` holds.
 fn total(curves: &BTreeMap<u64, Vec<f64>>, counts: impl Fn(&u64) -> bool) -> f64 {
     let totals: Vec<f64> =
         curves.iter().filter(|(seed, _)| counts(seed)).filter_map(|(_, curve)| curve.last().copied()).collect();
     totals.iter().sum::<f64>() / totals.len() as f64
 }
 
-/// The mean regret of all our seeds, and beside the peer's that of the seeds that it managed.
+/// Reports our mean regret over all seeds, and the comparison with the peer over the seeds that the peer completed.
 fn compare(report: &mut Report, case: &str, ours: &BTreeMap<u64, Vec<f64>>, theirs: Option<&BTreeMap<u64, Vec<f64>>>) {
     report.single(format!("{case}/all_seeds"), "regret", Some(total(ours, |_| true)));
     match theirs.filter(|theirs| !theirs.is_empty()) {
@@ -192,8 +192,8 @@ fn compare(report: &mut Report, case: &str, ours: &BTreeMap<u64, Vec<f64>>, thei
     }
 }
 
-/// The regret of the second half of the rounds against that of the first: 1 where it grows linearly, 0.41 where it grows
-/// as the root of the rounds.
+/// Reports the regret of the second half of the rounds against that of the first: 1 for linear growth, 0.41 for growth
+/// with the square root of the rounds.
 fn growth(report: &mut Report, case: &str, curves: &BTreeMap<u64, Vec<f64>>) {
     let mean = |from_end: usize| {
         let points = curves.values().filter_map(|curve| curve.iter().rev().nth(from_end));

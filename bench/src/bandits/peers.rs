@@ -1,4 +1,4 @@
-//! The policies that ours are compared with: MABWiser's and Vowpal Wabbit's, on the same problems.
+//! The baselines of our policies: MABWiser and Vowpal Wabbit, on the same problems.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,19 +14,19 @@ const PROBLEM: &str = include_str!("problem.py");
 const MABWISER: &str = include_str!("mabwiser_regret.py");
 const VW: &str = include_str!("vw_regret.py");
 
-/// Seconds within which a peer begins its runs; those that it has begun it ends. All seeds take some 20 minutes a peer.
+/// Seconds within which a peer starts its runs; started runs are completed. All seeds take some 20 minutes per peer.
 const BUDGET_SECONDS: u64 = 300;
 
-/// The variable that says another.
+/// The environment variable that overrides [`BUDGET_SECONDS`].
 const BUDGET_VARIABLE: &str = "CELERIS_PEER_SECONDS";
 
-/// Runs of a peer at a time.
+/// Number of concurrent runs of a peer.
 const PROCESSES: usize = 2;
 
 /// Curves of regret by policy and seed.
 pub type Curves = BTreeMap<String, BTreeMap<u64, Vec<f64>>>;
 
-/// A library that has policies of its own.
+/// A library with bandit policies.
 #[derive(Clone, Copy)]
 pub enum Peer {
     MabWiser,
@@ -41,8 +41,8 @@ impl Peer {
         }
     }
 
-    /// Its curves on `problem`, for as many seeds as it manages; none, saying why, where it does not run. `options` says
-    /// what is its own to know.
+    /// The peer's curves on `problem`, for as many seeds as it completes. If it cannot run, prints the error and
+    /// returns no curves. `options` are passed to the peer's script.
     pub fn curves(self, python: &Python, problem: &Problem, options: Value) -> Curves {
         match self.play(python, problem, options) {
             Ok(curves) => curves,
@@ -68,8 +68,8 @@ impl Peer {
         write("problem.py", PROBLEM)?;
         write(name, script)?;
         write("problem.json", &options.to_string())?;
-        let said = run(&mut command(python, folder.path(), name))?;
-        serde_json::from_slice(&said).map_err(Failure::other)
+        let output = run(&mut command(python, folder.path(), name))?;
+        serde_json::from_slice(&output).map_err(Failure::other)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Policies at play: one model for all arms, or one for each.
+//! Simulation of policies, with one model for all arms or one model for each arm.
 
 use celeris_bandits::{Candidates, Policy};
 use celeris_model::{Estimate, Example, History, Learning, ModelError, Prior, Timestamp, UserModel};
@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use super::problem::{Problem, Regret, mean};
 use celeris_cli::Failure;
 
-/// What a model has seen.
+/// The history of a model.
 struct Past {
     dim: usize,
     features: Vec<f32>,
@@ -30,7 +30,7 @@ impl History for Past {
     }
 }
 
-/// A model that learns from the rewards of what it showed.
+/// A model that learns from the rewards of the shown arms.
 pub struct Learner {
     pub model: UserModel,
     past: Past,
@@ -49,7 +49,7 @@ impl Learner {
     }
 }
 
-/// The regret of `policy` where every arm has features of its own and one user's weights are learnt.
+/// The regret of `policy` if every arm has its own features and the weights of one user are learnt.
 pub fn shared(problem: &Problem, prior: &Prior, policy: &dyn Policy, seed: u64) -> Result<Vec<f64>, Failure> {
     let learning = Learning::from(prior.clone());
     let mut learner = Learner::new(&learning).map_err(Failure::other)?;
@@ -80,10 +80,11 @@ pub fn shared(problem: &Problem, prior: &Prior, policy: &dyn Policy, seed: u64) 
     Ok(regret.curve())
 }
 
-/// The regret of `policy` where all arms see the same features and each has a model of its own.
+/// The regret of `policy` if all arms have the same features and each arm has its own model.
 ///
-/// A policy ranks candidates under one posterior. Arms that are independent are one posterior too: that of standard normal
-/// weights, where the features of an arm are its standard error on an axis of its own and its offset is its score.
+/// A policy ranks candidates under a single posterior. Independent arms can be expressed as one: the posterior of
+/// standard normal weights, with the standard error of each arm as its feature on a separate axis and its score as the
+/// offset.
 pub fn disjoint(problem: &Problem, prior: &Prior, policy: &dyn Policy, seed: u64) -> Result<Vec<f64>, Failure> {
     let learning = Learning::from(prior.clone());
     let independent = Learning::from(Prior::isotropic(problem.arms, 1.0, 1.0).map_err(Failure::other)?);

@@ -1,4 +1,4 @@
-"""The problems of `celeris bench bandits`, drawn number for number as its Rust side draws them (`problem.rs`)."""
+"""The problems of `celeris-bench bandits`, with the same numbers as the Rust side generates (`problem.rs`)."""
 
 import numpy
 
@@ -25,7 +25,7 @@ def signed(seed, stream, start, count):
 
 
 def noise(problem, seed, turn):
-    """Of standard deviation `problem["noise"]`: twelve uniform numbers less their mean are as good as normal."""
+    """Noise of standard deviation `problem["noise"]`: twelve uniform numbers minus their mean, approximately normal."""
     return problem["noise"] * (uniform(seed, NOISE, 12 * turn, 12).sum() - 6.0)
 
 
@@ -45,7 +45,7 @@ def contexts(problem, seed, turn, count):
 
 
 class Regret:
-    """Sums up what the best arm would have brought more, and notes the sum at the checkpoints."""
+    """The cumulative regret, recorded at the checkpoints."""
 
     def __init__(self, problem):
         self.checkpoints = set(problem["checkpoints"])

@@ -1,27 +1,27 @@
-//! The problems, drawn so that the peers draw the same numbers.
+//! The bandit problems, generated so that the peers generate identical numbers.
 
 use celeris_model::linear::dot;
 use serde::Serialize;
 
-/// What a linear bandit is made of. Written as JSON for the peers, whose `problem.py` draws the same.
+/// A linear bandit problem. It is written as JSON for the peers, whose `problem.py` generates the same numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
-    /// The length of features and weights, of which the last belongs to the constant 1.
+    /// The length of feature and weight vectors; the last entry is the constant 1.
     pub dim: usize,
     pub arms: usize,
     pub rounds: usize,
-    /// True weights are uniform within this of 0, but for that of the constant.
+    /// True weights are uniform in `-scale..scale`, except that of the constant.
     pub scale: f64,
     /// The true weight of the constant.
     pub constant: f64,
     /// The standard deviation of a reward around its mean.
     pub noise: f64,
-    /// Rounds after which the regret so far is noted, ascending; the last is `rounds`.
+    /// Rounds after which the cumulative regret is recorded, ascending; the last is `rounds`.
     pub checkpoints: Vec<usize>,
     pub seeds: Vec<u64>,
 }
 
-/// What numbers are drawn for. Each is a stream of its own, so that none depends on how many another takes.
+/// Independent random streams, so that no stream depends on how many numbers another has drawn.
 #[derive(Clone, Copy)]
 enum Stream {
     Theta,
@@ -30,15 +30,15 @@ enum Stream {
 }
 
 /// The output function of `SplitMix64` (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-/// 2014): a dozen lines in every language.
+/// 2014), which is short in every language.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// The numbers of a stream from `start` on: multiples of 2^-24 in `0..1`, so that no rounding tells them apart from the
-/// peers'.
+/// The numbers of a stream from `start` on: multiples of 2^-24 in `0..1`, which are exact in every language, so ours
+/// equal the peers' numbers.
 fn uniform(seed: u64, stream: Stream, start: usize) -> impl Iterator<Item = f64> {
     let key = mix(seed.wrapping_mul(4).wrapping_add(stream as u64));
     let number = move |index: u64| mix(key.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 40;
@@ -57,7 +57,7 @@ impl Problem {
         weights
     }
 
-    /// Overwrites `rows`, row-major, with the features of this turn (from 0).
+    /// Overwrites `rows`, row-major, with the features of this turn, counted from 0.
     pub fn contexts(&self, seed: u64, turn: usize, rows: &mut [f32]) {
         let count = rows.len() / self.dim;
         let mut numbers = uniform(seed, Stream::Context, turn * count * (self.dim - 1));
@@ -69,15 +69,16 @@ impl Problem {
         }
     }
 
-    /// How far this turn's reward is from its mean, whatever the arm: twelve uniform numbers less their mean are as good
-    /// as normal.
+    /// The noise of this turn's reward, the same for all arms: twelve uniform numbers minus their mean, which is
+    /// approximately normal.
     pub fn noise(&self, seed: u64, turn: usize) -> f64 {
         let sum: f64 = uniform(seed, Stream::Noise, 12 * turn).take(12).sum();
         self.noise * (sum - 6.0)
     }
 }
 
-/// The regret of one run: what the best arm would have brought more, in the mean, summed up to each checkpoint.
+/// The cumulative regret of one run at each checkpoint: the sum of the best arm's mean reward minus that of the shown
+/// arm.
 pub struct Regret<'a> {
     checkpoints: &'a [usize],
     turn: usize,
@@ -90,7 +91,7 @@ impl<'a> Regret<'a> {
         Self { checkpoints, turn: 0, sum: 0.0, curve: Vec::with_capacity(checkpoints.len()) }
     }
 
-    /// The next turn showed `arm`, of these expected rewards.
+    /// Adds the next turn, which showed `arm`; `means` are the mean rewards of all arms.
     pub fn add(&mut self, means: &[f64], arm: usize) {
         let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         self.sum += best - means[arm];
@@ -105,7 +106,7 @@ impl<'a> Regret<'a> {
     }
 }
 
-/// The expected reward of features under true weights.
+/// The mean reward of `features` under true weights.
 pub fn mean(weights: &[f64], features: &[f32]) -> f64 {
     dot(weights, features)
 }

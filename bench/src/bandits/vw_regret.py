@@ -1,9 +1,9 @@
-"""The baseline of `celeris bench bandits`: the policies of Vowpal Wabbit's `--cb_explore_adf`, over shared weights.
+"""The baseline of `celeris-bench bandits`: the policies of Vowpal Wabbit's `--cb_explore_adf`, over shared weights.
 
     python vw_regret.py --problem problem.json
 
-Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It takes as many seeds as it
-can begin within the problem's `budget_seconds`. Learning rates are Vowpal Wabbit's own; costs are rewards below 0.
+Prints one JSON object: for each policy and seed, the regret at the problem's checkpoints. It runs as many seeds as it
+can start within the problem's `budget_seconds`. Learning rates are Vowpal Wabbit's defaults; costs are negated rewards.
 """
 
 import argparse

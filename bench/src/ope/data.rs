@@ -1,4 +1,4 @@
-//! The logs and the policies that both sides judge.
+//! The logs and policies that both sides evaluate.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::Settings;
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 
-/// Items and positions of the invented log.
+/// Items and positions of the synthetic log.
 const ITEMS: usize = 20;
 const POSITIONS: usize = 3;
 
@@ -23,11 +23,11 @@ pub struct Policy {
     pub deterministic: bool,
 }
 
-/// The sample of the Open Bandit Dataset where it is found, and an invented log.
+/// The sample of the Open Bandit Dataset if it is found, and a synthetic log.
 pub fn logs(settings: &Settings, folder: &Path) -> Result<Vec<OpenBandit>, Failure> {
     let mut logs = Vec::new();
     match open_bandit() {
-        // The smoke run does without: obp would take a minute.
+        // Skipped in the smoke test, because obp would take a minute.
         Some(_) if settings.quick => {}
         Some(folder) => {
             for policy in ["random", "bts"] {
@@ -40,14 +40,14 @@ pub fn logs(settings: &Settings, folder: &Path) -> Result<Vec<OpenBandit>, Failu
     Ok(logs)
 }
 
-/// Where the Open Bandit Dataset is, if it is anywhere that is looked at.
+/// The folder of the Open Bandit Dataset, if it is in one of the searched places.
 fn open_bandit() -> Option<PathBuf> {
     let named = std::env::var_os("CELERIS_DATA").map(PathBuf::from);
     let places = named.into_iter().chain(["../shared/data", "."].map(PathBuf::from));
     places.map(|place| place.join("open-bandit")).find(|folder| folder.join("random/men/men.csv").exists())
 }
 
-/// A log of a policy that prefers some items, other ones at every position.
+/// A synthetic log of a policy that prefers some items, which differ by position.
 fn invented(folder: &Path, impressions: usize) -> Result<OpenBandit, Failure> {
     let mut rng = scene::rng(60);
     let mut likely: Vec<Vec<f64>> = Vec::new();
@@ -82,7 +82,8 @@ fn invented(folder: &Path, impressions: usize) -> Result<OpenBandit, Failure> {
     Ok(log)
 }
 
-/// The policies that are judged: every item alike, some more than others, and always the one that the log shows most.
+/// The evaluated policies: uniform, one that prefers later items, and one that always shows the log's most frequent
+/// item.
 pub fn policies(log: &OpenBandit, folder: &Path) -> Result<Vec<Policy>, Failure> {
     let sum = (log.items * (log.items + 1) / 2) as f64;
     let tilted = distribution(log, folder, "tilted", |item| (item + 1) as f64 / sum)?;
@@ -97,7 +98,7 @@ pub fn policies(log: &OpenBandit, folder: &Path) -> Result<Vec<Policy>, Failure>
     ])
 }
 
-/// The policy that shows one item and no other.
+/// The policy that always shows one item.
 pub fn always(log: &OpenBandit, item: usize, folder: &Path) -> Result<String, Failure> {
     distribution(log, folder, "always", |other| if other == item { 1.0 } else { 0.0 })
 }

@@ -13,13 +13,13 @@ use self::obp::{Obp, Problem};
 use crate::Settings;
 use crate::report::Report;
 use celeris_cli::Failure;
-use celeris_evaluate::ope::policy::Judged;
+use celeris_evaluate::ope::policy::EvaluatedPolicy;
 use celeris_evaluate::ope::{Settings as Protocol, rounds};
 
-/// Runs of ours, of which the fastest counts.
+/// Number of our runs; the fastest is reported.
 const RUNS: usize = 3;
 
-/// Below every weight's largest in the logs, so that SWITCH-DR switches.
+/// Below the largest weight in each log, so that SWITCH-DR switches.
 const SWITCH_THRESHOLD: f64 = 2.0;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -46,8 +46,8 @@ struct Case<'a> {
     obp: Option<&'a Obp>,
 }
 
-/// Every estimator's value by both sides, from the same log, policy and reward model; then the time of all values and
-/// their intervals. Answers the largest difference of two values.
+/// Compares every estimator's value on both sides for the same log, policy and reward model, then the time of all
+/// values with their intervals. Returns the largest difference of two values.
 fn compare(report: &mut Report, case: &Case, folder: &Path) -> Result<Option<f64>, Failure> {
     let Case { log, policy, settings, obp } = case;
     let ope = OpeSettings {
@@ -56,19 +56,19 @@ fn compare(report: &mut Report, case: &Case, folder: &Path) -> Result<Option<f64
         ..OpeSettings::default()
     };
     let protocol = Protocol { ope, ..Protocol::default() };
-    let read = |text: &str| Judged::read(text, log, &ope).map_err(Failure::other);
-    let judged = read(&policy.text)?;
-    let ours: Rounds = rounds(log, &judged, &protocol).map_err(Failure::other)?;
+    let read = |text: &str| EvaluatedPolicy::read(text, log, &ope).map_err(Failure::other);
+    let evaluated = read(&policy.text)?;
+    let ours: Rounds = rounds(log, &evaluated, &protocol).map_err(Failure::other)?;
     let theirs = match obp {
         Some(obp) => {
-            // What the model expects of an item is what it expects of the policy that shows nothing else.
+            // The model's expectation for an item equals that for the policy that always shows the item.
             let of_item = |item: usize| -> Result<Vec<f64>, Failure> {
                 let always = data::always(log, item, folder)?;
                 let rounds = rounds(log, &read(&always)?, &protocol).map_err(Failure::other)?;
                 Ok(rounds.iter().map(|round| round[0].expected_target).collect())
             };
             let expected = (0..log.items).map(of_item).collect::<Result<Vec<_>, _>>()?;
-            Some(obp.evaluate(&Problem { log, judged: &judged, expected, settings: &ope }, folder)?)
+            Some(obp.evaluate(&Problem { log, evaluated: &evaluated, expected, settings: &ope }, folder)?)
         }
         None => None,
     };

@@ -1,9 +1,9 @@
-"""The baseline of `celeris bench ope`: the estimators of the Open Bandit Pipeline on one log.
+"""The baseline of `celeris-bench ope`: the estimators of the Open Bandit Pipeline on one log.
 
     python obp_estimators.py --problem problem.json
 
-Prints one JSON object: the values by name, and the seconds that values and 95 % intervals took. The estimators are plain
-numpy; only what lies around them in the package imports torch and plotting, so that is left out.
+Prints one JSON object: the values by name, and the seconds that values and 95 % intervals took. The estimators only need
+numpy; the rest of the package imports torch and plotting, so it is replaced by empty modules.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from obp.ope import estimators  # noqa: E402
 
 
 def at_every_position(by_round, positions):
-    """Shape (rounds, actions, positions); only the position that a round was logged at is looked at."""
+    """Shape (rounds, actions, positions); obp only reads the position at which a round was logged."""
     return numpy.repeat(by_round[:, :, None], positions, axis=2)
 
 

@@ -1,13 +1,13 @@
-"""The baseline of `celeris bench recommend`: faiss on the same rows and queries, one thread a search.
+"""The baseline of `celeris-bench recommend`: faiss on the same rows and queries, one thread per search.
 
     python faiss_search.py --folder FOLDER --dim N --threads N
 
-Reads `rows.f32` and `queries.f32` in the folder, row-major. Then reads one command a line and prints one JSON object for
+Reads `rows.f32` and `queries.f32` in the folder, row-major. Then reads one command per line and prints one JSON object for
 each, so that both sides of a comparison can take turns:
 
-    flat FIRST COUNT   seconds of each of these queries by IndexFlatIP
-    grow               builds an HNSW graph; seconds, and the least efSearch with a recall@10 of 0.99
-    graph FIRST COUNT  seconds of each of these queries by the graph
+    flat FIRST COUNT   seconds of each of these queries with IndexFlatIP
+    grow               builds an HNSW graph; seconds, and the smallest efSearch with a recall@10 of 0.99
+    graph FIRST COUNT  seconds of each of these queries with the graph
 """
 
 import argparse

@@ -1,4 +1,4 @@
-//! Searches among some of the items: what filters keep, and all but those that are excluded.
+//! Searches with filters and exclusions.
 
 use celeris_retrieval::{CandidateSet, Row};
 use rand::seq::index::sample;
@@ -9,23 +9,23 @@ use crate::stopwatch::Durations;
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 
-/// Of a million items, how many a filter keeps.
+/// Number of items that a filter keeps of a million.
 const KEPT: [(&str, usize); 4] = [("50%", 500_000), ("5%", 50_000), ("0.5%", 5_000), ("10", 10)];
 
-/// Ids that a request excludes.
+/// Number of ids that a request excludes.
 const EXCLUDED: usize = 10_000;
 
-/// The items of the cases' names.
+/// The number of items to which `KEPT` refers.
 const OF: usize = 1_000_000;
 
-/// Every case in turns with its baseline: of filters the scan of all scores of all items, of exclusions the same search
-/// without them. All answers have to be those of the scan.
+/// Runs every case in turn with its baseline: for filters the exact scan of all items, for exclusions the same search
+/// without them. All results must equal those of the scan.
 pub fn run(report: &mut Report, scene: &Scene) -> Result<(), Failure> {
     let mut rng = scene::rng(61);
     let (count, matrix) = (scene.matrix().len(), scene.matrix());
     let everything = scene.everything();
     for (name, kept) in KEPT {
-        // A quick run keeps the share, but no fewer than the slots.
+        // A quick run keeps the same share, but at least as many items as slots.
         let kept = (kept * count / OF).max(K);
         let mut allowed = CandidateSet::none();
         sample(&mut rng, count, kept).into_iter().for_each(|row| allowed.insert(row_of(row)));
@@ -47,7 +47,7 @@ pub fn run(report: &mut Report, scene: &Scene) -> Result<(), Failure> {
     for weights in &scene.world.queries {
         with.time(|| scene.table.search(matrix, weights, K, &everything));
         let found = without.time(|| {
-            // What a request does: the rows of its filter, and out of these the excluded ones.
+            // As a request does: the rows of its filter, minus the excluded rows.
             let mut allowed = everything.clone();
             excluded.iter().for_each(|row| allowed.remove(*row));
             let found = scene.table.search(matrix, weights, K, &allowed);

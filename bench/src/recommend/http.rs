@@ -1,4 +1,4 @@
-//! Recommendations of a node over HTTP, from a table of a million items.
+//! Recommendations over HTTP, from a table of a million items.
 
 use std::time::Instant;
 
@@ -15,21 +15,21 @@ use crate::stopwatch::Durations;
 use celeris_cli::Failure;
 use celeris_cli::estimate::warm::Ids;
 
-/// Users asked for in turn, and their observations.
+/// Users who are requested in turn, and their observations.
 const USERS: usize = 64;
 const HISTORY: usize = 50;
 
-/// Users who have seen much, and how much; in the quick form less.
+/// Users with many observations, and how many; fewer in a quick run.
 const SEERS: usize = 4;
 const SEEN: [usize; 2] = [5_000, 50];
 
-/// Requests of each kind, after as many that are not counted.
+/// Requests of each kind, after as many uncounted ones.
 const REQUESTS: [usize; 2] = [500, 20];
 
-/// Adds the rows `http/…`.
+/// Adds the cases `http/…`.
 ///
 /// # Errors
-/// Where the node does not do what it should.
+/// If the node fails.
 pub fn run(report: &mut Report, settings: &Settings) -> Result<(), Failure> {
     eprintln!("  recommending over HTTP …");
     let dir = tempfile::tempdir().map_err(Failure::other)?;
@@ -63,7 +63,7 @@ pub fn run(report: &mut Report, settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long a recommendation takes from being sent to being read.
+/// The duration of a recommendation, from sending the request to reading the response.
 async fn recommend(sender: &mut Sender, user: usize, exclude_seen: bool) -> Result<std::time::Duration, Failure> {
     let body = json!({"user": format!("user-{user}"), "k": K, "policy": "greedy", "exclude_seen": exclude_seen});
     let asked = Instant::now();

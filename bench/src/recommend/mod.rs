@@ -1,4 +1,4 @@
-//! `celeris-bench recommend`: the best of a million items, against faiss on the same rows.
+//! `celeris-bench recommend`: top-k search in a million items, against faiss on the same rows.
 
 mod filters;
 mod http;
@@ -21,22 +21,21 @@ use crate::report::Report;
 use crate::stopwatch::Durations;
 use celeris_cli::Failure;
 
-/// The dimension and the catalog of the cases that have targets; a quick run has fewer items under the same names.
+/// The dimension and catalog size of the cases with targets; a quick run has fewer items under the same case names.
 const DIM: usize = 50;
 const ITEMS: [usize; 2] = [1_000_000, 10_000];
 
-/// Slots of an answer.
+/// Slots of a result.
 pub(super) const K: usize = 10;
 
-/// Queries of a turn, and turns.
+/// Queries per turn, and number of turns.
 const TURN: usize = 20;
 const TURNS: [usize; 2] = [5, 1];
 
-/// Rounds over all turns in which scans are compared: together long enough that a busy second of the machine does not
-/// decide.
+/// Rounds over all turns in which scans are compared: enough that a disturbance of a second does not dominate.
 const SCAN_ROUNDS: [usize; 2] = [5, 1];
 
-/// Threads that build indexes, on both sides. Searches have one.
+/// Threads that build indexes, on both sides. Searches are single-threaded.
 const THREADS: usize = 2;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -53,7 +52,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         report.single(format!("build/table{}", norms.suffix()), "s", Some(started.elapsed().as_secs_f64()));
         let bytes = table.bytes() as f64 / world.matrix().len() as f64;
         report.single(format!("bytes/table{}", norms.suffix()), "bytes/item", Some(bytes));
-        // The quick form asks no peers.
+        // The quick run skips the peers.
         let faiss = if settings.quick { None } else { Faiss::start(&world, folder.path(), THREADS)? };
         let mut scene = Scene { norms, world: &world, table: &table, faiss };
         let rounds = settings.pick(SCAN_ROUNDS[0], SCAN_ROUNDS[1]);
@@ -66,12 +65,12 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The pool in which a search has one thread, as faiss has.
+/// A pool with a single thread for searches, as in faiss.
 fn rayon_of_one() -> Result<rayon::ThreadPool, Failure> {
     rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(Failure::other)
 }
 
-/// One distribution of norms: both sides, on the same rows and queries.
+/// One distribution of norms, for both sides on the same rows and queries.
 pub(super) struct Scene<'a> {
     pub norms: Norms,
     pub world: &'a World,
@@ -80,7 +79,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// A case's name.
+    /// The name of a case.
     pub fn case(&self, what: &str) -> String {
         format!("{what}/n={}/d={DIM}{}", ITEMS[0], self.norms.suffix())
     }
@@ -93,7 +92,7 @@ impl Scene<'_> {
         CandidateSet::all(self.matrix().len())
     }
 
-    /// The scan of all scores and the first pass, in turns with faiss's scan; all have to find the same.
+    /// Compares the exact scan, the quantized scan and faiss's scan in turns; all must find the same rows.
     fn exact(&mut self, report: &mut Report, rounds: usize) -> Result<(), Failure> {
         let (mut scan, mut pass, mut flat) = (Durations::default(), Durations::default(), Durations::default());
         let (everything, world, table) = (self.everything(), self.world, self.table);
@@ -120,8 +119,8 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The graphs of both sides, and what the planner makes of ours. Of equal norms faiss builds none: ours is given up
-    /// on the way, and theirs would take minutes to be slower than a scan.
+    /// Compares the graphs of both sides, and reports the planner's choice for ours. For equal norms, faiss builds
+    /// none: our build is aborted, and theirs would take minutes only to be slower than a scan.
     fn graph(&mut self, report: &mut Report, folder: &Path, one: &rayon::ThreadPool) -> Result<(), Failure> {
         let started = Instant::now();
         let graph = self.built(&folder.join("graph"), one)?;
@@ -153,7 +152,7 @@ impl Scene<'_> {
         one.install(|| build.run()).map_err(Failure::other)
     }
 
-    /// Searches as a node makes them, against the faster of what was measured; and which it is.
+    /// Compares searches as a node makes them with the faster measured method, and reports the method.
     fn planned(
         &self,
         report: &mut Report,
@@ -182,12 +181,13 @@ pub(super) fn millis(durations: &mut Durations) -> f64 {
     durations.quantile_micros(0.5) / 1e3
 }
 
-/// Refuses a search that finds anything but what computing all scores finds.
+/// Fails if a search result differs from that of the exact scan.
 pub(super) fn same(found: &[Hit], expected: &[Hit]) -> Result<(), Failure> {
     if found == expected { Ok(()) } else { Err(Failure::other("a search differs from computing all scores")) }
 }
 
-/// Refuses rows that are not what faiss finds, but for rows of nearly equal score, whose order rounding decides.
+/// Fails if the rows differ from those of faiss by more than a hundredth, which allows for rounding among nearly equal
+/// scores.
 fn agree(ours: &[Vec<Hit>], theirs: &[Vec<Row>]) -> Result<(), Failure> {
     let same = |(ours, theirs): (&Vec<Hit>, &Vec<Row>)| ours.iter().filter(|hit| theirs.contains(&hit.row)).count();
     let (found, wanted): (usize, usize) = (ours.iter().zip(theirs).map(same).sum(), ours.iter().map(Vec::len).sum());

@@ -1,4 +1,4 @@
-//! faiss, as a process that takes turns with us.
+//! faiss, as a process that takes turns with our searches.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
@@ -15,38 +15,38 @@ use celeris_evaluate::peers::Python;
 
 const SCRIPT: &str = include_str!("faiss_search.py");
 
-/// A process that holds the same rows and queries.
+/// The faiss process with the same rows and queries.
 pub struct Faiss {
     process: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-/// What the process says of a command.
+/// The process's reply to a command.
 #[derive(Debug, Deserialize)]
 pub struct Answer {
-    /// Of each query, or of the building of a graph.
+    /// Seconds of each query, or of building a graph.
     pub seconds: Vec<f64>,
     /// The rows found, by query.
     #[serde(default)]
     pub found: Vec<Vec<u32>>,
-    /// Of a graph, at the least expansion that suffices.
+    /// Recall of a graph, at the smallest sufficient expansion.
     #[serde(default)]
     pub recall: f64,
 }
 
 impl Answer {
-    /// Takes the seconds in.
+    /// Adds the seconds to `durations`.
     pub fn add_to(&self, durations: &mut Durations) {
         self.seconds.iter().for_each(|seconds| durations.add(Duration::from_secs_f64(*seconds)));
     }
 }
 
 impl Faiss {
-    /// Starts the process on the rows of `world`; `None`, saying so, where faiss is not among the peers.
+    /// Starts the process on the rows of `world`; prints a message and returns `None` if faiss is not among the peers.
     ///
     /// # Errors
-    /// Where the rows cannot be written for it, or it cannot be started.
+    /// If the rows cannot be written, or the process cannot be started.
     pub fn start(world: &World, folder: &Path, threads: usize) -> Result<Option<Self>, Failure> {
         let Some(python) = Python::find().map(|python| python.program("python")) else { return Ok(None) };
         let installed = Command::new(&python).args(["-c", "import faiss"]).output();
@@ -71,15 +71,15 @@ impl Faiss {
         Ok(Some(Self { process, commands, answers: BufReader::new(answers) }))
     }
 
-    /// Searches for these queries by computing every score.
+    /// Searches for these queries by an exact scan.
     ///
     /// # Errors
-    /// Where the process has ended; what it said is on standard error.
+    /// If the process has ended; its output is on standard error.
     pub fn flat(&mut self, queries: Range<usize>) -> Result<Answer, Failure> {
         self.ask(&format!("flat {} {}", queries.start, queries.len()))
     }
 
-    /// Builds a graph, and searches it with as many candidates as a recall of 0.99 takes.
+    /// Builds a graph, and determines the number of candidates needed for a recall of 0.99.
     ///
     /// # Errors
     /// As [`Faiss::flat`].
@@ -87,7 +87,7 @@ impl Faiss {
         self.ask("grow")
     }
 
-    /// Searches for these queries by the graph.
+    /// Searches for these queries with the graph.
     ///
     /// # Errors
     /// As [`Faiss::flat`].
@@ -105,7 +105,7 @@ impl Faiss {
 
 impl Drop for Faiss {
     fn drop(&mut self) {
-        // It holds nothing that it would have to put away.
+        // The process has no state to save.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,5 +1,5 @@
-//! Items that come and change by the thousand while a node recommends: what that costs a recommendation, and how long it
-//! takes until a change is found.
+//! Item upserts at a high rate while a node recommends: their effect on the latency of recommendations, and the time
+//! until a change is found.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -20,36 +20,36 @@ use crate::report::Report;
 use crate::stopwatch::Durations;
 use celeris_cli::Failure;
 
-/// Items in the table of the version that serves; and in the quick form.
+/// Items in the table of the active version; and in a quick run.
 const ITEMS: [usize; 2] = [100_000, 2_000];
 
 const DIM: usize = 50;
 
-/// Changes a second.
+/// Changes per second.
 const RATE: u64 = 2_000;
 
-/// How often some are sent.
+/// Interval between two sends.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long changes come; and in the quick form.
+/// Duration of the changes; and in a quick run.
 const UNDER_LOAD: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(1)];
 
-/// Between two recommendations: a node that is asked, not one that is driven as fast as it goes.
+/// Pause between two recommendations, so that the node is not saturated.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// One of so many changes is watched until it is found.
+/// One in this many changes is polled until it is found.
 const WATCHED: u64 = 500;
 
-/// Different items that change: each comes once, and then changes again and again.
+/// Number of distinct items that change: each is added once and then changed repeatedly.
 const CHANGING: u64 = 20_000;
 
-/// Slots of an answer.
+/// Slots of a recommendation.
 const K: usize = 10;
 
-/// Adds the rows `upserts/…`.
+/// Adds the cases `upserts/…`.
 ///
 /// # Errors
-/// Where the node does not do what it should.
+/// If the node fails.
 pub fn run(report: &mut Report, settings: &Settings) -> Result<(), Failure> {
     eprintln!("  recommending while items change …");
     let dir = tempfile::tempdir().map_err(Failure::other)?;
@@ -57,7 +57,7 @@ pub fn run(report: &mut Report, settings: &Settings) -> Result<(), Failure> {
     prepare(dir.path(), settings.pick(ITEMS[0], ITEMS[1]), DIM)?;
     let node = Server::node(dir.path())?;
     let (mut quiet, mut busy, outcome) = load::client()?.block_on(async {
-        // Opens caches and branches, and is not counted.
+        // Warm-up, not counted.
         recommend(&node, duration / 20).await?;
         let quiet = recommend(&node, duration / 2).await?;
         let (busy, outcome) =
@@ -76,7 +76,7 @@ fn path(call: &str) -> String {
     format!("/v1/models/{MODEL}/{call}")
 }
 
-/// Recommends to one user after another for so long.
+/// Recommends to one user after another for `duration`.
 async fn recommend(node: &Server, duration: Duration) -> Result<Durations, Failure> {
     let mut sender = connect(node.address()).await?;
     let (path, deadline, mut taken) = (path("recommend"), Instant::now() + duration, Durations::default());
@@ -93,15 +93,15 @@ async fn recommend(node: &Server, duration: Duration) -> Result<Durations, Failu
     Ok(taken)
 }
 
-/// What became of the changes.
+/// The result of the changes.
 struct Outcome {
-    /// Changes a second, as they were answered.
+    /// Answered changes per second.
     rate: f64,
-    /// The longest that one took from being sent to being found.
+    /// The longest time from sending a change to finding it.
     stale_max: Duration,
 }
 
-/// Changes items for so long by one stream of lines, and watches some of them.
+/// Changes items for `duration` by one NDJSON stream, and polls some of the changes.
 async fn change(node: &Server, duration: Duration) -> Result<Outcome, Failure> {
     let (chunks, to_send) = mpsc::channel::<Bytes>(16);
     let answers = tokio::spawn(send(node.address(), to_send));
@@ -129,7 +129,7 @@ async fn change(node: &Server, duration: Duration) -> Result<Outcome, Failure> {
     Ok(Outcome { rate: sent as f64 / started.elapsed().as_secs_f64(), stale_max })
 }
 
-/// One change: its number is an attribute that no other has.
+/// The line of a change; its number is a unique attribute value.
 fn line(number: u64) -> String {
     let item = number % CHANGING;
     let genre = ["drama", "noir", "comedy"][number as usize % 3];
@@ -137,7 +137,7 @@ fn line(number: u64) -> String {
     json!({"item": format!("new-{item}"), "attributes": attributes}).to_string() + "\n"
 }
 
-/// Recommends what has this change's number until there is one.
+/// Recommends items with this change's number until there is one.
 async fn found(sender: &mut Sender, number: u64) -> Result<(), Failure> {
     let filter = json!({"eq": {"field": "change", "value": number}});
     let body = json!({"user": "watcher", "k": 1, "policy": "greedy", "filter": filter}).to_string();
@@ -150,12 +150,12 @@ async fn found(sender: &mut Sender, number: u64) -> Result<(), Failure> {
     }
 }
 
-/// Sends the lines of `chunks` as one body, and answers how many answers came.
+/// Sends the lines of `chunks` as one body; returns the number of replies.
 async fn send(address: std::net::SocketAddr, chunks: mpsc::Receiver<Bytes>) -> Result<u64, Failure> {
     let stream = TcpStream::connect(address).await.map_err(Failure::other)?;
     stream.set_nodelay(true).map_err(Failure::other)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::other)?;
-    // A broken connection is told to whoever asks next on it.
+    // The next request on a broken connection reports the error.
     tokio::spawn(async move { drop(connection.await) });
     let frames = futures_util::stream::unfold(chunks, |mut chunks| async {
         let chunk = chunks.recv().await?;

@@ -1,4 +1,4 @@
-//! Items of any direction whose features are equally long, or of lengths as spread as popularity is.
+//! Items of random directions whose features have equal norms, or norms as widely spread as popularity.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,20 +13,20 @@ use rand_distr::{Distribution, Gamma, StandardNormal};
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 
-/// How the lengths of the features are distributed.
+/// The distribution of the features' norms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Norms {
     /// A gamma distribution of shape 2.
     Spread,
-    /// All the same.
+    /// Equal norms.
     Equal,
 }
 
 impl Norms {
-    /// Both.
+    /// Both distributions.
     pub const ALL: [Self; 2] = [Self::Spread, Self::Equal];
 
-    /// What a case's name ends in.
+    /// The suffix of case names.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Spread => "",
@@ -35,23 +35,23 @@ impl Norms {
     }
 }
 
-/// The shape of the spread lengths: their deviation is 0.7 of their mean.
+/// The shape of the gamma distribution; the standard deviation is 0.7 of the mean.
 const SHAPE: f32 = 2.0;
 
-/// A table, and weights to search it with.
+/// A table, and query weights.
 pub struct World {
     pub dim: usize,
-    /// As a version holds them.
+    /// Stored as in a version.
     features: HugeFloats,
     offsets: Vec<f32>,
     pub queries: Vec<Vec<f32>>,
 }
 
 impl World {
-    /// `count` items of features with a root mean square of about 1, and `queries` weights drawn from the prior.
+    /// `count` items whose features have a root mean square of about 1, and `queries` weights drawn from the prior.
     ///
     /// # Errors
-    /// None: the distribution's parameters are right.
+    /// None: the distribution's parameters are valid.
     pub fn new(norms: Norms, count: usize, dim: usize, queries: usize) -> Result<Self, Failure> {
         let mut rng = scene::rng(60);
         let mean = (dim as f32).sqrt();
@@ -79,15 +79,15 @@ impl World {
     /// The table of a version with these items.
     ///
     /// # Errors
-    /// None: invented items are valid.
+    /// None: generated items are valid.
     pub fn into_theta(self) -> Result<Theta, Failure> {
         let ids = (0..self.offsets.len()).map(|number| ItemId::new(format!("item-{number:07}")));
         let ids = ids.collect::<Result<_, _>>().map_err(Failure::other)?;
         Theta::new(ids, self.offsets, self.features.to_vec(), ColdItem::blank(self.dim)).map_err(Failure::other)
     }
 
-    /// Writes rows and queries for the peer, which knows inner products only: a row has the offset in the place of the
-    /// constant, and a query a 1. So all scores lack the constant's weight, which orders nothing.
+    /// Writes rows and queries for the peer, which supports only inner products: rows have the offset in place of the
+    /// constant, and queries a 1. All scores therefore lack the constant's weight, which does not affect the order.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let mut rows = BufWriter::new(File::create(folder.join("rows.f32"))?);
         for (row, offset) in self.features.chunks_exact(self.dim).zip(&self.offsets) {

@@ -1,4 +1,4 @@
-//! The data sets that trainers are compared on.
+//! The data sets of the trainer comparison.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 
 use crate::Settings;
 
-/// One rating in so many is kept to be predicted.
+/// One in this many ratings is held out for prediction.
 const TEST_ONE_IN: usize = 10;
 
 fn split(name: &'static str, mut ratings: Vec<Rating>) -> Data {
@@ -20,7 +20,7 @@ fn split(name: &'static str, mut ratings: Vec<Rating>) -> Data {
     Data { name, train: ratings, test }
 }
 
-/// The data sets of this run: MovieLens where it is found, and five million synthetic ratings.
+/// The data sets of this run: MovieLens if it is found, and five million synthetic ratings.
 pub fn all(settings: &Settings) -> Result<Vec<Data>, Failure> {
     let mut all = Vec::new();
     match movielens() {
@@ -41,7 +41,7 @@ pub fn all(settings: &Settings) -> Result<Vec<Data>, Failure> {
     Ok(all)
 }
 
-/// Where `ml-latest-small` is, if it is anywhere that is looked at.
+/// The folder of `ml-latest-small`, if it is in one of the searched places.
 fn movielens() -> Option<PathBuf> {
     let named = std::env::var_os("CELERIS_DATA").map(PathBuf::from);
     let places = named.into_iter().chain(["../shared/data", "."].map(PathBuf::from));

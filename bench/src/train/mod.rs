@@ -1,4 +1,4 @@
-//! `celeris-bench train`: the built-in trainers against Spark and `implicit`, and a refresh against a training from nothing.
+//! `celeris-bench train`: the built-in trainers against Spark and `implicit`, and a refresh against a cold start.
 
 mod data;
 
@@ -15,31 +15,31 @@ use celeris_cli::Failure;
 use celeris_evaluate::peers::data::{Data, write_job};
 use celeris_evaluate::peers::judge::{Vectors, own_rmse, percentile_rank, served_rmse, served_weights};
 use celeris_evaluate::peers::run as run_process;
-use celeris_evaluate::peers::trainers::{Asked, Peers};
+use celeris_evaluate::peers::trainers::{PeerSettings, Peers};
 
 use crate::Settings;
 use crate::process::celeris_binary;
 use crate::report::Report;
 
-/// Graded labels: factors a row, iterations, and MLlib's `regParam`. Ours estimates its ridge and is asked for none but the
-/// share 1 of the partners' variances, which is what its model says.
-const GRADED: Asked = Asked { factors: 20, iterations: 10, regularization: 0.1, seed: 1 };
+/// Graded labels: factors per row, iterations, and MLlib's `regParam`. Our trainer estimates its ridge; the job only
+/// sets the share 1 of the partners' variances, as its model assumes.
+const GRADED: PeerSettings = PeerSettings { factors: 20, iterations: 10, regularization: 0.1, seed: 1 };
 
 /// Implicit feedback: both sides minimise the objective of Hu et al. (2008) with this `lambda`.
-const IMPLICIT: Asked = Asked { factors: 64, iterations: 12, regularization: 4.0, seed: 1 };
+const IMPLICIT: PeerSettings = PeerSettings { factors: 64, iterations: 12, regularization: 4.0, seed: 1 };
 
-/// One rating in so many has come since the version that a refresh goes on from.
+/// One in this many ratings is newer than the version that a refresh starts from.
 const FRESH_ONE_IN: usize = 100;
 
 /// The job file, in the folder of its case.
 const JOB_FILE: &str = "job.json";
 
-/// Runs of ours and of trainings from nothing, of which the fastest counts: what disturbs a machine only takes time.
+/// Number of our runs and of cold starts; the fastest is reported, because disturbances only add time.
 const RUNS: usize = 3;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("train");
-    // Starting a JVM takes longer than a smoke run may.
+    // Starting a JVM takes too long for a smoke test.
     let peers = if settings.quick { None } else { Peers::find() };
     let folder = tempfile::tempdir().map_err(Failure::other)?;
     for data in data::all(settings)? {
@@ -65,7 +65,7 @@ impl Bench<'_> {
         format!("{kind}/{}{what}", self.data.name)
     }
 
-    /// Ours and MLlib's on the same file, from the start of the process to its end.
+    /// Our trainer and MLlib's on the same file, measured from process start to end.
     fn graded(&self, report: &mut Report) -> Result<(), Failure> {
         let folder = self.folder.join("graded");
         let mut job = write_job(&folder, &self.data, self.data.train.len(), GRADED.factors + 1)?;
@@ -84,7 +84,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A refresh after a hundredth of new observations, and a training of everything from nothing.
+    /// A refresh after a hundredth of new observations, against a cold start on all of them.
     fn refresh(&self, report: &mut Report) -> Result<(), Failure> {
         let (before, after) = (self.folder.join("before"), self.folder.join("after"));
         let count = self.data.train.len();
@@ -94,7 +94,7 @@ impl Bench<'_> {
         let warm = Job { warm_start: Some(parent.output.clone()), output: after.join("warm"), ..cold.clone() };
         let (mut cold_seconds, mut warm_seconds) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..self.settings.pick(RUNS, 1) {
-            // In turn, so that what disturbs the machine disturbs both.
+            // In turn, so that disturbances affect both.
             cold_seconds = cold_seconds.min(train(&cold, &after)?);
             warm_seconds = warm_seconds.min(train(&warm, &after)?);
         }
@@ -104,7 +104,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One iteration over implicit feedback, at the median of a run's, and how what was kept ranks.
+    /// The median duration of an iteration over implicit feedback, and the percentile rank of the held-out items.
     fn implicit(&self, report: &mut Report) -> Result<(), Failure> {
         let folder = self.folder.join("implicit");
         let mut job = write_job(&folder, &self.data, self.data.train.len(), IMPLICIT.factors)?;
@@ -127,7 +127,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The fastest of some trainings by the train job's own process.
+    /// The fastest of several trainings in a separate process, in seconds.
     fn fastest(&self, job: &Job, folder: &Path) -> Result<f64, Failure> {
         let mut fastest = f64::INFINITY;
         for _ in 0..self.settings.pick(RUNS, 1) {
@@ -137,7 +137,7 @@ impl Bench<'_> {
     }
 }
 
-/// Writes the job file and makes room for its version.
+/// Writes the job file and removes an earlier output folder.
 fn write(job: &Job, folder: &Path) -> Result<PathBuf, Failure> {
     if job.output.exists() {
         std::fs::remove_dir_all(&job.output).map_err(Failure::other)?;
@@ -147,7 +147,7 @@ fn write(job: &Job, folder: &Path) -> Result<PathBuf, Failure> {
     Ok(file)
 }
 
-/// Runs the train job as the node does, and answers the seconds from the start of the process to its end.
+/// Runs the train job as the node does; returns the seconds from process start to end.
 fn train(job: &Job, folder: &Path) -> Result<f64, Failure> {
     let file = write(job, folder)?;
     let mut command = Command::new(celeris_binary()?);
@@ -157,7 +157,7 @@ fn train(job: &Job, folder: &Path) -> Result<f64, Failure> {
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// The seconds of every iteration of a train job but the first, whose beginning the trainer does not say.
+/// The seconds of every iteration of a train job except the first, whose start is not reported.
 fn sweep_seconds(job: &Job, folder: &Path) -> Result<Vec<f64>, Failure> {
     let file = write(job, folder)?;
     let mut command = Command::new(celeris_binary()?);

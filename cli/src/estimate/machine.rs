@@ -1,24 +1,24 @@
-//! Where a bench ran: figures without it mean nothing.
+//! The machine of a measurement; figures are only meaningful together with it.
 
 use std::fmt;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use celeris_model::kernel;
+use celeris_kernel as kernel;
 
 /// The machine as the operating system describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The model of the CPU.
+    /// CPU model.
     pub cpu: String,
-    /// Cores that this process may use.
+    /// Number of cores available to this process.
     pub cores: usize,
-    /// The instruction set that the rank-one kernel uses.
+    /// Instruction set of the rank-one kernel.
     pub instruction_set: String,
-    /// The operating system.
+    /// Operating system.
     pub os: String,
-    /// Memory in bytes; 0 where it is not told.
+    /// Memory in bytes; 0 if unknown.
     pub memory_bytes: u64,
 }
 
@@ -52,7 +52,7 @@ fn field(file: &str, name: &str) -> Option<String> {
     fields.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
 }
 
-/// A field of `/proc` that is given in kibibytes, in bytes.
+/// Reads a field of `/proc` in kibibytes; returns bytes.
 pub fn kibibytes(file: &str, name: &str) -> Option<u64> {
     let value = field(file, name)?;
     let number: u64 = value.strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,7 +1,7 @@
-//! `estimate-size`: the memory and disk of a node, from a small sample of what is planned.
+//! `estimate-size`: estimates the memory and disk usage of a node from a small sample of the planned load.
 //!
-//! No size is computed by a formula of its own here. A sample of the planned users goes through predictor and store,
-//! and is asked what the caches account for and what lies on the disk; that is scaled up.
+//! Sizes are measured, not computed by formulas: a sample of the planned users runs through predictor and store, and
+//! the accounted cache bytes and the bytes on disk are scaled up.
 
 pub mod machine;
 pub mod scene;
@@ -25,103 +25,101 @@ use crate::serve::runtime;
 use celeris_api::config::Config;
 use celeris_evaluate::temporary_folder::TemporaryFolder;
 
-/// Observations of the sample, about.
+/// Approximate number of observations of the sample.
 const SAMPLE_OBSERVATIONS: u64 = 20_000;
 
-/// Most items of the sample.
+/// Maximum number of items of the sample.
 const SAMPLE_ITEMS_MAX: u64 = 50_000;
 
-/// How long the sample waits to be sealed.
+/// Sealing interval of the sample.
 const SEALING_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Far beyond what sealing a sample takes.
+/// Timeout for sealing the sample, far longer than it takes.
 const SEALING_MAX: Duration = Duration::from_secs(60);
 
-/// What is planned.
+/// The planned load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Users.
+    /// Number of users.
     pub users: u64,
-    /// Length of features and weights.
+    /// Length of feature and weight vectors.
     pub dim: usize,
-    /// Observations of each user.
+    /// Number of observations of each user.
     pub history: u64,
-    /// Items in each model's table.
+    /// Number of items in each model's table.
     pub items: u64,
-    /// Models that learn from the one stream.
+    /// Number of models that learn from the stream.
     pub models: u64,
 }
 
-/// What it will take, in bytes.
+/// The estimated sizes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Memory.
     pub memory: Memory,
-    /// Disk.
     pub disk: Disk,
 }
 
-/// Memory, in bytes.
+/// Memory usage, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Memory {
-    /// One user with their whole history: state under every model, events, and the cache's entry.
+    /// One user with the whole history: state under every model, events, and cache entry.
     pub user: f64,
-    /// All users, were all of them warm.
+    /// All users, if all were warm.
     pub all_users: f64,
-    /// The feature tables.
+    /// Feature tables.
     pub features: f64,
-    /// Writes that the store has not sorted into files yet.
+    /// Memtables of the store.
     pub write_buffers: f64,
-    /// Blocks, indexes and filters of the store that were read.
+    /// Block cache of the store: blocks, indexes and filters.
     pub blocks: f64,
     /// The process without data.
     pub process: f64,
-    /// All of it, with all users warm.
+    /// Total with all users warm.
     pub total: f64,
-    /// The budget of user states as configured.
+    /// The configured budget of user states.
     pub user_budget: f64,
-    /// Users that stay warm within it.
+    /// Number of users that stay warm within the budget.
     pub warm_users: f64,
-    /// All of it, with no more users warm than the budget allows, and the other caches full.
+    /// Total with as many warm users as the budget allows and all other caches full.
     pub total_within_budget: f64,
 }
 
-/// Disk, in bytes. The write-ahead log comes on top while the node runs.
+/// Disk usage, in bytes, without the write-ahead log of a running node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Disk {
-    /// One observation with its index entries, its id made by the server.
+    /// One observation with its index entries and an id made by the server.
     pub observation: f64,
-    /// One observation with its index entries and a client's id of 32 characters.
+    /// One observation with its index entries and a client id of 32 characters.
     pub observation_with_id: f64,
-    /// All observations without ids.
+    /// All observations without client ids.
     pub observations: f64,
-    /// All observations with ids.
+    /// All observations with client ids.
     pub observations_with_id: f64,
-    /// The sealed segments: all observations once more, as Parquet; 0 where sealing is off.
+    /// Sealed segments: a copy of all observations as Parquet; 0 if sealing is disabled.
     pub segments: f64,
     /// One version of every model.
     pub versions: f64,
-    /// The most that the write-ahead log takes while the node runs.
+    /// Maximum size of the write-ahead log of a running node.
     pub log_max: f64,
-    /// Observations with ids, segments and versions.
+    /// Total of observations with client ids, segments and versions.
     pub total: f64,
 }
 
-/// What the sample said.
+/// Measurements of the sample.
 struct Sample {
     user_bytes: f64,
     observation_bytes: f64,
     /// Bytes of an observation in a sealed segment.
     sealed_bytes: f64,
-    /// Bytes of a record as the store takes it in.
+    /// Bytes of a record written to the log.
     record_bytes: f64,
     process_bytes: f64,
 }
 
-/// Predicts what `plan` takes under `config`.
+/// Estimates the sizes of `plan` under `config`.
 ///
 /// # Errors
-/// `BadInput` for a plan that no node can have; else where the sample cannot be run in the temporary folder.
+/// `BadInput` if the plan is invalid; otherwise if the sample cannot be run in the temporary folder.
 pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
     check(plan)?;
     let plain = sample(plan, Ids::None)?;
@@ -132,7 +130,7 @@ pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
     let write_buffers = (observations * with_id.record_bytes).min(options.write_buffer_bytes as f64);
     let all_users = plan.users as f64 * plain.user_bytes;
     let user_budget = config.memory.users.as_u64() as f64;
-    // What is read of the store, filters and indexes first, stays in memory as far as its budget goes.
+    // Blocks that were read, filters and indexes first, stay cached as far as the budget allows.
     let blocks = (observations * with_id.observation_bytes).min(config.memory.blocks.as_u64() as f64);
     let fixed = features + write_buffers + blocks + plain.process_bytes;
     let memory = &config.memory;
@@ -183,7 +181,7 @@ fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Runs a sample of users and asks what they take.
+/// Runs a sample of users and measures its sizes.
 fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
     let history = sample_history(plan.history);
     let users = (SAMPLE_OBSERVATIONS / history).clamp(1, plan.users.min(1_000));
@@ -205,13 +203,13 @@ fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
     Ok(Sample { user_bytes, observation_bytes, sealed_bytes, record_bytes, process_bytes })
 }
 
-/// A history that takes as much memory as the planned one: of a long one, the sums of the last checkpoint and what came
-/// after it.
+/// The length of a shorter history that takes as much memory as the planned one: a long history is reduced to the sums
+/// of its last checkpoint and the events after it.
 fn sample_history(planned: u64) -> u64 {
     if planned < 2 * CHECKPOINT_EVERY { planned } else { CHECKPOINT_EVERY + planned % CHECKPOINT_EVERY }
 }
 
-/// Seals the sample, and answers what an observation takes in its segments.
+/// Seals the sample; returns the bytes of an observation in its segments.
 fn seal(storage: &Storage) -> Result<f64, Failure> {
     let sealer = Sealer::start(storage.clone(), SealingOptions { interval: SEALING_INTERVAL, records: u64::MAX })?;
     let started = Instant::now();
@@ -229,12 +227,12 @@ fn seal(storage: &Storage) -> Result<f64, Failure> {
     Ok(sealed.bytes as f64 / sealed.rows.max(1) as f64)
 }
 
-/// What the process has resident.
+/// Resident memory of the process, in bytes.
 fn resident() -> f64 {
     machine::kibibytes("/proc/self/status", "VmRSS").unwrap_or(0) as f64
 }
 
-/// Bytes of all models' feature tables in memory, with what makes a search of them fast, and of one version on the disk.
+/// Bytes of all models' feature tables in memory, including the search structures, and of one version on disk.
 fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let sampled = plan.items.min(SAMPLE_ITEMS_MAX);
     let scale = plan.items as f64 / sampled as f64;
@@ -251,7 +249,7 @@ fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
 /// Bytes in the sorted files of a data directory's main database.
 ///
 /// # Errors
-/// Where the folder cannot be read.
+/// If the folder cannot be read.
 pub fn sorted_file_bytes(dir: &Path) -> Result<f64, Failure> {
     let mut bytes = 0.0;
     for entry in std::fs::read_dir(dir.join("db")).map_err(Failure::other)? {
@@ -266,7 +264,7 @@ pub fn sorted_file_bytes(dir: &Path) -> Result<f64, Failure> {
 /// Bytes of all files below a folder.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If a folder cannot be read.
 pub fn file_bytes(folder: &Path) -> Result<f64, Failure> {
     let mut bytes = 0.0;
     for entry in std::fs::read_dir(folder).map_err(Failure::other)? {

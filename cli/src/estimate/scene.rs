@@ -1,4 +1,4 @@
-//! Invented data of any size: a version's table with random ids, a prior, users with histories.
+//! Synthetic data of any size: version tables with random ids, a prior, and users.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -12,16 +12,16 @@ use rand_distr::{Distribution, StandardNormal};
 
 use crate::Failure;
 
-/// Everything random is drawn from seeds that derive from this one, so that runs compare.
+/// The base of all random seeds, so that runs are comparable.
 pub const SEED: u64 = 20_150_104;
 
-/// Characters of a random item id: as long as a UUID without its dashes would be too kind to no one.
+/// Length of a random item id, in characters.
 const ITEM_ID_CHARS: usize = 12;
 
-/// The labels' standard deviation around their expectation.
+/// The variance of labels around their expectation.
 const NOISE_VARIANCE: f64 = 0.5;
 
-/// A generator for one purpose.
+/// A random generator for one purpose.
 pub fn rng(purpose: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(SEED ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -32,7 +32,7 @@ pub fn text(rng: &mut ChaCha8Rng, length: usize) -> String {
     (0..length).map(|_| char::from(LETTERS[rng.random_range(0..LETTERS.len())])).collect()
 }
 
-/// `count` features of unit spread, the last of each row the constant 1.
+/// `count` rows of standard normal features, row-major; the last feature of each row is the constant 1.
 pub fn features(rng: &mut ChaCha8Rng, count: usize, dim: usize) -> Vec<f32> {
     let mut features: Vec<f32> = (0..count * dim).map(|_| StandardNormal.sample(rng)).collect();
     for row in features.chunks_exact_mut(dim) {
@@ -44,7 +44,7 @@ pub fn features(rng: &mut ChaCha8Rng, count: usize, dim: usize) -> Vec<f32> {
 /// A table of `count` items with random ids.
 ///
 /// # Errors
-/// None that invented data can cause.
+/// None for synthetic data.
 pub fn theta(count: usize, dim: usize) -> Result<Theta, ModelError> {
     let mut rng = rng(1);
     let mut seen = HashSet::with_capacity(count);
@@ -52,7 +52,7 @@ pub fn theta(count: usize, dim: usize) -> Result<Theta, ModelError> {
         seen.insert(text(&mut rng, ITEM_ID_CHARS));
     }
     let mut ids: Vec<String> = seen.into_iter().collect();
-    // The set's order differs from run to run.
+    // The iteration order of the set differs from run to run.
     ids.sort_unstable();
     let items = ids.into_iter().map(ItemId::new).collect::<Result<_, _>>()?;
     let offsets = (0..count).map(|_| rng.random_range(2.0..4.0)).collect();
@@ -60,18 +60,18 @@ pub fn theta(count: usize, dim: usize) -> Result<Theta, ModelError> {
     Theta::new(items, offsets, features, ColdItem::blank(dim))
 }
 
-/// The prior of all benches: well conditioned, as trained ones are.
+/// The prior of all benches: well conditioned, like trained priors.
 ///
 /// # Errors
-/// None that a valid dimension can cause.
+/// None for a valid dimension.
 pub fn prior(dim: usize) -> Result<Prior, ModelError> {
     Prior::isotropic(dim, dim as f64, NOISE_VARIANCE)
 }
 
-/// Writes an invented version with this table.
+/// Writes a synthetic version with this table.
 ///
 /// # Errors
-/// Where the folder cannot be written.
+/// If the folder cannot be written.
 pub fn write_version(dir: &Path, model: ModelName, theta: &Theta) -> Result<(), Failure> {
     let contents = VersionContents {
         model,
@@ -87,10 +87,10 @@ pub fn write_version(dir: &Path, model: ModelName, theta: &Theta) -> Result<(), 
     celeris_features::write_version(dir, &contents).map(drop).map_err(Failure::other)
 }
 
-/// The user of this number.
+/// The user with this number.
 ///
 /// # Errors
-/// None: the id is plain text.
+/// None: the id is valid.
 pub fn user(number: usize) -> Result<UserId, ModelError> {
     UserId::new(format!("user-{number}"))
 }

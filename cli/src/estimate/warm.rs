@@ -1,4 +1,4 @@
-//! A predictor in process, over a real store in a temporary folder, with users who have told it something.
+//! An in-process predictor over a real store in a temporary folder, with users who have observations.
 
 use std::sync::Arc;
 
@@ -25,18 +25,17 @@ pub enum Ids {
 /// An id of 32 characters.
 ///
 /// # Errors
-/// None: it is plain text.
+/// None: the id is valid.
 pub fn observation_id(number: u128) -> Result<ObservationId, ModelError> {
     ObservationId::new(format!("{number:032x}"))
 }
 
 /// A predictor over a temporary store, with warm users.
 pub struct Warm {
-    /// The model under which everything is.
+    /// The served model.
     pub model: ModelName,
-    /// The predictor.
     pub predictor: Predictor,
-    /// Its version's items.
+    /// The items of its version.
     pub items: Vec<ItemId>,
     storage: Storage,
     metrics: PrometheusHandle,
@@ -45,14 +44,14 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// A predictor of a version with `catalog` items, without observations.
+    /// Opens a predictor that serves a version with `catalog` items and has no observations.
     ///
     /// # Errors
-    /// Where no store can be opened in the temporary folder.
+    /// If no store can be opened in the temporary folder.
     pub fn open(catalog: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
         let dir = TemporaryFolder::new().map_err(Failure::other)?;
         let storage = Storage::open(dir.path(), &StorageOptions::default())?;
-        // A recorder of its own: counters cost what they cost on a node, and two predictors do not count together.
+        // A separate recorder: counters cost as much as on a node, and two predictors are not counted together.
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = recorder.handle();
         let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
@@ -64,10 +63,10 @@ impl Warm {
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
     }
 
-    /// A predictor over the same store that remembers nothing, and serves this version of the same table.
+    /// A second predictor over the same store with empty caches, which serves version `id` of the same table.
     ///
     /// # Errors
-    /// None that invented data can cause.
+    /// None for synthetic data.
     pub fn restarted(&self, id: VersionId) -> Result<Predictor, Failure> {
         let (predictor, _losses) = Predictor::new(self.storage.clone(), &PredictorOptions::default());
         let version = version("bench", id, self.items.len(), self.version()?.dim())?;
@@ -79,17 +78,17 @@ impl Warm {
     /// Serves another model that learns from the same stream.
     ///
     /// # Errors
-    /// Where the name is none.
+    /// If the name is invalid.
     pub fn add_model(&self, name: &str, catalog: usize, dim: usize) -> Result<(), Failure> {
         let version = version(name, VersionId(1), catalog, dim)?;
         let stream = StreamName::of_model(&self.model);
         self.predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
     }
 
-    /// Gives each of the first `users` users `history` observations.
+    /// Adds `history` observations to each of the first `users` users.
     ///
     /// # Errors
-    /// Where the log fails.
+    /// If the log fails.
     pub async fn teach(&self, users: usize, history: usize, ids: Ids) -> Result<(), Failure> {
         let mut rng = scene::rng(3);
         for number in 0..users {
@@ -112,7 +111,7 @@ impl Warm {
                 let begun = self.predictor.begin_observe(&self.model, &observation, AckMode::Wait);
                 last = Some(begun.map_err(Failure::other)?);
             }
-            // A user's events are durable in order, so the last one speaks for all.
+            // A user's events become durable in order, so waiting for the last one is enough.
             if let Some(last) = last {
                 self.predictor.finish_observe(last).await.map_err(Failure::other)?;
             }
@@ -120,28 +119,27 @@ impl Warm {
         Ok(())
     }
 
-    /// A counter or gauge of the predictor's cache of this name.
+    /// The value of a counter or gauge of the predictor's cache with this name.
     #[must_use]
     pub fn cache_metric(&self, name: &str, cache: &str) -> f64 {
         metric(&self.metrics.render(), &format!("{name}{{cache=\"{cache}\"}}")).unwrap_or(0.0)
     }
 
-    /// Bytes that the cache of this name accounts for.
+    /// The accounted bytes of the cache with this name.
     #[must_use]
     pub fn held_bytes(&self, cache: &str) -> f64 {
         self.cache_metric("celeris_cache_bytes", cache)
     }
 
-    /// The store.
     #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The version that serves.
+    /// The active version.
     ///
     /// # Errors
-    /// None: the model serves.
+    /// None: the model is served.
     pub fn version(&self) -> Result<Arc<ServingVersion>, Failure> {
         self.predictor.active(&self.model).map_err(Failure::other)
     }
@@ -156,12 +154,12 @@ fn version(name: &str, id: VersionId, catalog: usize, dim: usize) -> Result<Serv
 
 impl Drop for Warm {
     fn drop(&mut self) {
-        // The folder goes with it, so what could not be written is lost to nobody.
+        // The folder is removed as well, so errors do not matter.
         let _ = self.storage.close();
     }
 }
 
-/// A value in Prometheus text; `None` where it is not there.
+/// The value of a series in Prometheus text; `None` if it is missing.
 pub fn metric(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }

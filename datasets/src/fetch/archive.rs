@@ -1,4 +1,4 @@
-//! Unpacking of an archive that is believed to be what its publisher made, and trusted no further.
+//! Unpacks downloaded archives with checks against malicious content.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read};
@@ -9,13 +9,13 @@ use zip::result::ZipError;
 
 use crate::DatasetError;
 
-/// A MovieLens archive holds a few dozen files.
+/// Maximum number of entries; a MovieLens archive has a few dozen.
 const ENTRIES_MAX: usize = 1_000;
 
-/// What macOS adds to archives.
+/// Folder that macOS adds to archives.
 const MACOS_FOLDER: &str = "__MACOSX";
 
-/// Unpacks `file`, which came from `url`, into the new folder `target`; returns the one folder that it holds.
+/// Unpacks `file`, downloaded from `url`, into the new folder `target`; returns the single folder in it.
 pub(super) fn unpack(url: &str, file: &Path, target: &Path, bytes_max: u64) -> Result<PathBuf, DatasetError> {
     let refuse = |problem: String| DatasetError::Archive { url: url.to_owned(), problem };
     let damaged = |error: ZipError| refuse(format!("the archive is damaged ({error})"));
@@ -47,24 +47,24 @@ pub(super) fn unpack(url: &str, file: &Path, target: &Path, bytes_max: u64) -> R
         let parent = path.parent().expect("a path below the target has a parent");
         fs::create_dir_all(parent).map_err(DatasetError::io(parent))?;
         let mut output = BufWriter::new(File::create_new(&path).map_err(DatasetError::io(&path))?);
-        // One byte more than allowed, so that reaching the limit can be told from passing it. The size that the
-        // archive states is not believed.
+        // Read one byte more than allowed, to detect a size above the limit. The size stated in the archive is not
+        // used.
         let written = io::copy(&mut entry.by_ref().take(left + 1), &mut output)
             .map_err(|error| refuse(format!("entry {name:?} cannot be unpacked ({error})")))?;
         left = left
             .checked_sub(written)
             .ok_or_else(|| refuse(format!("the archive unpacks to more than the limit of {bytes_max} bytes")))?;
         let output = output.into_inner().map_err(|error| DatasetError::io(&path)(error.into_error()))?;
-        // The rename that follows must not become durable before what it names.
+        // Sync before the later rename, which must not become durable before the content.
         output.sync_all().map_err(DatasetError::io(&path))?;
     }
     top.flatten().filter(|folder| folder.is_dir()).ok_or_else(|| refuse("the archive holds no folder".into()))
 }
 
-/// The path of an entry, if it stays inside wherever it is put.
+/// The path of an entry, if it stays inside the target folder.
 fn inner_path(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
-    // A backslash separates folders on some systems, and has no place in these names on any.
+    // A backslash separates folders on some systems, so it is rejected on all.
     let plain = !name.contains(['\\', '\0']) && path.components().all(|part| matches!(part, Component::Normal(_)));
     (plain && !name.is_empty()).then(|| path.to_owned())
 }

@@ -15,22 +15,22 @@ use crate::DatasetError;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest that one download may take, however steadily it trickles.
+/// Maximum duration of one download.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(6 * 3600);
 
-/// A published checksum is one line.
+/// Maximum size of a checksum file; it is one line.
 const CHECKSUM_FILE_BYTES_MAX: u64 = 4096;
 
 const MD5_HEX_DIGITS: usize = 32;
 
-/// What has been written to a file.
+/// A downloaded file.
 pub(super) struct Arrived {
     pub(super) bytes: u64,
     pub(super) md5: String,
     pub(super) sha256: String,
 }
 
-/// The checksum in a file such as `MD5 (ml-1m.zip) = c4d9…` or `c4d9…  ml-1m.zip`.
+/// Reads the checksum from a file such as `MD5 (ml-1m.zip) = c4d9…` or `c4d9…  ml-1m.zip`.
 pub(super) fn published_md5(url: &str) -> Result<String, DatasetError> {
     let mut text = Vec::new();
     let mut body = get(url)?.into_body().into_reader().take(CHECKSUM_FILE_BYTES_MAX);
@@ -42,7 +42,7 @@ pub(super) fn published_md5(url: &str) -> Result<String, DatasetError> {
         .ok_or_else(|| DatasetError::NoChecksum { url: url.to_owned() })
 }
 
-/// Downloads to `file`, computing checksums on the way.
+/// Downloads to `file` and computes its checksums.
 pub(super) fn to_file(
     url: &str,
     file: &Path,

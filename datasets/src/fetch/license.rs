@@ -1,4 +1,4 @@
-//! The terms of use in a data set's documentation.
+//! Finds the terms of use in a data set's documentation.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::DatasetError;
 
-/// Longer than any published documentation; what lies beyond is not read.
+/// Maximum number of bytes read; larger than any published documentation.
 const README_BYTES_MAX: u64 = 1 << 20;
 
-/// The documentation in `folder`: `README`, `README.txt` or the like, plain text before HTML.
+/// The documentation in `folder`: `README`, `README.txt` or similar, plain text before HTML.
 pub(super) fn find_readme(folder: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let is_readme = |file: &PathBuf| {
@@ -23,7 +23,7 @@ fn is_html(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
 }
 
-/// The section on usage and licence of a plain-text `readme`, heading included.
+/// The section on usage and licence of a plain-text `readme`, including its heading.
 pub(super) fn read_section(readme: &Path) -> Result<Option<String>, DatasetError> {
     if is_html(readme) {
         return Ok(None);

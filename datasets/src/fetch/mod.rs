@@ -1,7 +1,7 @@
-//! Downloads of MovieLens data sets, verified against the checksums that GroupLens publishes beside them.
+//! Downloads MovieLens data sets, verified by the checksums that GroupLens publishes.
 //!
-//! A data set appears at its destination whole or not at all: it is downloaded, verified and unpacked in a temporary
-//! folder beside it, then renamed.
+//! A data set appears at its destination completely or not at all: it is downloaded, verified and unpacked in a
+//! temporary folder next to it, then renamed.
 
 mod archive;
 mod download;
@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use crate::DatasetError;
 use crate::movielens::locate_ratings;
 
-/// The data sets that can be fetched: those that GroupLens publishes as `NAME.zip` with a `NAME.zip.md5`.
+/// The data sets that can be downloaded: those that GroupLens publishes as `NAME.zip` with a `NAME.zip.md5`.
 pub const NAMES: [&str; 8] =
     ["ml-latest-small", "ml-latest", "ml-100k", "ml-1m", "ml-10m", "ml-20m", "ml-25m", "ml-32m"];
 
-/// Where from, and how much at most.
+/// Source and limits of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchOptions {
-    /// The folder of the archives, with or without a slash at its end.
+    /// URL of the folder with the archives, with or without a trailing slash.
     pub base_url: String,
-    /// The largest archive accepted.
+    /// Maximum size of an archive, in bytes.
     pub download_bytes_max: u64,
-    /// The most that an archive may unpack to.
+    /// Maximum unpacked size of an archive, in bytes.
     pub unpacked_bytes_max: u64,
 }
 
 impl Default for FetchOptions {
-    /// The publisher's server, and twice the room that the largest published archive needs.
+    /// The publisher's server, and twice the size of the largest published archive.
     fn default() -> Self {
         Self {
             base_url: "https://files.grouplens.org/datasets/movielens/".into(),
@@ -39,48 +39,46 @@ impl Default for FetchOptions {
     }
 }
 
-/// A data set that is now on disk.
+/// A data set on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
     /// Its folder: `destination/name`.
     pub folder: PathBuf,
-    /// Its documentation, which holds the terms of use.
+    /// Its documentation, which contains the terms of use.
     pub readme: Option<PathBuf>,
-    /// The terms of use, where the documentation is plain text with a section of them. To be shown to the user.
+    /// The terms of use, if the documentation is plain text with such a section. To be shown to the user.
     pub license: Option<String>,
-    /// How it came there.
     pub origin: Origin,
 }
 
-/// How a data set came to be on disk.
+/// Whether a data set was downloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// It was there before; nothing was downloaded and nothing verified.
+    /// It existed before; nothing was downloaded or verified.
     AlreadyPresent,
-    /// It was downloaded and verified.
     Downloaded {
-        /// Size of the archive.
+        /// Size of the archive, in bytes.
         bytes: u64,
-        /// The archive's MD5 checksum, equal to the published one, in hexadecimal.
+        /// MD5 checksum of the archive, equal to the published one, in hexadecimal.
         md5: String,
-        /// The archive's SHA-256 checksum, for those who want to pin it.
+        /// SHA-256 checksum of the archive, in hexadecimal, for pinning.
         sha256: String,
     },
 }
 
-/// Downloads the data set `name` (one of [`NAMES`]) to the folder `destination/name`, unless it is there already.
+/// Downloads the data set `name` (one of [`NAMES`]) to the folder `destination/name`, unless it exists already.
 ///
-/// `progress` is told how many bytes of the archive have arrived, and of how many, where the server says.
+/// `progress` receives the number of bytes downloaded, and the total if the server sends it.
 ///
 /// # Errors
-/// A [`DatasetError`] that says what failed. Nothing is kept then.
+/// A [`DatasetError`]; nothing is kept then.
 pub fn fetch(
     name: &str,
     destination: impl AsRef<Path>,
     options: &FetchOptions,
     progress: &mut dyn FnMut(u64, Option<u64>),
 ) -> Result<Fetched, DatasetError> {
-    // The name becomes part of a path and of an address, so only known ones pass.
+    // The name becomes part of a path and of a URL, so only known names are accepted.
     if !NAMES.contains(&name) {
         return Err(DatasetError::UnknownName { name: name.to_owned(), known: NAMES.join(", ") });
     }

@@ -1,4 +1,4 @@
-//! Titles and genres, from the file that lies beside the ratings.
+//! Titles and genres, from the file next to the ratings.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::ratings::column_of_header;
 use crate::rows::{Column, Encoding, Layout, Rows};
 use crate::{DatasetError, ItemInfo};
 
-/// The genres of `u.item`'s flags in their order, for where `u.genre` is missing.
+/// The genres of `u.item`'s flags in their order, if `u.genre` is missing.
 const FLAG_GENRES: [&str; 19] = [
     "unknown",
     "Action",
@@ -38,10 +38,10 @@ const FLAG_GENRES: [&str; 19] = [
 /// Fields of `u.item` before the flags: id, title, release date, video release date, address.
 const FIELDS_BEFORE_FLAGS: usize = 5;
 
-/// What published files say where no genre is known.
+/// Placeholders in published files for an item without genres.
 const NO_GENRE: [&str; 2] = ["(no genres listed)", "unknown"];
 
-/// The items of the titles file beside `ratings_file`; none where there is no such file.
+/// The items of the titles file next to `ratings_file`; empty if there is no such file.
 pub(super) fn read_beside(ratings_file: &Path) -> Result<Vec<ItemInfo>, DatasetError> {
     let folder = folder_of(ratings_file);
     if let Some(file) = find(folder, "movies.csv") {
@@ -75,7 +75,7 @@ fn read_csv(file: &Path) -> Result<Vec<ItemInfo>, DatasetError> {
     Catalog::new(rows, id, title, genres).read_all()
 }
 
-/// The flags of `u.item`, named by `u.genre` (rows `name|number`) where that file exists.
+/// The flags of `u.item`, named by `u.genre` (rows `name|number`) if that file exists.
 fn flag_columns(folder: &Path) -> Result<Vec<Column>, DatasetError> {
     let mut names: Vec<String> = FLAG_GENRES.map(str::to_owned).to_vec();
     if let Some(file) = find(folder, "u.genre") {
@@ -94,12 +94,12 @@ fn flag_columns(folder: &Path) -> Result<Vec<Column>, DatasetError> {
     Ok(columns.map(|(flag, name)| Column { index: FIELDS_BEFORE_FLAGS + flag, name: name.into() }).collect())
 }
 
-/// Where a row's genres are.
+/// The columns with a row's genres.
 enum Genres {
     Absent,
-    /// One field, with `|` between them.
+    /// One column, with genres separated by `|`.
     Joined(Column),
-    /// One field of 0 or 1 for each; the columns bear the genres' names.
+    /// One column of 0 or 1 for each genre, named by the genre.
     Flags(Vec<Column>),
 }
 

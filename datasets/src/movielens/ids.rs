@@ -1,4 +1,5 @@
-//! Sharing of ids: a million ratings name a few thousand users and items. Short ids lie in place, long ones are shared.
+//! Sharing of ids: a million ratings contain a few thousand users and items. Short ids are stored inline, long ones are
+//! shared.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -7,16 +8,16 @@ use std::str::FromStr;
 
 use celeris_model::ModelError;
 
-/// What an id must be, for errors.
+/// Description of a valid id, for errors.
 pub(super) const EXPECTED_ID: &str = "an id of 1 to 256 bytes without control characters";
 
-/// Distinct ids remembered. More than the users of any published MovieLens set; some tens of megabytes.
+/// Maximum number of ids in memory: more than the users of any published MovieLens set; some tens of megabytes.
 const IDS_MAX: usize = 1 << 18;
 
-/// Hands out clones of an id instead of fresh copies.
+/// Returns clones of known ids instead of new copies.
 ///
-/// When [`IDS_MAX`] ids are held it forgets them all, so that a file of any length is read in constant memory; long ids
-/// seen again after that are allocated once more, which costs memory and is never wrong.
+/// When [`IDS_MAX`] ids are held, all are dropped, so that a file of any length is read in constant memory; a long id
+/// that occurs again later is allocated again, which only costs memory.
 pub(super) struct SharedIds<T> {
     known: HashSet<T>,
 }
@@ -26,7 +27,7 @@ impl<T: FromStr<Err = ModelError> + Borrow<str> + Eq + Hash + Clone> SharedIds<T
         Self { known: HashSet::new() }
     }
 
-    /// The id of this text, checked when first seen.
+    /// The id for this text, validated when it is new.
     pub(super) fn get(&mut self, text: &str) -> Result<T, ModelError> {
         if let Some(id) = self.known.get(text) {
             return Ok(id.clone());

@@ -1,4 +1,4 @@
-//! Where the files of a data set are.
+//! Locates the files of a data set.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::DatasetError;
 /// Names of ratings files, the newest format first.
 const RATINGS_FILES: [&str; 3] = ["ratings.csv", "ratings.dat", "u.data"];
 
-/// The ratings file that `path` is or holds.
+/// The ratings file: `path` itself, or the one in the folder `path`.
 pub(crate) fn locate_ratings(path: &Path) -> Result<PathBuf, DatasetError> {
     let metadata = path.metadata().map_err(DatasetError::io(path))?;
     if !metadata.is_dir() {
@@ -32,7 +32,7 @@ pub(super) fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// What to call the data set in `file`: its folder's name, which is what MovieLens archives unpack to.
+/// Name of the data set in `file`: its folder's name, which MovieLens archives determine.
 pub(super) fn name_of(file: &Path) -> String {
     let folder = folder_of(file).canonicalize().unwrap_or_default();
     let name = folder.file_name().or(file.file_name()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Readers for the three formats that MovieLens has been published in.
+//! Readers for the three published MovieLens formats.
 //!
 //! | ratings | titles | row of ratings | found in |
 //! |---|---|---|---|
@@ -6,8 +6,8 @@
 //! | `ratings.dat` | `movies.dat` | `user::item::rating::seconds` | 1M, 10M |
 //! | `ratings.csv` | `movies.csv` | by its header; the time may be missing | 20M and later |
 //!
-//! The names matter only for finding files in a folder. What a file *is* is decided by its first line, and whether it is
-//! gzip by its first two bytes. All reading is in constant memory but for [`Dataset::load`], which is bounded.
+//! File names are used only to find files in a folder. The format is detected from the first line, and gzip from the
+//! first two bytes. Files are read in constant memory, except by [`Dataset::load`], which is bounded.
 
 mod catalog;
 mod ids;
@@ -21,20 +21,21 @@ pub use ratings::{RatingReader, read_ratings};
 
 use crate::{Dataset, DatasetError};
 
-/// The most ratings that [`Dataset::load`] takes; about 5 GB. [`read_ratings`] has no such limit.
+/// Maximum number of ratings for [`Dataset::load`]; about 5 GB. [`read_ratings`] has no such limit.
 pub const LOADED_RATINGS_MAX: usize = 100_000_000;
 
-/// The most titles that are read.
+/// Maximum number of titles.
 pub const ITEMS_MAX: usize = 5_000_000;
 
-/// The longest row, in bytes. A title with its genres takes a few hundred.
+/// Maximum length of a row, in bytes. A title with its genres takes a few hundred.
 pub const ROW_BYTES_MAX: usize = 16 * 1024;
 
 impl Dataset {
-    /// Reads a data set whole: a ratings file, or a folder that holds one, with the titles beside it if there are any.
+    /// Loads a data set into memory: a ratings file or a folder that holds one, with the titles next to it if there are
+    /// any.
     ///
     /// # Errors
-    /// A [`DatasetError`] that names the file, and the line and field where it has come to them.
+    /// A [`DatasetError`] with the file, and the line and field if known.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, DatasetError> {
         let reader = read_ratings(path)?;
         let file = reader.file().to_owned();

@@ -1,4 +1,4 @@
-//! One rating at a time, from a file of any known format.
+//! Streaming reader for ratings files of all known formats.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -20,7 +20,7 @@ const SECONDS_MAX: i64 = 253_402_300_799;
 
 /// The ratings of a file in its order, in constant memory.
 ///
-/// Ends after the first error: a file that is wrong in one place is not to be trusted after it.
+/// Ends after the first error: the rest of a damaged file cannot be trusted.
 pub struct RatingReader {
     rows: Rows,
     columns: Columns,
@@ -53,7 +53,7 @@ pub fn read_ratings(path: impl AsRef<Path>) -> Result<RatingReader, DatasetError
     match lines.advance_to_text() {
         Ok(true) => {}
         Ok(false) => return Err(DatasetError::Empty { file, what: "ratings" }),
-        // A first line without end is a file of some other kind, not a bad row.
+        // A very long first line means another kind of file, not a bad row.
         Err(DatasetError::RowTooLong { .. }) => return Err(unknown_format(&lines)),
         Err(error) => return Err(error),
     }
@@ -89,7 +89,7 @@ fn unknown_format(lines: &Lines) -> DatasetError {
     DatasetError::UnknownFormat { file: lines.file().to_owned(), first_line, known: KNOWN_FORMATS }
 }
 
-/// The column of a CSV header that has one of these names, in whatever case and with or without underscores.
+/// The column of a CSV header with one of these names, ignoring case and underscores.
 pub(super) fn column_of_header(header: &Rows, names: &[&str]) -> Option<Column> {
     header.texts().find_map(|(index, text)| {
         let name = text.trim();

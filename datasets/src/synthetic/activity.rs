@@ -1,4 +1,4 @@
-//! Who rates how many films, which, and when.
+//! Generates the number, choice and times of each user's ratings.
 
 use std::collections::HashSet;
 
@@ -8,28 +8,29 @@ use rand_distr::{Distribution, Exp1, StandardNormal, Zipf};
 
 use super::SyntheticSettings;
 
-/// The first day of 2005, in seconds. The years of films do not follow from it.
+/// The first day of 2005, in seconds. Independent of the release years.
 const FIRST_SECOND: i64 = 1_104_537_600;
 
-/// The first day of 2025, in seconds: no rating is later, since a node takes none of the future.
+/// The first day of 2025, in seconds: the latest rating, since a node rejects timestamps in the future.
 const LAST_SECOND: i64 = 1_735_689_600;
 
 /// Users join over five years.
 const JOINING_SECONDS: i64 = 5 * 365 * 86_400;
 
-/// Ratings in one sitting, on average.
+/// Mean number of ratings in one session.
 const SESSION_RATINGS: f64 = 15.0;
 
-/// Seconds between two ratings of one sitting, on average.
+/// Mean time between two ratings of one session, in seconds.
 const RATING_GAP_SECONDS: f64 = 40.0;
 
-/// Seconds between two sittings of one user, on average: 20 days.
+/// Mean time between two sessions of one user, in seconds: 20 days.
 const SESSION_GAP_SECONDS: f64 = 20.0 * 86_400.0;
 
-/// A user who rates fewer than one item in so many draws them one by one; others rank the whole catalog.
+/// Users who rate fewer than one item in so many draw them one by one; others rank the whole catalog.
 const SPARSE_SHARE: usize = 64;
 
-/// How many items each user rates: heavy-tailed (log-normal), exactly `ratings` together, none more than there are items.
+/// The number of ratings of each user: heavy-tailed (log-normal), with the sum `ratings`, each at most the number of
+/// items.
 ///
 /// The caller guarantees that `ratings <= users * items`.
 pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng) -> Vec<usize> {
@@ -41,7 +42,7 @@ pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng)
     let total: f64 = activity.iter().sum();
     let share = |activity: &f64| (settings.ratings as f64 * activity / total) as usize;
     let mut counts: Vec<usize> = activity.iter().map(|user| share(user).min(settings.items)).collect();
-    // What rounding and the cap have left over goes to the users in turn, the least active last.
+    // Assign the rest, due to rounding and the cap, to the users in turn, starting with the most active.
     let mut left = settings.ratings.saturating_sub(counts.iter().sum());
     let mut order: Vec<usize> = (0..settings.users).collect();
     order.sort_by(|a, b| activity[*b].total_cmp(&activity[*a]));
@@ -56,7 +57,7 @@ pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng)
     counts
 }
 
-/// Draws distinct popularity ranks, each draw with probability proportional to `rank^-exponent` among those not yet drawn.
+/// Draws distinct popularity ranks, each with probability proportional to `rank^-exponent` among those not yet drawn.
 pub(super) struct Popularity {
     weights: Vec<f64>,
     zipf: Zipf<f64>,
@@ -70,7 +71,7 @@ impl Popularity {
         Self { weights, zipf }
     }
 
-    /// `count` ranks from 0 in the order drawn.
+    /// `count` ranks, counted from 0, in the order drawn.
     ///
     /// The caller guarantees that `count` is at most the number of items.
     pub(super) fn draw_distinct(&self, count: usize, rng: &mut impl Rng) -> Vec<usize> {
@@ -85,8 +86,8 @@ impl Popularity {
             }
             return drawn;
         }
-        // Of independent exponential clocks with these rates, the first to ring are a weighted draw without
-        // replacement (Efraimidis and Spirakis, 2006).
+        // The smallest of independent exponential variables with these rates are a weighted draw without replacement
+        // (Efraimidis and Spirakis, 2006).
         let ring = |weight: &f64, rng: &mut _| -> f64 { <Exp1 as Distribution<f64>>::sample(&Exp1, rng) / weight };
         let mut clocks: Vec<(f64, usize)> =
             self.weights.iter().enumerate().map(|(rank, weight)| (ring(weight, rng), rank)).collect();
@@ -100,7 +101,7 @@ impl Popularity {
     }
 }
 
-/// The times of one user's ratings, in order: sittings of a few films, weeks apart.
+/// The times of one user's ratings, in order: sessions of a few films, weeks apart.
 pub(super) fn rating_times(count: usize, rng: &mut impl Rng) -> Vec<Timestamp> {
     let mut seconds = FIRST_SECOND + rng.random_range(0..JOINING_SECONDS);
     let mut times = Vec::with_capacity(count);

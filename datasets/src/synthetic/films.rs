@@ -1,4 +1,4 @@
-//! The invented films, and their side of the truth.
+//! The generated films with their true offsets and features.
 
 use celeris_model::ItemId;
 use rand::RngExt;
@@ -16,19 +16,19 @@ const MEAN_OFFSET: f64 = 3.4;
 /// Standard deviation of the true offsets.
 const QUALITY_SPREAD: f64 = 0.35;
 
-/// Correlation of an item's quality with its popularity: good films find more viewers.
+/// Correlation of an item's quality with its popularity.
 const QUALITY_OF_POPULAR: f64 = 0.3;
 
 /// The share of films with a second genre.
 const TWO_GENRES_SHARE: f64 = 0.45;
 
-/// Standard deviation of a film's features on the axes of genres that it does not have.
+/// Standard deviation of a film's features on the axes of other genres.
 const STRAY_SPREAD: f64 = 0.05;
 
-/// Standard deviation of features on the axes past the genres.
+/// Standard deviation of features on the axes beyond the genres.
 const STYLE_SPREAD: f64 = 0.4;
 
-/// Years in which the invented films came out; no synthetic rating is older.
+/// Release years of the generated films; no synthetic rating is older.
 const YEARS: std::ops::RangeInclusive<u16> = 1931..=2019;
 
 pub(super) struct Films {
@@ -36,7 +36,7 @@ pub(super) struct Films {
     pub(super) offsets: Vec<f32>,
     /// Row-major, `items x true_dim`.
     pub(super) features: Vec<f32>,
-    /// Rows, the most popular film first.
+    /// Rows in descending order of popularity.
     pub(super) by_rank: Vec<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Films {
         let chance = (1.0 - QUALITY_OF_POPULAR * QUALITY_OF_POPULAR).sqrt() * normal(rng);
         let quality = QUALITY_SPREAD * (QUALITY_OF_POPULAR * popularity + chance);
         self.offsets.push((MEAN_OFFSET + quality) as f32);
-        // The later of two years: as in any archive, most films are recent.
+        // The later of two years, so that most films are recent.
         let year = rng.random_range(YEARS).max(rng.random_range(YEARS));
         let title = format!("{} ({year})", titles.draw(main, second, rng));
         let id = ItemId::new((self.items.len() + 1).to_string()).expect("a number is a valid id");

@@ -1,19 +1,19 @@
-//! The genres of the invented films: what kind of taste each appeals to, and the words its titles are made of.
+//! Genres of the generated films: position in taste space, and words for titles.
 
-/// One genre, and one axis of true taste.
+/// One genre, which is also one axis of true taste.
 pub(super) struct Genre {
     pub(super) name: &'static str,
-    /// Where it lies between bright and dark, intimate and grand, childlike and grown-up. Genres that lie close are
-    /// liked by the same people.
+    /// Position on the axes bright to dark, intimate to grand, childlike to grown-up. Tastes for genres with similar
+    /// positions are correlated.
     pub(super) temperament: [f64; 3],
     pub(super) adjectives: [&'static str; 14],
     pub(super) nouns: [&'static str; 14],
     pub(super) places: [&'static str; 10],
-    /// Beginnings of titles that a place completes.
+    /// Beginnings of titles that are completed by a place.
     pub(super) openings: [&'static str; 8],
 }
 
-/// All genres, in the order of the axes. Rustfmt would put each word on a line of its own.
+/// All genres, in the order of the axes. Rustfmt would put each word on its own line.
 #[rustfmt::skip]
 pub(super) const GENRES: [Genre; 12] = [
     Genre {

@@ -1,7 +1,7 @@
-//! Invented films and users whose tastes are known.
+//! Generated films, users and ratings with known true tastes.
 //!
-//! Every axis of true taste but the constant is a genre that titles and genre lists show, so that a page over this data
-//! is worth looking at: whoever rates three horror films highly is someone who likes horror.
+//! Every axis of true taste but the constant is a genre that titles and genre lists show, so that results on this data
+//! are easy to interpret: a user who rates three horror films highly likes horror.
 
 mod activity;
 mod films;
@@ -20,16 +20,16 @@ use self::genres::GENRES;
 pub use self::truth::Truth;
 use crate::{Dataset, DatasetError, Rating};
 
-/// The lowest and highest label, in stars; labels between lie on half stars.
+/// The lowest and highest label, in stars; labels are multiples of half a star.
 pub const LABEL_RANGE: (f32, f32) = (0.5, 5.0);
 
 /// Standard deviation of the users' generosity, the weight of the constant.
 const GENEROSITY_SPREAD: f64 = 0.35;
 
-/// The share of a taste's variance that comes of temperament, which makes neighbouring genres go together.
+/// The share of a taste's variance due to temperament, which correlates the tastes for neighbouring genres.
 const TEMPERAMENT_SHARE: f64 = 0.4;
 
-/// What to generate. The default is the demo's.
+/// Settings of the generator. The default is that of the demo.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SyntheticSettings {
     /// Users, 1 to 10 million; their ids are `1`, `2`, ….
@@ -38,10 +38,11 @@ pub struct SyntheticSettings {
     pub items: usize,
     /// Ratings in all, at most 100 million and half of all pairs.
     pub ratings: usize,
-    /// Length of the true weights and features, 2 to 256: the genres, and the constant 1. Past the 12 genres, axes are
+    /// Length of the true weights and features, 2 to 256: the genres and the constant 1. Beyond the 12 genres, axes are
     /// style that no title shows.
     pub true_dim: usize,
-    /// The probability that a user's next item is the `r`-th most popular is proportional to `r^-zipf_exponent`, 0 to 2.
+    /// The probability that a user's next item is the `r`-th most popular is proportional to `r^-zipf_exponent`; the
+    /// exponent is 0 to 2.
     pub zipf_exponent: f64,
     /// Standard deviation of the logarithm of a user's number of ratings, 0 to 3.
     pub activity_spread: f64,
@@ -69,16 +70,15 @@ impl Default for SyntheticSettings {
     }
 }
 
-/// Generated data, and the truth behind it.
+/// Generated data with its true parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Synthetic {
-    /// Ratings in ascending time, no pair twice; all items, with titles and genres.
+    /// Ratings in ascending time, at most one for each pair; all items, with titles and genres.
     pub dataset: Dataset,
-    /// What the ratings were drawn from.
     pub truth: Truth,
 }
 
-/// The independent sources of chance, so that asking for more ratings changes neither films nor tastes.
+/// Independent random streams, so that the number of ratings changes neither films nor tastes.
 #[derive(Clone, Copy)]
 enum Chance {
     Films,
@@ -126,7 +126,7 @@ impl SyntheticSettings {
                 });
             },
         );
-        // Stable, so that ties keep the order of the users.
+        // A stable sort, so that ties keep the order of the users.
         ratings.sort_by_key(|rating| rating.timestamp);
         Ok(Synthetic { dataset: Dataset { name: "synthetic".into(), ratings, items: films.items }, truth })
     }
@@ -143,7 +143,7 @@ impl SyntheticSettings {
             ("noise", self.noise, 0.0, 5.0, "0 to 5"),
         ];
         for (setting, value, low, high, range) in checks {
-            // A NaN lies in no range.
+            // NaN is in no range.
             if !(low..=high).contains(&value) {
                 return Err(DatasetError::Setting { setting, range, value });
             }
@@ -178,8 +178,8 @@ impl SyntheticSettings {
         weights
     }
 
-    /// Hands every rating to `keep`, user by user, as rows of user and item; `by_rank` has the items' rows, the most
-    /// popular first.
+    /// Passes every rating to `keep`, user by user, as rows of user and item; `by_rank` has the items' rows in
+    /// descending order of popularity.
     fn rate(
         &self,
         truth: &Truth,
@@ -199,7 +199,7 @@ impl SyntheticSettings {
     }
 }
 
-/// The nearest label that the scale has.
+/// The nearest label of the scale.
 fn half_stars(stars: f64) -> f32 {
     let (lowest, highest) = LABEL_RANGE;
     ((stars * 2.0).round() as f32 / 2.0).clamp(lowest, highest)

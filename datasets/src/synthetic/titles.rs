@@ -1,4 +1,4 @@
-//! Titles that read like films of their genres, no two alike.
+//! Generates unique film titles from the words of their genres.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use rand::{Rng, RngExt};
 
 use super::genres::{GENRES, Genre};
 
-/// Fresh titles tried before a film becomes a sequel.
+/// New titles tried before a film becomes a sequel.
 const TRIES_MAX: usize = 12;
 
-/// Titles begun so far, each with how many films bear it.
+/// Titles used so far, with the number of films of each.
 #[derive(Default)]
 pub(super) struct Titles {
     films: HashMap<String, u32>,
 }
 
 impl Titles {
-    /// A title for a film of these genres (places in [`GENRES`], the main one first), unlike all before it.
+    /// A new title for a film of these genres (indices in [`GENRES`], the main one first).
     pub(super) fn draw(&mut self, main: usize, second: Option<usize>, rng: &mut impl Rng) -> String {
         let (main, second) = (&GENRES[main], second.map(|genre| &GENRES[genre]));
         let mut title = compose(main, second, rng);
@@ -36,7 +36,7 @@ impl Titles {
     }
 }
 
-/// The main genre says what the film is about; the second lends an adjective, a place or a companion.
+/// Composes a title: the noun comes from the main genre, the adjective, place or companion from the second.
 fn compose(main: &Genre, second: Option<&Genre>, rng: &mut impl Rng) -> String {
     let lender = second.unwrap_or(main);
     let noun = pick(&main.nouns, rng);

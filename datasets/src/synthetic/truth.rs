@@ -1,4 +1,4 @@
-//! What the generator knows and a learner has to find out.
+//! The true parameters behind the generated ratings.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use celeris_model::{ItemId, UserId};
 
 use super::genres::GENRES;
 
-/// The true split model behind synthetic ratings: `expected(u, i) = offset_i + w_u · f_i`, before noise, rounding to half
-/// stars and clipping.
+/// The true split model behind synthetic ratings: `expected(u, i) = offset_i + w_u · f_i`, before noise, rounding to
+/// half stars and clipping.
 ///
-/// Axes come in the order: the genres, then (where `true_dim` asks for more) style that no title shows, and the constant 1
-/// last, whose weight is the user's generosity.
+/// The axes are the genres, then, if `true_dim` is larger, style axes that no title shows, and last the constant 1,
+/// whose weight is the user's generosity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truth {
     pub(super) dim: usize,
@@ -24,13 +24,13 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Entries of a user's weights and of an item's features, the constant included.
+    /// Length of a user's weights and of an item's features, including the constant.
     #[must_use]
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// The axis on which films of this genre lie.
+    /// The axis of this genre.
     #[must_use]
     pub fn axis_of(&self, genre: &str) -> Option<usize> {
         GENRES.iter().position(|known| known.name == genre).filter(|axis| axis + 1 < self.dim)
@@ -54,7 +54,7 @@ impl Truth {
         self.users.get(user).map(|row| &self.weights[row * self.dim..][..self.dim])
     }
 
-    /// The label that this user gives this item on average, before rounding and clipping; `None` for strangers.
+    /// The label that this user gives this item on average, before rounding and clipping; `None` if either is unknown.
     #[must_use]
     pub fn expected(&self, user: &UserId, item: &ItemId) -> Option<f64> {
         Some(self.expected_at(*self.users.get(user)?, *self.items.get(item)?))

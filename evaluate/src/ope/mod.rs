@@ -1,7 +1,7 @@
-//! `--protocol ope`: what a policy would have earned on a log of the Open Bandit Dataset.
+//! `--protocol ope`: off-policy evaluation of a policy on a log of the Open Bandit Dataset.
 //!
-//! Every impression is a round of one slot. [`policy`] knows the probabilities of the policy that is judged,
-//! [`regression`] what the reward model sees, [`report`] how the answer is told; the estimators are those of
+//! Every impression is a round of one slot. [`policy`] provides the probabilities of the evaluated policy,
+//! [`regression`] the features of the reward model, and [`report`] the printed table; the estimators are those of
 //! [`celeris_bandits::ope`].
 
 pub mod policy;
@@ -16,77 +16,77 @@ use celeris_bandits::ope::{Expectation, LoggedSlot, OpeSettings, RewardModel, Ro
 use celeris_datasets::OpenBandit;
 use serde::Serialize;
 
-use self::policy::Judged;
+use self::policy::EvaluatedPolicy;
 use self::regression::Regression;
 use self::report::table;
 use celeris_api::schema::policy_evaluation::{Estimators, Span};
 
-/// What the protocol found.
+/// The report of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpeReport {
     /// `"ope"`.
     pub protocol: &'static str,
-    /// The log's name.
+    /// The name of the log.
     pub dataset: String,
-    /// The policy that is judged, in words.
+    /// The name of the evaluated policy.
     pub policy: String,
-    /// Impressions judged on.
+    /// Number of evaluated impressions.
     pub rounds: usize,
-    /// Impressions before these, from whose clicks a named policy has learnt its scores.
+    /// Number of earlier impressions, from whose clicks a named policy has learnt its scores.
     pub learnt_from: usize,
-    /// Items and positions of the campaign.
+    /// Number of items of the campaign.
     pub items: usize,
-    /// Positions that occur.
+    /// Number of positions of the campaign.
     pub positions: usize,
-    /// What the logging policy earned on these rounds: clicks an impression.
+    /// The reward of the logging policy on these rounds: clicks per impression.
     pub logged: Span,
-    /// What the judged policy earned where it served itself; where it is given as a log of its own.
+    /// The reward of the evaluated policy when it served itself, if it is given as another log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earned: Option<Span>,
-    /// The mean importance weight; 1 is expected.
+    /// The mean importance weight; its expectation is 1.
     pub mean_weight: f64,
-    /// The largest.
+    /// The largest importance weight.
     pub largest_weight: f64,
-    /// Resamples behind each interval.
+    /// Number of bootstrap resamples per interval.
     pub resamples: usize,
-    /// Folds of the reward model.
+    /// Number of cross-fitting folds of the reward model.
     pub folds: usize,
-    /// Its regularization.
+    /// Regularization of the reward model.
     pub regularization: f64,
-    /// The largest weight that SWITCH-DR corrects its model with.
+    /// The largest importance weight with which SWITCH-DR corrects its reward model.
     pub switch_threshold: f64,
-    /// Seeds folds and resamples.
+    /// The seed of folds and resamples.
     pub seed: u64,
-    /// The estimators by name.
+    /// The estimates, by the name of the estimator.
     pub estimators: Estimators,
 }
 
-/// How to estimate, and how to model rewards.
+/// Settings of the estimators and of the reward model.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Settings {
-    /// Of the estimators.
+    /// Settings of the estimators.
     pub ope: OpeSettings,
-    /// Of the reward model.
+    /// Settings of the reward model.
     pub model: RewardModel,
 }
 
-/// Judges a policy on a log.
+/// Evaluates a policy on a log.
 ///
 /// # Errors
-/// Where the policy does not fit the log.
-pub fn evaluate_ope(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow::Result<OpeReport> {
-    let rounds = rounds(log, judged, settings)?;
-    let evaluation = evaluate(&rounds, &settings.ope).context("the log leaves no impressions to judge on")?;
+/// If the policy does not match the log.
+pub fn evaluate_ope(log: &OpenBandit, evaluated: &EvaluatedPolicy, settings: &Settings) -> anyhow::Result<OpeReport> {
+    let rounds = rounds(log, evaluated, settings)?;
+    let evaluation = evaluate(&rounds, &settings.ope).context("the log leaves no impressions to evaluate on")?;
     Ok(OpeReport {
         protocol: "ope",
         dataset: log.name.clone(),
-        policy: judged.name.clone(),
+        policy: evaluated.name.clone(),
         rounds: rounds.len(),
-        learnt_from: judged.rounds.start,
+        learnt_from: evaluated.rounds.start,
         items: log.items,
         positions: log.positions.len(),
         logged: evaluation.logged.into(),
-        earned: judged.earned,
+        earned: evaluated.earned,
         mean_weight: evaluation.mean_weight,
         largest_weight: evaluation.largest_weight,
         resamples: settings.ope.resamples,
@@ -98,19 +98,19 @@ pub fn evaluate_ope(log: &OpenBandit, judged: &Judged, settings: &Settings) -> a
     })
 }
 
-/// The log as the estimators see it, under the policy that is judged.
+/// The rounds of the estimators: the log under the evaluated policy.
 ///
 /// # Errors
-/// Where the reward model cannot be fitted.
-pub fn rounds(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow::Result<Rounds> {
-    let expectations = expectations(log, judged, settings)?;
+/// If the reward model cannot be fitted.
+pub fn rounds(log: &OpenBandit, evaluated: &EvaluatedPolicy, settings: &Settings) -> anyhow::Result<Rounds> {
+    let expectations = expectations(log, evaluated, settings)?;
     let mut rounds = Rounds::default();
-    for (index, expectation) in judged.rounds.clone().zip(expectations) {
+    for (index, expectation) in evaluated.rounds.clone().zip(expectations) {
         let impression = &log.impressions[index];
         rounds.push(&[LoggedSlot {
             reward: f64::from(impression.click),
             propensity: impression.propensity,
-            target: judged.probabilities(log, index)[impression.item],
+            target: evaluated.probabilities(log, index)[impression.item],
             expected: expectation.expected,
             expected_target: expectation.expected_target,
             leverage: expectation.leverage,
@@ -120,10 +120,14 @@ pub fn rounds(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow:
     Ok(rounds)
 }
 
-fn expectations(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyhow::Result<Vec<Expectation>> {
+fn expectations(
+    log: &OpenBandit,
+    evaluated: &EvaluatedPolicy,
+    settings: &Settings,
+) -> anyhow::Result<Vec<Expectation>> {
     let row = |(round, index): (usize, usize)| {
         let shown = &log.impressions[index];
-        let weight = judged.probabilities(log, index)[shown.item] / shown.propensity;
+        let weight = evaluated.probabilities(log, index)[shown.item] / shown.propensity;
         RewardRow {
             round,
             position: shown.position,
@@ -132,8 +136,8 @@ fn expectations(log: &OpenBandit, judged: &Judged, settings: &Settings) -> anyho
             kept_weight: settings.ope.kept(weight),
         }
     };
-    let rows: Vec<RewardRow> = judged.rounds.clone().enumerate().map(row).collect();
-    Ok(settings.model.cross_fit(&rows, &Regression::new(log, judged))?)
+    let rows: Vec<RewardRow> = evaluated.rounds.clone().enumerate().map(row).collect();
+    Ok(settings.model.cross_fit(&rows, &Regression::new(log, evaluated))?)
 }
 
 impl fmt::Display for OpeReport {

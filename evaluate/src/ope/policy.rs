@@ -1,4 +1,4 @@
-//! The policy that is judged, as the probability of every item in every impression.
+//! The evaluated policy, as the probability of every item in every impression.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,37 +14,36 @@ use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
 
 use celeris_api::schema::policy_evaluation::Span;
 
-/// The name of the policy that shows every item with the same probability.
+/// The name of the uniform policy.
 const UNIFORM: &str = "uniform";
 
-/// The ridge of the model whose scores named policies choose by, and the variance of a click that its uncertainty is
-/// told in units of.
+/// The ridge parameter of the scoring model of named policies. Its uncertainty is in units of the variance of a click.
 const PRECISION: f64 = 1.0;
 
-/// Seeds the simulation of policies without closed forms.
+/// The seed of the simulation of policies without closed forms.
 const SEED: u64 = 1;
 
-/// A policy, and the impressions of a log that it is judged on.
+/// A policy, and the impressions of a log on which it is evaluated.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
-    /// What to call it.
+pub struct EvaluatedPolicy {
+    /// The name of the policy.
     pub name: String,
-    /// What it earned where it served itself, if that is known.
+    /// The reward of the policy when it served itself, if known.
     pub earned: Option<Span>,
-    /// The impressions it is judged on; those before are what it has learnt from.
+    /// The evaluated impressions; earlier ones are the training data of the policy's scores.
     pub rounds: Range<usize>,
-    /// Distinct distributions over the items, one after the other.
+    /// Distinct distributions over the items, row-major.
     distributions: Vec<f64>,
-    /// Which of them each impression of `rounds` has.
+    /// The index of the distribution of each impression of `rounds`.
     which: Vec<u32>,
 }
 
-impl Judged {
-    /// Reads `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of another log, whose policy
-    /// is then taken as it chose there; or a file of item, position and probability.
+impl EvaluatedPolicy {
+    /// Parses `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of another log, whose policy
+    /// is estimated from its choices; or a file of item, position and probability.
     ///
     /// # Errors
-    /// Where it is none of these, or does not fit the log.
+    /// If it is none of these, or does not match the log.
     pub fn read(text: &str, log: &OpenBandit, settings: &OpeSettings) -> anyhow::Result<Self> {
         if text == UNIFORM {
             let uniform = vec![1.0 / log.items as f64; log.items * log.positions.len()];
@@ -66,20 +65,20 @@ impl Judged {
         Self::learnt(text, &spec, log)
     }
 
-    /// The probability of every item in one impression of the log, which is one of `rounds`.
+    /// The probability of every item in one impression of the log, which must be one of `rounds`.
     #[must_use]
     pub fn probabilities(&self, log: &OpenBandit, impression: usize) -> &[f64] {
         let which = self.which[impression - self.rounds.start] as usize;
         &self.distributions[which * log.items..(which + 1) * log.items]
     }
 
-    /// A policy that looks at nothing but the position; `distributions` is row-major `positions x items`.
+    /// A policy that depends only on the position; `distributions` is row-major `positions x items`.
     fn by_position(name: String, log: &OpenBandit, distributions: Vec<f64>) -> Self {
         let which = log.impressions.iter().map(|impression| impression.position as u32).collect();
         Self { name, earned: None, rounds: 0..log.impressions.len(), distributions, which }
     }
 
-    /// The policy that filled another log, as often as it showed each item at each position there.
+    /// The policy of another log, estimated by how often it showed each item at each position.
     fn of_log(other: &OpenBandit, log: &OpenBandit, settings: &OpeSettings) -> anyhow::Result<Self> {
         ensure!(
             other.items == log.items && other.positions == log.positions,
@@ -113,35 +112,35 @@ impl Judged {
         Ok(Self { earned, ..Self::by_position(format!("the policy of {}", other.name), log, shown) })
     }
 
-    /// A policy that needs scores: those of a linear model that has learnt the clicks of the first half of the log. It
-    /// is judged on the second half, of which it knows nothing.
+    /// A policy that needs scores, from a linear model trained on the clicks of the first half of the log. It is
+    /// evaluated on the second half.
     fn learnt(name: &str, spec: &PolicySpec, log: &OpenBandit) -> anyhow::Result<Self> {
         let half = log.impressions.len() / 2;
         let scorer = Scorer::learn(log, half)?;
-        let mut judged = Self {
+        let mut evaluated = Self {
             name: name.to_owned(),
             earned: None,
             rounds: half..log.impressions.len(),
             distributions: Vec::new(),
             which: Vec::new(),
         };
-        // Users differ by their affinities alone, which most do not have.
+        // Users differ only by their affinities, which most do not have.
         let mut known: HashMap<Vec<(u16, u32)>, u32> = HashMap::new();
-        for index in judged.rounds.clone() {
+        for index in evaluated.rounds.clone() {
             let affinities: Vec<(u16, u32)> =
                 log.affinities(index).iter().map(|(item, size)| (*item, size.to_bits())).collect();
             let which = match known.get(&affinities) {
                 Some(which) => *which,
                 None => {
                     let which = known.len() as u32;
-                    judged.distributions.extend(scorer.distribution(spec, log, index)?);
+                    evaluated.distributions.extend(scorer.distribution(spec, log, index)?);
                     known.insert(affinities, which);
                     which
                 }
             };
-            judged.which.push(which);
+            evaluated.which.push(which);
         }
-        Ok(judged)
+        Ok(evaluated)
     }
 }
 
@@ -156,7 +155,7 @@ impl Scorer {
     fn learn(log: &OpenBandit, count: usize) -> anyhow::Result<Self> {
         let clicks: f64 = log.impressions[..count].iter().map(|impression| f64::from(impression.click)).sum();
         let rate = clicks / count.max(1) as f64;
-        // The variance of a click; where none was seen, that of one in as many.
+        // The variance of a click; without clicks, that of one click in all impressions.
         let noise = (rate * (1.0 - rate)).max(1.0 / (count.max(1) as f64));
         let learning = Learning::from(Prior::isotropic(log.items + 2, PRECISION, noise)?);
         let shown = &log.impressions[..count];
@@ -177,7 +176,7 @@ impl Scorer {
         Ok(Self { learning, model })
     }
 
-    /// Which item it is, the user's affinity to it, and the constant.
+    /// One-hot item, the user's affinity to it, and the constant.
     fn features(log: &OpenBandit, impression: usize, item: usize) -> Vec<f32> {
         let mut features = vec![0.0; log.items + 2];
         features[item] = 1.0;

@@ -1,29 +1,29 @@
-//! What the reward model sees of an impression: the item, the user's features, and the user's affinity to the item.
+//! The features of the reward model: the item, the user's features, and the user's affinity to the item.
 
 use celeris_bandits::ope::RewardFeatures;
 use celeris_datasets::OpenBandit;
 
-use super::policy::Judged;
+use super::policy::EvaluatedPolicy;
 
-/// Indicators of item and user features, and the affinity; one regression for each position.
+/// Indicators of item and user features, and the affinity; there is one regression for each position.
 pub struct Regression<'a> {
     log: &'a OpenBandit,
-    judged: &'a Judged,
-    /// Where the indicators of each user feature begin.
+    evaluated: &'a EvaluatedPolicy,
+    /// The first index of the indicators of each user feature.
     user_features: Vec<usize>,
     dim: usize,
 }
 
 impl<'a> Regression<'a> {
-    /// The features of the impressions that `judged` is judged on.
-    pub fn new(log: &'a OpenBandit, judged: &'a Judged) -> Self {
+    /// The features of the impressions of `evaluated`.
+    pub fn new(log: &'a OpenBandit, evaluated: &'a EvaluatedPolicy) -> Self {
         let mut dim = log.items + 1;
         let mut user_features = Vec::with_capacity(log.levels.len());
         for levels in &log.levels {
             user_features.push(dim);
             dim += levels;
         }
-        Self { log, judged, user_features, dim }
+        Self { log, evaluated, user_features, dim }
     }
 }
 
@@ -33,9 +33,9 @@ impl RewardFeatures for Regression<'_> {
     }
 
     fn write(&self, slot: usize, shown: &mut [f64], target: &mut [f64]) {
-        let index = self.judged.rounds.start + slot;
+        let index = self.evaluated.rounds.start + slot;
         let item = self.log.impressions[index].item;
-        let probabilities = self.judged.probabilities(self.log, index);
+        let probabilities = self.evaluated.probabilities(self.log, index);
         shown[item] = 1.0;
         target[..self.log.items].copy_from_slice(probabilities);
         let affinity = self.log.items;

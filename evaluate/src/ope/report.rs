@@ -1,8 +1,8 @@
-//! Estimates as a table.
+//! The estimates as a table.
 
 use celeris_api::schema::policy_evaluation::Estimators;
 
-/// The estimates as lines of a table.
+/// Formats the estimates as lines of a table.
 pub fn table(estimators: &Estimators) -> String {
     let mut text = format!("  {:<10} {:>9}  {:<20} {:>12}\n", "", "value", "95 % interval", "effective");
     for (name, estimate) in estimators.named() {

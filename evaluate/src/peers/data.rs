@@ -1,4 +1,4 @@
-//! What the trainers are compared on: ratings split in two, and the job files that both sides read.
+//! The data of the trainer comparison: split ratings, and the job files that both sides read.
 
 use std::path::Path;
 
@@ -6,16 +6,16 @@ use celeris_datasets::Rating;
 use celeris_model::{Loss, ModelName, Partition, Record, RecordKind, Sequence, UserEpoch, VersionId};
 use celeris_retrain::{Algorithm, Job, ObservationRow, ObservationsWriter};
 
-/// A data set, split.
+/// A split data set.
 pub struct Data {
-    /// Its name in cases.
+    /// The name in case names.
     pub name: &'static str,
-    /// In random order, so that its beginning is a random part of it.
+    /// In random order, so that every prefix is a random sample.
     pub train: Vec<Rating>,
     pub test: Vec<Rating>,
 }
 
-/// Writes observations as the node exports them, and returns a job on the first `count` of them, with a watermark there.
+/// Writes observations as the node exports them; returns a job on the first `count` of them, with a watermark there.
 pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow::Result<Job> {
     std::fs::create_dir_all(folder)?;
     let mut writer = ObservationsWriter::create(&folder.join("observations.parquet"))?;

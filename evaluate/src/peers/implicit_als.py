@@ -1,9 +1,9 @@
-"""The baseline of `celeris bench train`: ALS of the library `implicit` on the observations of a train job.
+"""The baseline of `celeris-bench train`: ALS of the library `implicit` on the observations of a train job.
 
     python implicit_als.py --job job.json --factors N --regularization X --iterations N --threads N [--seed N]
 
 Prints one JSON object: the seconds of each iteration. Writes `item_features.parquet` and `user_weights.parquet` beside
-the job, for whoever wants to judge them.
+the job, for evaluation.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def main():
     items, item_ids = pandas.factorize(observations["item"])
     excess = (observations["label"] * observations["weight"]).to_numpy(numpy.float32)
     pairs = scipy.sparse.csr_matrix((excess, (users, items)), shape=(len(user_ids), len(item_ids)))
-    # The library takes a pair's whole confidence, which has the 1 once however often the pair was observed; pairs that
-    # are not there have 1.
+    # The library expects the total confidence of a pair, which includes 1 once, however often the pair was observed; missing
+    # pairs have 1.
     pairs.sum_duplicates()
     pairs.data += 1.0
     model = AlternatingLeastSquares(
@@ -56,7 +56,7 @@ def main():
         random_state=settings.seed,
     )
     seconds = []
-    # The library asks for one BLAS thread, since it has threads of its own.
+    # The library recommends one BLAS thread, because it has its own threads.
     with threadpool_limits(1, "blas"):
         model.fit(pairs, show_progress=False, callback=lambda _iteration, elapsed, *_: seconds.append(elapsed))
     write(settings.job.parent / "item_features.parquet", "item", item_ids, "features", model.item_factors)

@@ -1,4 +1,4 @@
-//! How well what was trained predicts what was kept: root mean squared errors, and ranks.
+//! Evaluation of trained versions on held-out ratings: root mean squared errors and ranks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -12,20 +12,20 @@ use celeris_model::{Example, Learning, Loss, Timestamp, UserModel};
 
 use super::data::Data;
 
-/// Ratings that are predicted, at most: the error of the mean of so many is a thousandth.
+/// Maximum number of predicted ratings; the standard error of the mean is then about a thousandth.
 const RATINGS_MAX: usize = 200_000;
 
-/// Users whose catalog is ranked, at most.
+/// Maximum number of users for whom the catalog is ranked.
 const USERS_MAX: usize = 500;
 
-/// Rows of vectors by id.
+/// Vectors with offsets, by id.
 pub struct Vectors(HashMap<String, (f32, Vec<f32>)>);
 
 impl Vectors {
-    /// Reads a table of ids and vectors, and offsets where it has such a column.
+    /// Reads a table of ids and vectors, and offsets if there is such a column.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// If the file cannot be read.
     pub fn read(path: &Path, id: &str, vector: &str, length: usize) -> anyhow::Result<Self> {
         let mut rows = HashMap::new();
         let mut file = ParquetFile::open(path)?;
@@ -69,17 +69,17 @@ impl Errors {
     }
 }
 
-/// The RMSE on the kept ratings of the version in `dir` as it is served: every user's posterior over the first `told` of
-/// the ratings.
+/// The RMSE of the version in `dir` as served, on the held-out ratings: with every user's posterior over the first
+/// `learnt` training ratings.
 ///
 /// # Errors
-/// Where the version cannot be read.
-pub fn served_rmse(dir: &Path, data: &Data, told: usize) -> anyhow::Result<f64> {
+/// If the version cannot be read.
+pub fn served_rmse(dir: &Path, data: &Data, learnt: usize) -> anyhow::Result<f64> {
     let version = read_version(dir)?;
     let learning = Learning::from(version.prior.clone());
-    let mut asked: HashMap<&str, Vec<&Rating>> = HashMap::new();
+    let mut tested: HashMap<&str, Vec<&Rating>> = HashMap::new();
     for rating in data.test.iter().take(RATINGS_MAX) {
-        asked.entry(rating.user.as_str()).or_default().push(rating);
+        tested.entry(rating.user.as_str()).or_default().push(rating);
     }
     let example = |rating: &Rating| {
         let row = version.theta.get(&rating.item).unwrap_or_else(|| version.theta.cold_item());
@@ -94,14 +94,14 @@ pub fn served_rmse(dir: &Path, data: &Data, told: usize) -> anyhow::Result<f64> 
         }
     };
     let mut histories: HashMap<&str, Vec<Example>> = HashMap::new();
-    for rating in data.train[..told].iter().filter(|rating| asked.contains_key(rating.user.as_str())) {
+    for rating in data.train[..learnt].iter().filter(|rating| tested.contains_key(rating.user.as_str())) {
         histories.entry(rating.user.as_str()).or_default().push(example(rating));
     }
     let mut errors = Errors { range: range(&data.train), squares: 0.0, count: 0.0 };
-    for (user, asked) in asked {
+    for (user, tested) in tested {
         let history = histories.remove(user).unwrap_or_default();
         let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
-        for rating in asked {
+        for rating in tested {
             let example = example(rating);
             errors.add(rating.label, model.estimate(&learning, example.offset, example.features).score);
         }
@@ -109,18 +109,18 @@ pub fn served_rmse(dir: &Path, data: &Data, told: usize) -> anyhow::Result<f64> 
     Ok(errors.rmse())
 }
 
-/// The weights, as the version in `dir` of implicit feedback serves them, of users of whom something was kept: as many as
-/// are ranked.
+/// The served weights, under the implicit-feedback version in `dir`, of users with held-out ratings: of as many users
+/// as are ranked.
 ///
 /// # Errors
-/// Where the version cannot be read.
+/// If the version cannot be read.
 pub fn served_weights(dir: &Path, data: &Data) -> anyhow::Result<Vectors> {
     let version = read_version(dir)?;
     let learning = Learning::new(version.prior.clone(), Loss::Implicit, None);
-    let asked: HashSet<&str> = data.test.iter().map(|rating| rating.user.as_str()).collect();
+    let tested: HashSet<&str> = data.test.iter().map(|rating| rating.user.as_str()).collect();
     let mut histories: BTreeMap<&str, Vec<Example>> = BTreeMap::new();
     let mut takings = Takings::default();
-    for rating in data.train.iter().filter(|rating| asked.contains(rating.user.as_str())) {
+    for rating in data.train.iter().filter(|rating| tested.contains(rating.user.as_str())) {
         let row = version.theta.get(&rating.item).unwrap_or_else(|| version.theta.cold_item());
         let timestamp = Timestamp::default();
         let taken_before = takings.next((rating.user.as_str(), rating.item.as_str()), rating.label, timestamp);
@@ -135,7 +135,8 @@ pub fn served_weights(dir: &Path, data: &Data) -> anyhow::Result<Vectors> {
     Ok(Vectors(histories.into_iter().take(USERS_MAX).map(weights).collect::<anyhow::Result<_>>()?))
 }
 
-/// The RMSE of a peer's own factors; what it has no factors for is predicted by the mean label, as a service would.
+/// The RMSE of a peer's own factors. Users or items without factors are predicted by the mean label, as a service
+/// would.
 pub fn own_rmse(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
     let mean = data.train.iter().map(|rating| f64::from(rating.label)).sum::<f64>() / data.train.len() as f64;
     let mut errors = Errors { range: range(&data.train), squares: 0.0, count: 0.0 };
@@ -147,23 +148,23 @@ pub fn own_rmse(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
     errors.rmse()
 }
 
-/// The expected percentile rank (Hu et al. 2008, eq. 8) of what was kept, among all items that the user is not known to
-/// have taken: 0 is best, 0.5 chance.
+/// The expected percentile rank (Hu et al. 2008, eq. 8) of the held-out items among all items that the user is not
+/// known to have taken: 0 is best, 0.5 is chance.
 pub fn percentile_rank(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
-    let mut asked: HashMap<&str, Vec<&Rating>> = HashMap::new();
+    let mut tested: HashMap<&str, Vec<&Rating>> = HashMap::new();
     for rating in &data.test {
-        asked.entry(rating.user.as_str()).or_default().push(rating);
+        tested.entry(rating.user.as_str()).or_default().push(rating);
     }
-    let mut judged: Vec<&str> = asked.keys().copied().filter(|user| users.get(user).is_some()).collect();
-    judged.sort_unstable();
-    judged.truncate(USERS_MAX);
+    let mut evaluated: Vec<&str> = tested.keys().copied().filter(|user| users.get(user).is_some()).collect();
+    evaluated.sort_unstable();
+    evaluated.truncate(USERS_MAX);
     let mut known: HashMap<&str, HashSet<&str>> = HashMap::new();
-    let wanted: HashSet<&str> = judged.iter().copied().collect();
+    let wanted: HashSet<&str> = evaluated.iter().copied().collect();
     for rating in data.train.iter().filter(|rating| wanted.contains(rating.user.as_str())) {
         known.entry(rating.user.as_str()).or_default().insert(rating.item.as_str());
     }
     let (mut ranks, mut weight) = (0.0, 0.0);
-    for user in judged {
+    for user in evaluated {
         let Some((_, weights)) = users.get(user) else { continue };
         let taken = known.get(user);
         let scores: HashMap<&str, f32> = items
@@ -174,7 +175,7 @@ pub fn percentile_rank(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
             .collect();
         let mut ordered: Vec<f32> = scores.values().copied().collect();
         ordered.sort_unstable_by(f32::total_cmp);
-        for rating in &asked[user] {
+        for rating in &tested[user] {
             if let Some(score) = scores.get(rating.item.as_str()) {
                 let above = ordered.len() - ordered.partition_point(|other| other <= score);
                 ranks += f64::from(rating.label) * above as f64 / (ordered.len().max(2) - 1) as f64;

@@ -1,4 +1,4 @@
-//! The peers in Python that benches compare with, each asked in a process of its own.
+//! The Python peers that benches compare with, each run as a separate process.
 
 pub mod data;
 pub mod judge;
@@ -8,16 +8,17 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Threads of every trainer, ours and others'.
+/// Number of threads of every trainer, ours and the peers'.
 pub const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("two is not zero");
 
-/// The virtual environment that `cargo xtask peers` makes.
+/// The virtual environment made by `cargo xtask peers`.
 pub struct Python {
     bin: PathBuf,
 }
 
 impl Python {
-    /// The environment at `$CELERIS_PEERS` or in its usual place; `None`, saying so, where there is none.
+    /// The environment at `$CELERIS_PEERS` or at the default path; prints a message and returns `None` if there is
+    /// none.
     pub fn find() -> Option<Self> {
         let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/celeris/peers"));
         let place = std::env::var_os("CELERIS_PEERS").map(PathBuf::from).or_else(usual)?;
@@ -37,15 +38,15 @@ impl Python {
     }
 }
 
-/// Runs to the end and answers what was printed.
+/// Runs the command to its end; returns its standard output.
 pub fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| anyhow::anyhow!("{program}: {error}"))?;
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last: Vec<&str> = said.lines().rev().take(8).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last: Vec<&str> = stderr.lines().rev().take(8).collect();
     let last: Vec<&str> = last.into_iter().rev().collect();
     Err(anyhow::anyhow!("{program} ended with {}: {}", output.status, last.join("\n")))
 }

@@ -1,4 +1,4 @@
-//! The trainers that ours are compared with, each a process: Spark's MLlib and the library `implicit`.
+//! The baseline trainers, each a process: Spark's MLlib and the library `implicit`.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,13 +14,13 @@ use crate::peers::{Python, run};
 const SPARK_SCRIPT: &str = include_str!("../../../retrain/engines/spark_als.py");
 const IMPLICIT_SCRIPT: &str = include_str!("implicit_als.py");
 
-/// What both sides of a comparison are asked for.
+/// Settings of both sides of a comparison.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct PeerSettings {
     pub factors: usize,
     pub iterations: usize,
     pub regularization: f64,
-    /// Of `implicit`'s random start; Spark has none.
+    /// The seed of `implicit`'s random initialization; Spark has none.
     pub seed: u64,
 }
 
@@ -28,24 +28,24 @@ pub struct Asked {
 pub struct Peers(Python);
 
 impl Peers {
-    /// What is there; `None`, saying so, where there is none.
+    /// Finds the environment; prints a message and returns `None` if there is none.
     pub fn find() -> Option<Self> {
         Python::find().map(Self)
     }
 
-    /// Trains by Spark on all cores that ours has; answers the seconds from start to end of the process.
+    /// Trains with Spark on as many cores as ours; returns the seconds from process start to end.
     ///
     /// # Errors
-    /// Where it fails, with what it said last.
-    pub fn spark(&self, job: &Job, asked: Asked, folder: &Path) -> anyhow::Result<f64> {
+    /// If it fails, with the last lines of its output.
+    pub fn spark(&self, job: &Job, settings: PeerSettings, folder: &Path) -> anyhow::Result<f64> {
         let script = folder.join("spark_als.py");
         std::fs::write(&script, SPARK_SCRIPT)?;
         let mut job = serde_json::to_value(job)?;
         job["algorithm"] = json!({
             "name": "spark",
-            "rank": asked.factors,
-            "iterations": asked.iterations,
-            "regularization": asked.regularization,
+            "rank": settings.factors,
+            "iterations": settings.iterations,
+            "regularization": settings.regularization,
         });
         job["output"] = json!(folder.join("spark"));
         let file = folder.join("spark.json");
@@ -54,7 +54,7 @@ impl Peers {
         command
             .arg("--master")
             .arg(format!("local[{}]", super::THREADS))
-            // Memory enough, no page, and no more partitions than so few cores can use: kind to Spark.
+            // Enough memory, no web UI, and no more partitions than the cores can use, in Spark's favour.
             .args(["--driver-memory", "4g", "--conf", "spark.ui.enabled=false"])
             .args(["--conf", "spark.sql.shuffle.partitions=8", "--conf", "spark.default.parallelism=8"])
             .arg(&script)
@@ -68,13 +68,13 @@ impl Peers {
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// Trains by `implicit`; answers the seconds of every iteration.
+    /// Trains with `implicit`; returns the seconds of every iteration.
     ///
     /// # Errors
     /// As [`Peers::spark`].
-    pub fn implicit(&self, job_file: &Path, asked: Asked, folder: &Path) -> anyhow::Result<Vec<f64>> {
+    pub fn implicit(&self, job_file: &Path, settings: PeerSettings, folder: &Path) -> anyhow::Result<Vec<f64>> {
         #[derive(Deserialize)]
-        struct Said {
+        struct Output {
             iteration_seconds: Vec<f64>,
         }
         let script = folder.join("implicit_als.py");
@@ -84,10 +84,10 @@ impl Peers {
             .arg(&script)
             .arg("--job")
             .arg(job_file)
-            .args(["--factors", &asked.factors.to_string(), "--iterations", &asked.iterations.to_string()])
-            .args(["--regularization", &asked.regularization.to_string()])
-            .args(["--threads", &super::THREADS.to_string(), "--seed", &asked.seed.to_string()]);
-        let said: Said = serde_json::from_slice(&run(&mut command)?)?;
-        Ok(said.iteration_seconds)
+            .args(["--factors", &settings.factors.to_string(), "--iterations", &settings.iterations.to_string()])
+            .args(["--regularization", &settings.regularization.to_string()])
+            .args(["--threads", &super::THREADS.to_string(), "--seed", &settings.seed.to_string()]);
+        let output: Output = serde_json::from_slice(&run(&mut command)?)?;
+        Ok(output.iteration_seconds)
     }
 }

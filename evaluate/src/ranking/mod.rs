@@ -1,16 +1,16 @@
-//! `--protocol ranking`: the last item of every user, found again among all.
+//! `--protocol ranking`: finds the last item of every user among all items.
 //!
-//! Feedback is implicit: every rating says that the user took the item, a higher one more surely. The version is trained
-//! on all but the last; users learn from what they took before; and the best ten of all items that they have not taken are
-//! found as `recommend` finds them for `greedy`. Beside it the same by as many factors of the library `implicit`, trained
-//! on the same, and by popularity.
+//! Feedback is implicit: every rating means that the user took the item, with more confidence for higher ratings. The
+//! version is trained on all but the last items; users learn from their earlier items; and the ten best items that they
+//! have not taken are searched as `recommend` does with `greedy`. The baselines are the library `implicit` with as many
+//! factors, trained on the same data, and popularity.
 //!
-//! Users' weights fade by the half-life, of four, with which lists find each user's last item but one best: a setting of
-//! models that costs no training. The lists of weights that never fade are told too.
+//! Users' weights decay with the half-life, of four candidates, whose lists rank each user's second-to-last item best.
+//! It is a model setting that requires no training. The lists of weights without decay are reported as well.
 //!
-//! Where a training starts is random, and lists differ by it more than trainers do: each trains three times, and what is
-//! told is the mean. Our trainer chooses its regularization on a tenth of what it is given; the library does not, so that
-//! is done for it in the same way.
+//! The start of a training is random, and lists vary more with it than between trainers. Each trainer is therefore run
+//! three times, and the mean is reported. Our trainer chooses its regularization on a tenth of its training data; the
+//! library does not, so the same is done for it.
 
 mod peer;
 
@@ -31,73 +31,73 @@ use serde::Serialize;
 
 use self::peer::{Factors, Peer};
 use super::{EvaluateSettings, Numbered, by_user, examples};
-use crate::peers::trainers::Asked;
+use crate::peers::trainers::PeerSettings;
 
-/// Slots of a list.
+/// Length of a list.
 const K: usize = 10;
 
-/// Half-lives of which one is chosen, in seconds: none, thirty days, a day, an hour.
+/// Candidate half-lives, in seconds: none, thirty days, a day, an hour.
 const HALF_LIVES: [Option<f64>; 4] = [None, Some(30.0 * 86_400.0), Some(86_400.0), Some(3_600.0)];
 
-/// Trainings of each, with seeds one after the other.
+/// Number of trainings of each trainer, with consecutive seeds.
 const TRAININGS: u64 = 3;
 
-/// Its default and what our trainer tries, of which the library gets the one with which its lists find most of a tenth of
-/// the pairs.
+/// Candidate regularizations of the library: its default and the candidates of our trainer. The one with the highest
+/// recall on a tenth of the pairs is chosen.
 const PEER_REGULARIZATIONS: [f64; 6] = [0.01, 0.5, 2.0, 8.0, 32.0, 128.0];
 const HELD_OUT_ONE_IN: usize = 10;
 
-/// The library's own default.
+/// The default of the library.
 const PEER_ITERATIONS: usize = 15;
 
-/// What the protocol found.
+/// The report of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RankingReport {
     /// `"ranking"`.
     pub protocol: &'static str,
-    /// The data set's name.
+    /// The name of the data set.
     pub dataset: String,
-    /// The length of features and weights; the library gets as many factors.
+    /// The length of feature and weight vectors, and the number of factors of the library.
     pub dim: usize,
     /// The seed of the trainers.
     pub seed: u64,
-    /// Users whose last item is looked for.
+    /// Number of users whose last item is searched.
     pub users: usize,
-    /// Pairs trained on.
+    /// Number of training pairs.
     pub train_pairs: usize,
-    /// Last items that nobody else took before: no list can have them.
+    /// Number of last items without training pairs, which no list can contain.
     pub unseen_items: usize,
-    /// The lists of what is served.
+    /// The served lists.
     pub ours: Lists,
-    /// The half-life of users' weights that was chosen for them, in seconds; null where they never fade.
+    /// The chosen half-life of users' weights, in seconds; null for no decay.
     pub half_life_seconds: Option<f64>,
-    /// The lists of weights that never fade.
+    /// The served lists without decay.
     pub ours_without_forgetting: Lists,
-    /// The lists of the library `implicit`; null where it is not installed.
+    /// The lists of the library `implicit`; null if it is not installed.
     pub implicit: Option<Lists>,
-    /// The regularization that was chosen for it.
+    /// The regularization chosen for the library.
     pub implicit_regularization: Option<f64>,
-    /// The same lists for everybody: the most taken items, but for what the user has.
+    /// Lists by popularity: the most taken items, without those of the user.
     pub popularity: Lists,
-    /// The regularization that the first training chose.
+    /// The regularization chosen by the first training.
     pub regularization: f64,
-    /// Time for tuning and training, of the first training.
+    /// Time for tuning and training of the first training, in seconds.
     pub train_seconds: f64,
 }
 
-/// How good lists of ten are, on the mean of the trainings.
+/// Quality of lists of ten, averaged over the trainings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lists {
-    /// The share of lists that have the item.
+    /// The share of lists that contain the item.
     pub recall_at_10: f64,
-    /// The mean of `1 / log2(1 + place)` of the item, 0 where a list does not have it.
+    /// The mean of `1 / log2(1 + rank)` of the item, or 0 if the list does not contain it.
     pub ndcg_at_10: f64,
-    /// Standard errors of the two over users.
+    /// Standard errors of both figures over users.
     pub std_errors: [f64; 2],
 }
 
 impl Lists {
-    /// Of the places at which the lists have their items, from 0: of each training those of all users.
+    /// Computes the quality from the positions of the items in the lists, from 0; for each training, one per user.
     fn of(trainings: &[Vec<Option<usize>>]) -> Self {
         let users = trainings.first().map_or(0, Vec::len);
         let of_users = |value: fn(usize) -> f64| -> Vec<f64> {
@@ -121,18 +121,18 @@ fn mean(values: &[f64]) -> (f64, f64) {
 /// Runs the protocol.
 ///
 /// # Errors
-/// Where no user has two ratings, or a trainer fails.
+/// If no user has two ratings, or a trainer fails.
 pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyhow::Result<RankingReport> {
     let (mut known, last) = leave_last_out(&dataset.ratings);
     known.sort_by_key(|rating| rating.timestamp);
     ensure!(!last.is_empty(), "no user has two ratings, of which the last could be left out");
     let mut numbered = Numbered::default();
     let pairs = numbered.number(&known);
-    let asked = numbered.number(&last);
+    let tested = numbered.number(&last);
     let seen = by_user(numbered.users.len(), &pairs);
     let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
     let times = times(&known, &numbered);
-    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, asked: &asked };
+    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, tested: &tested };
     let half_life = chosen_half_life(&known, &numbered, settings)?;
 
     let (mut ours, mut without_forgetting, mut first) = (Vec::new(), Vec::new(), None);
@@ -150,9 +150,9 @@ pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyho
         dataset: dataset.name.clone(),
         dim: settings.dim,
         seed: settings.seed,
-        users: asked.len(),
+        users: tested.len(),
         train_pairs: pairs.len(),
-        unseen_items: asked.iter().filter(|rating| scene.taken[rating.item as usize] == 0).count(),
+        unseen_items: tested.iter().filter(|rating| scene.taken[rating.item as usize] == 0).count(),
         ours: Lists::of(&ours),
         half_life_seconds: half_life.map(HalfLife::seconds),
         ours_without_forgetting: Lists::of(&without_forgetting),
@@ -164,8 +164,8 @@ pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyho
     })
 }
 
-/// All but the latest rating of each user, and these; of ratings of one time the last in the file is the latest. Users of
-/// one rating are not asked about.
+/// Splits off the latest rating of each user who has at least two; of ratings with the same timestamp, the last in the
+/// file is the latest.
 fn leave_last_out(ratings: &[NamedRating]) -> (Vec<NamedRating>, Vec<NamedRating>) {
     let mut latest: HashMap<&UserId, (usize, usize)> = HashMap::new();
     for (row, rating) in ratings.iter().enumerate() {
@@ -187,7 +187,7 @@ fn trained(ratings: &Ratings, seed: u64, settings: &EvaluateSettings) -> Result<
     train(ratings, &of_trainer, &Pinned::default(), &Silent)
 }
 
-/// By user, when each rating of theirs was made.
+/// The timestamps of the ratings, by user.
 fn times(ratings: &[NamedRating], numbered: &Numbered) -> Vec<Vec<Timestamp>> {
     let mut times = vec![Vec::new(); numbered.users.len()];
     for rating in ratings {
@@ -196,17 +196,17 @@ fn times(ratings: &[NamedRating], numbered: &Numbered) -> Vec<Vec<Timestamp>> {
     times
 }
 
-/// The half-life with which lists of a version trained on less find the last item of each user in `known` best.
+/// The half-life with the highest NDCG for the last item of each user in `known`, under a version trained on the rest.
 fn chosen_half_life(
     known: &[NamedRating],
     numbered: &Numbered,
     settings: &EvaluateSettings,
 ) -> anyhow::Result<Option<HalfLife>> {
     let (earlier, last) = leave_last_out(known);
-    let (pairs, asked) = (numbered.numbers(&earlier), numbered.numbers(&last));
+    let (pairs, tested) = (numbered.numbers(&earlier), numbered.numbers(&last));
     let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
     let (seen, times) = (by_user(numbered.users.len(), &pairs), times(&earlier, numbered));
-    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, asked: &asked };
+    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, tested: &tested };
     let version = trained(&ratings, settings.seed, settings)?;
     let mut best = (f64::NEG_INFINITY, None);
     for seconds in HALF_LIVES {
@@ -219,7 +219,7 @@ fn chosen_half_life(
     Ok(best.1)
 }
 
-/// The library's regularization and lists; `None` where it is not installed.
+/// The regularization and lists of the library; `None` if it is not installed.
 fn of_peer(
     known: &[NamedRating],
     scene: &Scene,
@@ -228,8 +228,8 @@ fn of_peer(
 ) -> anyhow::Result<Option<(f64, Lists)>> {
     let Some(peer) = Peer::find()? else { return Ok(None) };
     let factors = |known: &[NamedRating], regularization, seed| {
-        let asked = Asked { factors: settings.dim, iterations: PEER_ITERATIONS, regularization, seed };
-        peer.train(known, asked).map_err(|failure| anyhow::anyhow!("{failure:?}"))
+        let peer_settings = PeerSettings { factors: settings.dim, iterations: PEER_ITERATIONS, regularization, seed };
+        peer.train(known, peer_settings).map_err(|failure| anyhow::anyhow!("{failure:?}"))
     };
     let regularization = chosen_for_peer(known, numbered, settings, |known, regularization| {
         factors(known, regularization, settings.seed)
@@ -241,7 +241,7 @@ fn of_peer(
     Ok(Some((regularization, Lists::of(&trainings))))
 }
 
-/// The regularization with which lists by factors of the rest find most of a random tenth of `known`.
+/// The regularization with the highest recall on a random tenth of `known`, with factors trained on the rest.
 fn chosen_for_peer(
     known: &[NamedRating],
     numbered: &Numbered,
@@ -250,11 +250,11 @@ fn chosen_for_peer(
 ) -> anyhow::Result<f64> {
     let mut rest = known.to_vec();
     rest.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.seed));
-    let asked = rest.split_off(rest.len() - rest.len() / HELD_OUT_ONE_IN);
+    let tested = rest.split_off(rest.len() - rest.len() / HELD_OUT_ONE_IN);
     let users = numbered.users.len();
-    let (known, asked) = (numbered.numbers(&rest), numbered.numbers(&asked));
+    let (known, tested) = (numbered.numbers(&rest), numbered.numbers(&tested));
     let taken = Ratings::new(users, numbered.items.len(), known.clone())?.observed();
-    let scene = Scene { taken: &taken, seen: &by_user(users, &known), times: &[], asked: &asked };
+    let scene = Scene { taken: &taken, seen: &by_user(users, &known), times: &[], tested: &tested };
     let mut best = (f64::NEG_INFINITY, PEER_REGULARIZATIONS[0]);
     for regularization in PEER_REGULARIZATIONS {
         let lists = Lists::of(&[scene.of_factors(&factors(&rest, regularization)?, numbered, settings.dim)]);
@@ -265,20 +265,20 @@ fn chosen_for_peer(
     Ok(best.1)
 }
 
-/// Who has taken what, and what is looked for; users and items by number.
+/// The ranking task: taken items and searched items; users and items by number.
 struct Scene<'a> {
-    /// How often each item was taken; those that nobody took cannot be found.
+    /// How often each item was taken; items that were never taken are not ranked.
     taken: &'a [u32],
-    /// By user, the oldest first where there are `times`.
+    /// Ratings by user, the oldest first if `times` are given.
     seen: &'a [Vec<Rating>],
-    /// When that was, where lists are those of a version.
+    /// The timestamps of `seen`; only needed for lists of a version.
     times: &'a [Vec<Timestamp>],
-    /// One of each user who is asked about.
-    asked: &'a [Rating],
+    /// The searched rating of each evaluated user.
+    tested: &'a [Rating],
 }
 
 impl Scene<'_> {
-    /// What the user may be shown: an item's number is its row.
+    /// The items that the user may be shown; the number of an item is its row.
     fn allowed(&self, user: u32) -> CandidateSet {
         let mut allowed = CandidateSet::none();
         for (row, _) in (0..).zip(self.taken).filter(|(_, taken)| **taken > 0) {
@@ -290,33 +290,33 @@ impl Scene<'_> {
         allowed
     }
 
-    /// At which place of the user's list the item is.
-    fn place(&self, asked: &Rating, table: &Table, matrix: Matrix<'_>, weights: &[f32]) -> Option<usize> {
-        let hits = table.search(matrix, weights, K, &self.allowed(asked.user));
-        hits.iter().position(|hit| hit.row == asked.item)
+    /// The position of the item in the user's list.
+    fn place(&self, tested: &Rating, table: &Table, matrix: Matrix<'_>, weights: &[f32]) -> Option<usize> {
+        let hits = table.search(matrix, weights, K, &self.allowed(tested.user));
+        hits.iter().position(|hit| hit.row == tested.item)
     }
 
-    /// The lists of users who have told the version what they have taken, and whose weights fade by `half_life`.
+    /// The lists by the user states under the version, with weights that decay by `half_life`.
     fn of_version(&self, trained: &Trained, half_life: Option<HalfLife>) -> Result<Vec<Option<usize>>, ModelError> {
         let learning = Learning::new(trained.prior.clone(), Loss::Implicit, half_life);
         let matrix = Matrix::new(trained.dim, &trained.item_features, &trained.item_offsets);
         let table = Table::build(matrix, rows(self.taken.len()));
-        let place = |asked: &Rating| {
-            let seen = &self.seen[asked.user as usize];
+        let place = |tested: &Rating| {
+            let seen = &self.seen[tested.user as usize];
             let mut history = examples(trained, seen);
             let mut takings = Takings::default();
-            for ((example, rating), time) in history.iter_mut().zip(seen).zip(&self.times[asked.user as usize]) {
+            for ((example, rating), time) in history.iter_mut().zip(seen).zip(&self.times[tested.user as usize]) {
                 example.timestamp = *time;
                 example.taken_before = takings.next(rating.item, rating.label, *time);
             }
             let user = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
             let weights: Vec<f32> = user.weights().iter().map(|weight| *weight as f32).collect();
-            Ok(self.place(asked, &table, matrix, &weights))
+            Ok(self.place(tested, &table, matrix, &weights))
         };
-        self.asked.iter().map(place).collect()
+        self.tested.iter().map(place).collect()
     }
 
-    /// The lists by factors of both sides, of `length` entries; a user without any gets no list.
+    /// The lists by user and item factors of `length` entries; a user without factors gets no list.
     fn of_factors(&self, factors: &Factors, numbered: &Numbered, length: usize) -> Vec<Option<usize>> {
         let mut features = vec![0.0; self.taken.len() * length];
         for (item, number) in &numbered.items {
@@ -328,11 +328,11 @@ impl Scene<'_> {
         let matrix = Matrix::new(length, &features, &offsets);
         let table = Table::build(matrix, rows(self.taken.len()));
         let users: HashMap<u32, &UserId> = numbered.users.iter().map(|(user, number)| (*number, user)).collect();
-        let place = |asked: &Rating| {
-            let (_, weights) = factors.users.get(users[&asked.user].as_str())?;
-            self.place(asked, &table, matrix, weights)
+        let place = |tested: &Rating| {
+            let (_, weights) = factors.users.get(users[&tested.user].as_str())?;
+            self.place(tested, &table, matrix, weights)
         };
-        self.asked.iter().map(place).collect()
+        self.tested.iter().map(place).collect()
     }
 
     /// The lists of the most taken items.
@@ -341,7 +341,7 @@ impl Scene<'_> {
         let features = vec![1.0; offsets.len()];
         let matrix = Matrix::new(1, &features, &offsets);
         let table = Table::build(matrix, rows(offsets.len()));
-        self.asked.iter().map(|asked| self.place(asked, &table, matrix, &[0.0])).collect()
+        self.tested.iter().map(|tested| self.place(tested, &table, matrix, &[0.0])).collect()
     }
 }
 

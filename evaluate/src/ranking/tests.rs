@@ -33,8 +33,8 @@ fn places_become_recall_and_discounted_gain() {
 fn popularity_lists_what_others_took_and_the_user_has_not() {
     let pair = |user, item| Rating { user, item, label: 1.0, weight: 1.0 };
     let seen = [vec![pair(0, 0)], vec![pair(1, 0), pair(1, 1)], vec![pair(2, 1), pair(2, 2)]];
-    let asked = [pair(0, 1), pair(1, 2), pair(2, 3)];
+    let tested = [pair(0, 1), pair(1, 2), pair(2, 3)];
     let taken = [2, 2, 1, 0];
-    let scene = Scene { taken: &taken, seen: &seen, times: &[], asked: &asked };
+    let scene = Scene { taken: &taken, seen: &seen, times: &[], tested: &tested };
     assert_eq!(scene.of_popularity(), [Some(0), Some(0), None], "nobody took the last");
 }

@@ -1,74 +1,74 @@
-//! Attributes as a sparse row of numbers.
+//! Encodes attributes as a sparse row of numbers.
 //!
 //! | value | columns |
 //! |---|---|
 //! | boolean, keyword | one hashed column for field and value |
 //! | list of strings | one hashed column for field and each string |
-//! | text | hashed columns of its words and of three letters in a row, together of length 1 |
-//! | number, time | the standardised value and, for its presence, 1 |
-//! | list of numbers | its entries, scaled, and 1 for its presence |
+//! | text | hashed columns of its words and their trigrams, scaled to length 1 |
+//! | number, time | the standardised value, and 1 for its presence |
+//! | list of numbers | its scaled entries, and 1 for its presence |
 //!
-//! Hashed columns share a table of bounded width, each token with a sign of its own, so that what collides cancels out on
-//! average (Weinberger et al., "Feature hashing for large scale multitask learning", ICML 2009). Which strings are
-//! keywords and which are text is a property of the field, decided at training by all of its values.
+//! Hashed columns share a table of bounded width, each token with its own sign, so that collisions cancel out on
+//! average (Weinberger et al., "Feature hashing for large scale multitask learning", ICML 2009). Whether the strings of
+//! a field are keywords or text is decided at training from all of its values.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fields::{Field, Number, Seen, Strings, Vector, numbers, time};
+use super::fields::{Field, FieldStats, Number, Strings, Vector, numbers, time};
 use super::text::{Token, hash, text_tokens};
 
-/// Fields that are looked at while rules are made; more names than this are hardly fields.
+/// Maximum number of fields considered when the encoder is fitted; more names than this are unlikely to be fields.
 const FIELDS_MAX: usize = 1024;
 
-/// Columns at most beside the hashed ones: fields that most items have come first.
+/// Maximum number of columns in addition to the hashed ones; the fields present in most items come first.
 const DENSE_COLUMNS_MAX: usize = 512;
 
-/// Hashed columns at most. Measured on ml-latest-small, more predict no better.
+/// Maximum number of hashed columns. Measured on ml-latest-small, more do not improve predictions.
 const HASHED_COLUMNS_MAX: usize = 512;
 
-/// Hashed columns at least: with fewer, the values of a handful of fields collide.
+/// Minimum number of hashed columns: with fewer, the values of a handful of fields collide.
 const HASHED_COLUMNS_MIN: usize = 64;
 
-/// Strings of a list that are read; a list is not a text.
+/// Maximum number of strings read from a list.
 const TAGS_MAX: usize = 256;
 
-/// When an item may be shown: that is about the catalog, and says nothing of the item.
+/// Availability times of an item: they are no property of its content and are not encoded.
 const RESERVED: [&str; 2] = ["available_from", "available_until"];
 
-/// How the attributes of items become columns.
+/// The rules by which the attributes of items become columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoder {
-    /// A power of two: the hashed columns, which come first.
+    /// Number of hashed columns, a power of two; they come first.
     hashed: u32,
-    /// The columns beside them.
+    /// Number of other columns.
     dense: u32,
     fields: BTreeMap<String, Field>,
 }
 
 impl Encoder {
-    /// The rules that fit these items, with about a hashed column for every four of them.
+    /// Fits the encoder to these items, with about one hashed column for every four of them.
     #[must_use]
     pub fn learn<'a>(items: impl IntoIterator<Item = &'a Map<String, Value>>) -> Self {
-        let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
+        let mut stats: BTreeMap<&str, FieldStats> = BTreeMap::new();
         let mut count = 0;
         for attributes in items {
             count += 1;
             for (name, value) in attributes.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str())) {
-                if seen.len() < FIELDS_MAX || seen.contains_key(name.as_str()) {
-                    seen.entry(name).or_default().add(name, value);
+                if stats.len() < FIELDS_MAX || stats.contains_key(name.as_str()) {
+                    stats.entry(name).or_default().add(name, value);
                 }
             }
         }
         let hashed = (count / 4_usize).next_power_of_two().clamp(HASHED_COLUMNS_MIN, HASHED_COLUMNS_MAX);
-        let mut by_items: Vec<(&str, Seen)> = seen.into_iter().filter(|(_, seen)| seen.items > 0).collect();
-        by_items.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.items));
+        let mut by_items: Vec<(&str, FieldStats)> = stats.into_iter().filter(|(_, stats)| stats.items > 0).collect();
+        by_items.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.items));
         let (mut fields, mut width) = (BTreeMap::new(), hashed);
-        for (name, seen) in by_items {
-            let (field, columns) = seen.field(width);
+        for (name, stats) in by_items {
+            let (field, columns) = stats.field(width);
             if width + columns <= hashed + DENSE_COLUMNS_MAX {
                 width += columns;
                 fields.insert(name.to_owned(), field);
@@ -78,7 +78,6 @@ impl Encoder {
         Self { hashed: number(hashed), dense: number(width - hashed), fields }
     }
 
-    /// How many columns there are.
     #[must_use]
     pub fn width(&self) -> usize {
         (self.hashed + self.dense) as usize
@@ -87,11 +86,11 @@ impl Encoder {
     /// Checks rules that were read from a file.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A description of the problem.
     pub(super) fn check(&self) -> Result<(), String> {
         let (hashed, dense) = (self.hashed as usize, self.dense as usize);
         if !self.hashed.is_power_of_two() || hashed > HASHED_COLUMNS_MAX || dense > DENSE_COLUMNS_MAX {
-            return Err(format!("has {hashed} hashed and {dense} other columns, which no training makes"));
+            return Err(format!("has {hashed} hashed and {dense} other columns, beyond the limits of an encoder"));
         }
         for (name, field) in &self.fields {
             let number = field.number.map(|number| (number.column, Number::COLUMNS, [number.mean, number.deviation]));
@@ -108,8 +107,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// The columns of these attributes that are not zero, ascending, each once. Fields that no item of the training had
-    /// are ignored, as are values of another kind than the field's.
+    /// The non-zero columns of these attributes, ascending, each once. Ignores fields that no item of the training had,
+    /// and values of another kind than the field's.
     #[must_use]
     pub fn encode(&self, attributes: &Map<String, Value>) -> Vec<(u32, f32)> {
         let mut row = Row { hashed: self.hashed, columns: Vec::new() };
@@ -122,7 +121,7 @@ impl Encoder {
     }
 }
 
-/// A row under way; a column may be there more than once.
+/// A row under construction; a column may occur more than once.
 struct Row {
     hashed: u32,
     columns: Vec<(u32, f32)>,
@@ -182,7 +181,7 @@ impl Row {
     }
 }
 
-/// The columns ascending, values of one column added up, zeros left out.
+/// Sorts the columns, sums duplicates and drops zeros.
 fn merged(mut columns: Vec<(u32, f32)>) -> Vec<(u32, f32)> {
     columns.sort_by_key(|(column, _)| *column);
     columns.dedup_by(|later, first| {

@@ -1,4 +1,4 @@
-//! What attributes become.
+//! Tests of the encoder.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -34,7 +34,7 @@ fn columns_of(encoder: &Encoder, value: Value) -> Vec<(u32, f32)> {
 }
 
 #[test]
-fn a_field_is_what_its_values_are() {
+fn the_kind_of_a_field_follows_from_its_values() {
     let encoder = encoder();
     let strings = |name: &str| encoder.fields[name].strings;
     assert_eq!(strings("title"), Some(Strings::Text), "titles do not repeat");
@@ -60,7 +60,7 @@ fn keywords_and_tags_have_a_column_each_and_texts_have_length_one() {
 }
 
 #[test]
-fn numbers_are_standardised_and_cut_and_missing_ones_are_told_from_average_ones() {
+fn numbers_are_standardised_and_clamped_and_missing_differs_from_average() {
     let encoder = encoder();
     let year = encoder.fields["year"].number.unwrap();
     assert!(columns_of(&encoder, json!({})).is_empty());
@@ -86,7 +86,7 @@ fn vectors_keep_their_entries_and_those_of_another_length_are_missing() {
 }
 
 #[test]
-fn what_training_did_not_know_is_ignored() {
+fn fields_and_kinds_unknown_to_the_training_are_ignored() {
     let encoder = encoder();
     let odd =
         json!({"director": "x", "year": "soon", "studio": 7, "genres": {"a": 1}, "title": null, "embedding": "x"});
@@ -94,7 +94,7 @@ fn what_training_did_not_know_is_ignored() {
 }
 
 #[test]
-fn columns_beyond_the_bound_are_left_to_the_fields_that_most_items_have() {
+fn the_fields_of_most_items_get_columns_first() {
     let item = |index: usize| {
         let mut item = attributes(json!({"wide": vec![1.0; DENSE_COLUMNS_MAX], "narrow": [1.0, 2.0]}));
         if index == 0 {
@@ -106,7 +106,7 @@ fn columns_beyond_the_bound_are_left_to_the_fields_that_most_items_have() {
     let encoder = Encoder::learn(&items);
     assert!(
         !encoder.fields.contains_key("wide") && encoder.fields.contains_key("narrow"),
-        "with its presence one too many"
+        "one column too many with its presence"
     );
     assert_eq!(encoder.width(), 64 + 3);
 }

@@ -1,4 +1,4 @@
-//! What the values of a field are taken for: decided once, by all items of a training.
+//! The interpretation of a field's values, decided once from all items of a training.
 
 use std::collections::HashSet;
 
@@ -7,51 +7,51 @@ use serde_json::Value;
 
 use super::text::{Token, hash};
 
-/// A string field of more different values than this is text: as values they would not fit into the hashed columns.
+/// A string field with more distinct values is text: as keywords they would not fit the hashed columns.
 const VALUES_MAX: usize = 10_000;
 
-/// A string field with a longer value (bytes) is text.
+/// A string field with a longer value (in bytes) is text.
 const VALUE_BYTES_MAX: usize = 64;
 
-/// Numbers are cut at so many standard deviations: beyond the items that the map was fitted to, a straight line says
-/// little.
+/// Numbers are clamped to this many standard deviations: far from the items that the map was fitted to, linear
+/// extrapolation is unreliable.
 const DEVIATIONS_MAX: f64 = 4.0;
 
-/// How a field's values become columns.
+/// The rules by which a field's values become columns.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Field {
-    /// Its strings, if it had any.
+    /// Kind of its strings, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) strings: Option<Strings>,
-    /// Its numbers or times.
+    /// Scaling of its numbers or times, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) number: Option<Number>,
-    /// Its lists of numbers.
+    /// Scaling of its lists of numbers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) vector: Option<Vector>,
 }
 
-/// What the strings of a field are.
+/// The kind of the strings of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Strings {
     /// All are RFC 3339 times: a number.
     Time,
-    /// Values that repeat: at most half as many different ones as items that have one, and none long.
+    /// Repeating values: at most half as many distinct values as items, and none long.
     Keyword,
-    /// Any others.
+    /// All other strings.
     Text,
 }
 
-/// A number, standardised, and whether it is there.
+/// A standardised number, and its presence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Number {
     pub(super) mean: f64,
-    /// 0 where all items have the same number.
+    /// 0 if all items have the same number.
     pub(super) deviation: f64,
-    /// Of the number; that of its presence is the next.
+    /// Column of the number; the next one is its presence.
     pub(super) column: u32,
 }
 
@@ -66,14 +66,14 @@ impl Number {
     }
 }
 
-/// A vector, scaled to length 1 at the root mean square, and whether it is there.
+/// A vector, scaled to a root mean square length of 1, and its presence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Vector {
-    /// Vectors of another length are as if missing.
+    /// Vectors of another length count as missing.
     pub(super) length: u32,
     pub(super) scale: f64,
-    /// Of the first entry; the presence has the one after the last.
+    /// Column of the first entry; the presence follows the last entry.
     pub(super) column: u32,
 }
 
@@ -82,13 +82,13 @@ impl Vector {
         length + 1
     }
 
-    /// An entry is cut where the whole vector would be beyond [`DEVIATIONS_MAX`] usual ones.
+    /// Clamps each entry at the length of [`DEVIATIONS_MAX`] typical vectors.
     pub(super) fn scaled(&self, entry: f64) -> f32 {
         (entry * self.scale).clamp(-DEVIATIONS_MAX, DEVIATIONS_MAX) as f32
     }
 }
 
-/// Numbers beyond this magnitude are not looked at while rules are made, since their squares could not be added up.
+/// Numbers beyond this magnitude are ignored when the encoder is fitted, since the sum of their squares would overflow.
 const NUMBER_MAX: f64 = 1e100;
 
 /// The numbers of a list of numbers; `None` for any other value.
@@ -100,21 +100,21 @@ fn usable(number: f64) -> bool {
     number.abs() <= NUMBER_MAX
 }
 
-/// Seconds since 1970 of an RFC 3339 time.
+/// Parses an RFC 3339 time to seconds since 1970.
 pub(super) fn time(text: &str) -> Option<f64> {
     let parsed: jiff::Timestamp = text.parse().ok()?;
     Some(parsed.as_second() as f64)
 }
 
-/// What was seen of a field.
+/// Statistics of a field's values.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    /// Items that have the field.
+pub(super) struct FieldStats {
+    /// Number of items that have the field.
     pub(super) items: usize,
     strings: usize,
     times: usize,
     longest: usize,
-    /// Hashes of different strings, at most one more than [`VALUES_MAX`].
+    /// Hashes of distinct strings, at most one more than [`VALUES_MAX`].
     values: HashSet<u64>,
     numbers: Moments,
     /// Length of the first vector.
@@ -140,7 +140,7 @@ impl Moments {
     }
 }
 
-impl Seen {
+impl FieldStats {
     pub(super) fn add(&mut self, name: &str, value: &Value) {
         self.items += usize::from(!value.is_null());
         match value {
@@ -175,7 +175,7 @@ impl Seen {
         }
     }
 
-    /// How the field is read, its columns beginning at `column`; and how many it takes of those that are not hashed.
+    /// The rules of the field, with columns from `column` on, and the number of non-hashed columns it takes.
     pub(super) fn field(&self, column: usize) -> (Field, usize) {
         let strings = (self.strings > 0).then(|| self.kind_of_strings());
         let mut next = column;

@@ -1,9 +1,9 @@
-//! A map in a version directory.
+//! The files of a cold map in a version directory.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `cold_map.parquet` | `part: utf8, values: list<double>` of `dim` entries: a row `intercept`, a row `coefficients` for each column, `dim` rows `residual_covariance`, in this order |
-//! | `cold_map.json` | `format`, the `ridge`, and the `encoder`'s rules |
+//! | `cold_map.json` | `format`, `ridge`, and the rules of the `encoder` |
 
 use std::fs;
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::error::FeaturesError;
 use crate::manifest::Manifest;
 use crate::version_dir::checked_file;
 
-/// The numbers.
+/// Intercept, coefficients and residual covariance.
 pub const COLD_MAP_FILE: &str = "cold_map.parquet";
 
-/// How attributes are read.
+/// The encoder's rules.
 pub const ENCODER_FILE: &str = "cold_map.json";
 
-/// The layout that this program writes and reads; hashes and signs of tokens are part of it.
+/// The format that this program writes and reads; hashes and signs of tokens are part of it.
 const FORMAT: u32 = 1;
 
 const INTERCEPT: &str = "intercept";
@@ -69,10 +69,10 @@ impl ColdMap {
     }
 }
 
-/// Reads the map of a version directory whose checksums hold; `None` where it has none.
+/// Reads the map of a version directory whose checksums have been verified; `None` if it has none.
 ///
 /// # Errors
-/// [`FeaturesError`], naming the file and what is wrong with it.
+/// [`FeaturesError`], naming the file and the problem.
 pub fn read_cold_map(dir: &Path, manifest: &Manifest) -> Result<Option<ColdMap>, FeaturesError> {
     let Some(numbers) = checked_file(dir, manifest, COLD_MAP_FILE)? else { return Ok(None) };
     let path = dir.join(ENCODER_FILE);
@@ -93,7 +93,7 @@ pub fn read_cold_map(dir: &Path, manifest: &Manifest) -> Result<Option<ColdMap>,
                 INTERCEPT => intercept.extend(values.iter().map(|value| *value as f32)),
                 COEFFICIENTS => coefficients.extend(values.iter().map(|value| *value as f32)),
                 RESIDUAL_COVARIANCE => residual_covariance.extend_from_slice(values),
-                other => return Err(batch.value_error(row, "part", &format!("is {other:?}, which no map has"))),
+                other => return Err(batch.value_error(row, "part", &format!("has the unknown value {other:?}"))),
             }
         }
     }

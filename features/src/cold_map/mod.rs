@@ -1,9 +1,9 @@
-//! What an item's attributes say of its offset and features, for items that came after the training.
+//! Predicts the offset and features of an item from its attributes, for items added after the training.
 //!
 //! A linear map from encoded attributes ([`Encoder`]) to `[f_1 … f_(dim-1), offset]`, fitted by ridge regression to the
 //! items of a training (`celeris_retrain::cold_map`), as in Agarwal and Chen, "Regression-based latent factor models"
-//! (KDD 2009). The map is wrong about an item by a residual, whose covariance is known from items that it was not fitted
-//! to; that makes scores by mapped features less certain, see [`ColdMap::variance`].
+//! (KDD 2009). The covariance of the map's residuals is estimated on held-out items; it adds to the uncertainty of
+//! scores by mapped features, see [`ColdMap::variance`].
 
 mod encoder;
 mod fields;
@@ -21,8 +21,8 @@ use crate::table::{ColdItem, FEATURE_ABS_MAX};
 
 /// A fitted map from attributes to offset and features.
 ///
-/// Vectors over the `dim` targets hold the features without their constant first and the offset last, which is the order
-/// of the weights `w~ = [w_1 … w_(dim-1), 1]` that a score multiplies them with.
+/// Vectors over the `dim` targets hold the features without their constant first and the offset last, the order of the
+/// weights `w~ = [w_1 … w_(dim-1), 1]` with which a score multiplies them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdMap {
     encoder: Encoder,
@@ -35,26 +35,25 @@ pub struct ColdMap {
     ridge: f64,
 }
 
-/// The parts of a map; the shapes are checked by [`ColdMap::new`].
+/// The parts of a map; [`ColdMap::new`] checks their shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdMapParts {
-    /// How attributes become columns.
     pub encoder: Encoder,
     /// Length `dim`: the targets of an item whose columns are all zero.
     pub intercept: Vec<f32>,
     /// Row-major `encoder.width() x dim`.
     pub coefficients: Vec<f32>,
-    /// Row-major `dim x dim`: the covariance `S` of what the map does not know of an item's targets.
+    /// Row-major `dim x dim`: the covariance `S` of the residuals of an item's targets.
     pub residual_covariance: Vec<f64>,
-    /// The ridge that the coefficients were fitted with.
+    /// The ridge parameter of the fit.
     pub ridge: f64,
 }
 
 impl ColdMap {
-    /// The map of these parts, for features of `intercept.len()` entries.
+    /// A map for features of `intercept.len()` entries.
     ///
     /// # Errors
-    /// `DimMismatch` where lengths disagree, `NonFinite`.
+    /// `DimMismatch` if lengths disagree, `NonFinite`.
     pub fn new(parts: ColdMapParts) -> Result<Self, ModelError> {
         let ColdMapParts { encoder, intercept, coefficients, residual_covariance, ridge } = parts;
         let dim = intercept.len();
@@ -70,13 +69,13 @@ impl ColdMap {
         Ok(Self { encoder, dim, intercept, coefficients, residual_covariance, ridge })
     }
 
-    /// The length of the features it gives, the constant included.
+    /// The length of the mapped features, including the constant.
     #[must_use]
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// The ridge that it was fitted with.
+    /// The ridge parameter of the fit.
     #[must_use]
     pub fn ridge(&self) -> f64 {
         self.ridge
@@ -92,9 +91,9 @@ impl ColdMap {
         self.residual_covariance.iter().fold(0.0, |max, entry| entry.abs().max(max))
     }
 
-    /// The offset and features that these attributes promise. Takes O(columns that are not zero x dim).
+    /// The predicted offset and features for these attributes, in O(non-zero columns x dim).
     ///
-    /// The features are valid ones: finite, within [`FEATURE_ABS_MAX`], the last entry 1.
+    /// The features are valid: finite, within [`FEATURE_ABS_MAX`], the last entry 1.
     #[must_use]
     pub fn map(&self, attributes: &Map<String, Value>) -> ColdItem {
         let mut targets = self.intercept.clone();
@@ -114,11 +113,11 @@ impl ColdMap {
         }
     }
 
-    /// By how much the square of a score's `std_error` grows where the item's features are mapped ones: with weights
-    /// `w ~ N(m, C)` and targets that are wrong by `r ~ N(0, S)`, independent of them, the response `w~ · r` has the
-    /// variance `m~^T S m~ + tr(S C)`, with `C` zero where `w~` is the constant 1 of the offset.
+    /// The additional variance of a score by mapped features: with weights `w ~ N(m, C)` and residuals `r ~ N(0, S)` of
+    /// the targets, independent of them, the response `w~ · r` has the variance `m~^T S m~ + tr(S C)`, with `C` zero
+    /// where `w~` is the constant 1 of the offset.
     ///
-    /// It depends on the user and not on the item. The caller guarantees that the state's `dim` is the map's.
+    /// It depends on the user and not on the item. The caller guarantees that the state has the map's `dim`.
     #[must_use]
     pub fn variance(&self, user: &UserModel, learning: &Learning) -> f64 {
         let dim = self.dim;

@@ -1,27 +1,27 @@
-//! Words and pieces of words of a text, hashed.
+//! Hashed words and trigrams of a text.
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Only so many bytes of a text are read; the first ones tell what a text is about.
+/// Maximum number of bytes read from a text.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Characters of a piece of a word.
+/// Number of characters of a piece of a word.
 const PIECE: usize = 3;
 
-/// What a hashed token is, so that equal texts of different meaning have different columns.
+/// The kind of a hashed token, so that equal texts of different kinds have different columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token {
-    /// One of few values.
+    /// A boolean or keyword.
     Value = 0,
-    /// One of a list.
+    /// An element of a list of strings.
     Tag = 1,
     /// A word of a text.
     Word = 2,
-    /// Some letters of a word of a text.
+    /// A trigram of a word of a text.
     Piece = 3,
 }
 
-/// The hash of a token of a field. It is kept in version directories by the columns it leads to, so it must not change.
+/// The hash of a token of a field. The columns stored in version directories depend on it, so it must not change.
 pub(super) fn hash(field: &str, token: Token, text: &str) -> u64 {
     let mut hasher = Xxh3::new();
     hasher.update(&(field.len() as u64).to_le_bytes());
@@ -31,8 +31,8 @@ pub(super) fn hash(field: &str, token: Token, text: &str) -> u64 {
     hasher.digest()
 }
 
-/// The hashes of a text's words in lower case, and of every three letters in a row of `^word$`: words tell apart, pieces
-/// see what words share, such as the decade of a year.
+/// The hashes of a text's words in lower case, and of every trigram of `^word$`: words distinguish texts, trigrams
+/// match parts that words share, such as the decade of a year.
 pub(super) fn text_tokens(field: &str, text: &str) -> Vec<u64> {
     let end = text.char_indices().map(|(at, letter)| at + letter.len_utf8()).take_while(|end| *end <= TEXT_BYTES_MAX);
     let text = text[..end.last().unwrap_or(0)].to_lowercase();
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_whatever_their_case_and_what_stands_between() {
+    fn words_ignore_case_and_punctuation() {
         assert_eq!(text_tokens("title", "Toy Story (1995)"), text_tokens("title", "toy-story 1995!"));
         assert_ne!(text_tokens("title", "toy"), text_tokens("plot", "toy"));
         assert!(text_tokens("title", " -- ").is_empty());
@@ -63,13 +63,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_letters() {
+    fn a_long_text_is_truncated_between_letters() {
         let long = "ü".repeat(TEXT_BYTES_MAX);
         assert_eq!(text_tokens("plot", &long).len(), 1 + TEXT_BYTES_MAX / 2);
     }
 
     #[test]
-    fn hashes_are_what_existing_versions_were_fitted_with() {
+    fn hashes_equal_those_of_existing_versions() {
         assert_eq!(hash("genres", Token::Tag, "Drama"), 0x8d02_3bc0_a50e_cb48);
     }
 }

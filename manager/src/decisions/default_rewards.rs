@@ -1,8 +1,8 @@
-//! Rewards for slots that got none in time.
+//! Default rewards for slots that received no reward in time.
 //!
-//! Each model's decisions are gone through in the order of their ids, which is that of time, by a cursor in the registry.
-//! A crash between the rewards and the cursor makes the same decisions come up again, and nothing of it: a default
-//! reward has an id of its slot, which the log takes once.
+//! The decisions of each model are read in the order of their ids, which is chronological, from a cursor in the
+//! registry. After a crash between writing the rewards and moving the cursor, the same decisions are read again without
+//! effect: the id of a default reward is derived from its slot, and the log accepts an id only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::deleting::deciding;
 use crate::error::ManagerError;
 use crate::manager::Manager;
 
-/// Decisions between two writes of the cursor.
+/// Decisions processed between two writes of the cursor.
 const DECISIONS_AT_ONCE: usize = 256;
 
 fn cursors_key() -> Result<RegistryKey, StorageError> {
@@ -29,13 +29,15 @@ fn cursor_key(model: ModelId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["default_rewards".to_owned(), model.to_string()])
 }
 
-/// Adds to `batch`, by which a model or selection gets its setting, that default rewards begin with the decisions of now.
+/// Adds to `batch`, the write that sets the default reward of a model or selection, a cursor that starts at the current
+/// time.
 pub(crate) fn begin(model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
     batch.put(cursor_key(model)?, &DecisionId::first_at(SystemTime::now().into()))?;
     Ok(())
 }
 
-/// Whether what failed may succeed later: the model does not serve, or the store could not take or tell it now.
+/// Whether a failed operation may succeed later: the model is out of service, or the store is temporarily unable to
+/// write or read.
 fn may_pass(error: &PredictorError) -> bool {
     let error = match error {
         PredictorError::UnknownModel { .. } => return true,
@@ -53,7 +55,7 @@ fn may_pass(error: &PredictorError) -> bool {
     )
 }
 
-/// Default rewards of some decisions that were refused for good.
+/// Default rewards that were permanently rejected.
 #[derive(Default)]
 struct Refused {
     count: usize,
@@ -68,25 +70,25 @@ impl Refused {
 
     fn report(self, model: ModelId) {
         if let Self { count, last: Some(error) } = self {
-            tracing::warn!(%model, count, %error, "default rewards cannot be given; their slots are left without");
+            tracing::warn!(%model, count, %error, "default rewards were rejected; their slots stay without a reward");
         }
     }
 }
 
 impl Manager {
-    /// Gives the default rewards that are due.
+    /// Writes the default rewards that are due.
     pub(super) async fn give_default_rewards(&self, now: Timestamp) -> Result<(), ManagerError> {
         let wanted = tokio::task::block_in_place(|| self.default_rewards_wanted(now))?;
         for (model, (reward, cursor)) in wanted {
-            // One model's trouble is not another's.
+            // An error of one model does not affect the other models.
             if let Err(error) = self.give_due(model, reward, cursor, now).await {
-                tracing::warn!(%model, %error, "default rewards of a model are late; they are tried again");
+                tracing::warn!(%model, %error, "could not write the default rewards of a model; retrying");
             }
         }
         Ok(())
     }
 
-    /// Gives the default rewards of one model that are due.
+    /// Writes the default rewards of one model that are due.
     async fn give_due(
         &self,
         model: ModelId,
@@ -100,8 +102,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The models with a default reward, and how far each has come. One whose cursor cannot be read begins with the decisions
-    /// of now, and the cursor of one that has lost the setting is removed.
+    /// The models with a default reward and their cursors. An unreadable cursor is reset to the current time, and the
+    /// cursor of a model without the setting is removed.
     fn default_rewards_wanted(
         &self,
         now: Timestamp,
@@ -110,7 +112,7 @@ impl Manager {
         for (key, cursor) in self.storage.list_registry::<DecisionId>(&cursors_key()?)? {
             match cursor {
                 Ok(cursor) => drop(cursors.insert(key, cursor)),
-                Err(error) => tracing::error!(%error, "a model's default rewards begin with the decisions of now"),
+                Err(error) => tracing::error!(%error, "unreadable cursor; default rewards start from now"),
             }
         }
         let mut wanted = BTreeMap::new();
@@ -134,11 +136,11 @@ impl Manager {
             };
             wanted.insert(model, (reward, cursor));
         }
-        // Read only if there are such cursors, since this is looked at twice a second.
+        // Read the registry only if there are such cursors, since this runs twice a second.
         let all = if cursors.is_empty() { BTreeMap::new() } else { deciding(&self.storage)? };
         for key in cursors.into_keys() {
             let id = key.parts().get(1).and_then(|id| id.parse().ok()).map(ModelId);
-            // One that is out of service goes on from where it was once it serves again.
+            // A model out of service continues from its cursor once it is back in service.
             if !id.is_some_and(|id| all.contains_key(&id) && !in_service.contains(&id)) {
                 changes.delete(key);
                 changed = true;
@@ -150,7 +152,8 @@ impl Manager {
         Ok(wanted)
     }
 
-    /// Gives the rewards of some decisions behind `cursor`, and moves it; `None` where none are due.
+    /// Writes the default rewards of a batch of decisions behind `cursor` and moves the cursor. Returns `None` if none
+    /// are due.
     async fn give_some(
         &self,
         model: ModelId,
@@ -172,7 +175,7 @@ impl Manager {
                 match self.predictor.begin_default(decision, slot, given) {
                     Ok(begun) => pending.extend(begun),
                     Err(error) if may_pass(&error) => return Err(error.into()),
-                    // It would be refused as often as it came up, and nothing behind it would ever be reached.
+                    // A retry would be rejected again, and the cursor would never move past this decision.
                     Err(error) => refused.count(error),
                 }
             }
@@ -189,7 +192,7 @@ impl Manager {
 
     fn due(&self, range: &DecisionRange) -> Result<Vec<Arc<Decision>>, ManagerError> {
         let mut due = Vec::new();
-        // Where it breaks off the next call goes on.
+        // A scan that stops early is continued by the next call.
         let _full_or_done = self.storage.scan_decisions_in(range, |decision| {
             due.push(Arc::new(decision));
             if due.len() < DECISIONS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

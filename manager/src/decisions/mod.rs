@@ -1,5 +1,5 @@
-//! What becomes of decisions after they were made: a default reward where none has come, deletion when they are old, and
-//! the version to replay them under.
+//! Background work on recorded decisions: default rewards, deletion of expired decisions, and lookup of the version
+//! that made a decision.
 
 pub(crate) mod default_rewards;
 mod rows;
@@ -16,14 +16,14 @@ pub use self::settings::DefaultReward;
 use crate::error::ManagerError;
 use crate::manager::Manager;
 
-/// How often it is looked for rewards that have not come.
+/// Interval of the check for missing rewards.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often it is looked for decisions that are too old.
+/// Interval of the check for expired decisions.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 
 impl Manager {
-    /// Gives default rewards and deletes old decisions, for as long as the node runs.
+    /// Writes default rewards and deletes expired decisions until the task is cancelled.
     pub async fn keep_decisions(self: Arc<Self>) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -31,25 +31,25 @@ impl Manager {
         loop {
             looks.tick().await;
             if let Err(error) = self.give_default_rewards(SystemTime::now().into()).await {
-                tracing::warn!(%error, "default rewards are late; they are tried again");
+                tracing::warn!(%error, "could not write default rewards; retrying");
             }
             if expired.is_none_or(|last| last.elapsed() >= EXPIRE_EVERY) {
                 expired = Some(Instant::now());
                 let deleted = tokio::task::block_in_place(|| self.expire_decisions(SystemTime::now().into()));
                 if let Err(error) = deleted {
-                    tracing::warn!(%error, "old decisions could not be deleted; it is tried again");
+                    tracing::warn!(%error, "could not delete expired decisions; retrying");
                 }
             }
         }
     }
 
-    /// Deletes the decisions that are older than decisions are kept.
+    /// Deletes the decisions that are older than the retention period.
     fn expire_decisions(&self, now: Timestamp) -> Result<(), ManagerError> {
         let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
         for model in self.storage.models_with_decisions()? {
             if let Err(error) = self.expire_of(model, before) {
-                tracing::warn!(%model, %error, "old decisions of a model could not be deleted; it is tried again");
+                tracing::warn!(%model, %error, "could not delete the expired decisions of a model; retrying");
             }
         }
         Ok(())
@@ -60,10 +60,10 @@ impl Manager {
         Ok(())
     }
 
-    /// The version under which a decision was made; `None` where it is kept no more.
+    /// Returns the version under which a decision was made, or `None` if it has been pruned.
     ///
     /// # Errors
-    /// `UnknownModel`, `Storage`, or `Features` where it cannot be read.
+    /// `UnknownModel`, `Storage`, or `Features` if the version cannot be read.
     pub fn version_of_decision(&self, decision: &Decision) -> Result<Option<Arc<ServingVersion>>, ManagerError> {
         let model = decision.scored_by();
         let active = self.predictor.active(model)?;

@@ -1,5 +1,5 @@
-//! The one form in which decisions leave the store as Parquet: sealed segments and exports. `docs/decisions.md` has the
-//! columns.
+//! Parquet schema and writer of decisions, shared by sealed segments and exports. The columns are described in
+//! `docs/decisions.md`.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -15,10 +15,10 @@ use celeris_model::{Decision, ModelName, RecordedCandidates, ShownSlot};
 
 use crate::error::ManagerError;
 
-/// Rows gathered before they are handed to the file.
+/// Rows buffered before they are written to the file.
 const ROWS_A_BATCH: usize = 1024;
 
-/// Rows of a row group, which is held in memory until it is whole.
+/// Rows of a row group, which is held in memory until it is complete.
 const ROWS_A_GROUP: usize = 16 << 10;
 
 static SHOWN_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
@@ -63,7 +63,7 @@ static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
     ]))
 });
 
-/// Rows that wait to be written.
+/// Buffered rows.
 struct Columns {
     rows: usize,
     id: StringBuilder,
@@ -123,7 +123,7 @@ impl ShownColumns {
     }
 }
 
-/// A count as Parquet's signed integer; nothing counted here reaches 2^63.
+/// A count as Parquet's signed integer; the counts here never reach 2^63.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -158,7 +158,7 @@ impl Columns {
         self.user.append_value(decision.user.as_str());
         self.user_epoch.append_value(signed(decision.user_epoch.0));
         self.timestamp.append_value(decision.timestamp.0);
-        // All 64 bits count, and readers know no unsigned integers.
+        // Stored as text: all 64 bits are significant, and many readers have no unsigned integers.
         self.seed.append_value(decision.seed.to_string());
         self.seed_given.append_value(decision.seed_given);
         self.policy.append_value(&decision.policy);
@@ -210,7 +210,7 @@ impl Columns {
     }
 }
 
-/// A file of decisions.
+/// Writer of a Parquet file of decisions.
 pub(crate) struct DecisionsWriter {
     out: ParquetOut,
     waiting: Columns,
@@ -218,7 +218,7 @@ pub(crate) struct DecisionsWriter {
 }
 
 impl DecisionsWriter {
-    /// Begins a file.
+    /// Creates the file.
     ///
     /// # Errors
     /// `Features`.
@@ -227,12 +227,11 @@ impl DecisionsWriter {
         Ok(Self { out, waiting: Columns::new(), rows: 0 })
     }
 
-    /// How many decisions it has taken.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Takes a decision.
+    /// Appends a decision.
     ///
     /// # Errors
     /// `Features`.
@@ -249,7 +248,7 @@ impl DecisionsWriter {
         Ok(())
     }
 
-    /// Completes the file and makes its bytes durable.
+    /// Writes the remaining rows and the footer, and syncs the file to disk.
     ///
     /// # Errors
     /// `Features`.

@@ -1,4 +1,4 @@
-//! How a model's default rewards are configured.
+//! Configuration of a model's default rewards.
 
 use celeris_model::Loss;
 use celeris_model::observation::check_label;
@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
 
-/// The reward of a shown slot for which none has come in time.
+/// Reward of a shown slot that received none in time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultReward {
-    /// The label that such a slot is observed with.
+    /// Label of the default observation.
     pub label: f32,
-    /// How long after the ranking a reward may come before that, in seconds: from 1 to 30 days.
+    /// Wait after the ranking before the default reward is written, in seconds: from 1 second to 30 days.
     pub after_seconds: f64,
-    /// Only the first so many slots of a ranking get one, from 1 to 100: what nobody scrolls to is no failure.
+    /// Number of leading slots of a ranking that get a default reward, from 1 to 100: a slot that the user did not
+    /// scroll to is no negative feedback.
     #[serde(default = "slots_default")]
     pub slots: u32,
 }
@@ -24,16 +25,15 @@ fn slots_default() -> u32 {
 }
 
 impl DefaultReward {
-    /// The shortest wait, in seconds.
+    /// Shortest wait, in seconds.
     const AFTER_MIN: f64 = 1.0;
 
-    /// The longest wait, in seconds.
+    /// Longest wait, in seconds.
     const AFTER_MAX: f64 = 30.0 * 24.0 * 3600.0;
 
-    /// The most slots of a ranking.
     const SLOTS_MAX: u32 = 100;
 
-    /// Checks the ranges, for a model with this loss.
+    /// Checks the ranges for a model with this loss.
     ///
     /// # Errors
     /// `Setting` or `Model`.
@@ -50,7 +50,6 @@ impl DefaultReward {
         Ok(())
     }
 
-    /// The wait in milliseconds.
     pub(crate) fn after_ms(&self) -> i64 {
         (self.after_seconds * 1e3) as i64
     }

@@ -1,4 +1,4 @@
-//! Decisions as Parquet.
+//! Export of decisions as Parquet.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,10 +10,9 @@ use celeris_storage::Storage;
 use crate::decisions::DecisionsWriter;
 use crate::error::ManagerError;
 
-/// Rows of a file.
 const ROWS_A_FILE: u64 = 1 << 20;
 
-/// Files of one model's decisions, one after the other.
+/// The files of one model's decisions, in order.
 struct Files {
     folder: PathBuf,
     open: Option<DecisionsWriter>,
@@ -47,7 +46,7 @@ impl Files {
     }
 }
 
-/// Writes a model's decisions below `root` and returns how many there are.
+/// Writes a model's decisions below `root` and returns their number.
 ///
 /// # Errors
 /// `Io`, `Features` or `Storage`.

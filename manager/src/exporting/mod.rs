@@ -1,12 +1,12 @@
-//! Everything that a stopped node's store holds as Parquet: observations, decisions and versions.
+//! Export of the store of a stopped node as Parquet: observations, decisions and versions.
 //!
 //! ```text
 //! OUT/
-//!   observations/stream=NAME/   as sealed segments are, with their _watermark.json
+//!   observations/stream=NAME/   in the format of sealed segments, with their _watermark.json
 //!   decisions/model=NAME/       decisions-000001.parquet, …
-//!   versions.parquet            a row a version
-//!   versions/MODEL/N/           the version directories as they are
-//!   _SUCCESS                    JSON, written last: what there is of each
+//!   versions.parquet            one row per version
+//!   versions/MODEL/N/           the version directories
+//!   _SUCCESS                    JSON, written last: the number of each
 //! ```
 //!
 //! The columns are in `docs/export.md`.
@@ -30,33 +30,31 @@ use crate::records::{ModelRecord, models_key};
 use crate::sealing::seal_into;
 use crate::selections::{SelectionRecord, selections_key};
 
-/// The layout that is written.
+/// Version of the export layout.
 const FORMAT: u32 = 1;
 
-/// The name of the file that is written last.
+/// Name of the file that is written last.
 const DONE_FILE: &str = "_SUCCESS";
 
-/// What was exported.
+/// Summary of an export, written to `_SUCCESS`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Exported {
-    /// The layout.
     pub format: u32,
-    /// When.
     pub exported: Timestamp,
-    /// Observations by stream.
+    /// Number of observations by stream.
     pub observations: BTreeMap<StreamName, u64>,
-    /// Decisions by model or selection.
+    /// Number of decisions by model or selection.
     pub decisions: BTreeMap<ModelName, u64>,
-    /// Versions by model.
+    /// Number of versions by model.
     pub versions: BTreeMap<ModelName, u64>,
-    /// Why documents of the registry could not be read; what they are about is left out.
+    /// Errors of registry documents that could not be read; the data they describe is not exported.
     pub unreadable: Vec<String>,
 }
 
-/// What an export is at, and how far: from 0 to 1.
+/// Progress callback: the current step and its progress from 0 to 1.
 pub type Tell<'a> = &'a dyn Fn(&str, f32);
 
-/// The documents behind a prefix that can be read; of the others, `unreadable` gets the reason.
+/// Returns the readable documents under a prefix, and appends the errors of the others to `unreadable`.
 fn readable<T: DeserializeOwned>(
     storage: &Storage,
     prefix: &RegistryKey,
@@ -67,7 +65,7 @@ fn readable<T: DeserializeOwned>(
         match document {
             Ok(document) => read.push(document),
             Err(error) => {
-                tracing::error!(%error, "what a document is about is left out");
+                tracing::error!(%error, "unreadable document; the data it describes is not exported");
                 unreadable.push(error.to_string());
             }
         }
@@ -75,10 +73,10 @@ fn readable<T: DeserializeOwned>(
     Ok(read)
 }
 
-/// Writes everything into the folder `out`, which is made and must be empty.
+/// Exports everything into the folder `out`, which is created if missing and must be empty.
 ///
 /// # Errors
-/// `ExportFolder` where it is not; `Io`, `Features` or `Retrain` where it cannot be written; `Storage`.
+/// `ExportFolder` if it is not empty; `Io`, `Features` or `Retrain` if it cannot be written; `Storage`.
 pub fn export_store(storage: &Storage, out: &Path, tell: Tell) -> Result<Exported, ManagerError> {
     fs::create_dir_all(out).map_err(ManagerError::io(out))?;
     if fs::read_dir(out).map_err(ManagerError::io(out))?.next().is_some() {

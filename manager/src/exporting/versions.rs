@@ -1,4 +1,4 @@
-//! Versions: a table of all, and their directories as they are.
+//! Export of versions: a table of all versions, and their directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::error::ManagerError;
 use crate::manager::versions_dir;
 use crate::records::{ModelRecord, VersionRecord, versions_key};
 
-/// The columns of the table of versions, filled row by row.
+/// Column builders of the table of versions.
 #[derive(Default)]
 struct Columns {
     model: StringBuilder,
@@ -97,7 +97,7 @@ impl Columns {
     }
 }
 
-/// Writes `versions.parquet` and `versions/` into `out`, and returns how many versions each model has.
+/// Writes `versions.parquet` and `versions/` into `out`, and returns the number of versions of each model.
 ///
 /// # Errors
 /// `Io`, `Features` or `Storage`.
@@ -127,8 +127,8 @@ pub(super) fn export(
     Ok(counts)
 }
 
-/// Copies what the manifest of a version directory lists, and the manifest last. Whatever else lies there, what is made for
-/// searching or was put there by others, is no part of the version.
+/// Copies the files that the manifest of a version directory lists, then the manifest. Other files, such as search
+/// indexes, are not part of the version.
 fn copy_version(from: &Path, to: &Path) -> Result<(), ManagerError> {
     let manifest = read_manifest(from)?;
     fs::create_dir_all(to).map_err(ManagerError::io(to))?;

@@ -1,44 +1,43 @@
-//! The loss over a model's whole life in bounded space: points that grow coarser as there are more of them.
+//! Loss curve over a model's lifetime in bounded memory: points are merged as their number grows.
 
 use celeris_model::{Timestamp, VersionId};
 
 use super::windows::Running;
 
-/// The most points of a curve.
+/// Maximum number of points of a curve.
 const POINTS_MAX: usize = 240;
 
-/// Observations of a point, before points are joined.
+/// Observations of a point before the first merge.
 const POINT_OBSERVATIONS: u64 = 50;
 
-/// The mean loss of consecutive observations under one version.
+/// Mean loss of consecutive observations under one version.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurvePoint {
-    /// Records in the stream's log when the last of them was taken in.
+    /// Number of records in the stream's log when the last of these observations was processed.
     pub position: u64,
-    /// When that was.
+    /// Time of that moment.
     pub at: Timestamp,
-    /// The version that predicted them.
+    /// The version that made the predictions.
     pub version: VersionId,
-    /// How many there are.
+    /// Number of observations.
     pub count: u64,
-    /// Their mean loss.
     pub mean: f64,
 }
 
-/// Where an observation lies in the life of its stream.
+/// Position of an observation in its stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Place {
-    /// Records in the stream's log by then.
+    /// Number of records in the stream's log at that time.
     pub(crate) position: u64,
-    /// When it was taken in.
+    /// Time of processing.
     pub(crate) at: Timestamp,
 }
 
-/// A curve, oldest point first.
+/// A loss curve, oldest point first.
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     points: Vec<CurvePoint>,
-    /// Observations that a point holds before the next is begun.
+    /// Observations of a point before the next point starts.
     point_observations: u64,
 }
 
@@ -66,8 +65,8 @@ impl Curve {
         self.points.push(CurvePoint { position: place.position, at: place.at, version, count: 1, mean: loss });
     }
 
-    /// Joins neighbours under one version until half of the places are free. Where versions follow each other too fast
-    /// for that, the oldest points go.
+    /// Merges neighbouring points of the same version until half of the capacity is free. If versions change too often
+    /// for that, the oldest points are dropped.
     fn coarsen(&mut self) {
         self.point_observations *= 2;
         let mut joined: Vec<CurvePoint> = Vec::with_capacity(POINTS_MAX);
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_life_is_told_in_few_points_that_leave_nothing_out() {
+    fn a_long_curve_has_few_points_that_cover_every_observation() {
         let mut curve = Curve::default();
         for position in 1..=100_000_u64 {
             let version = VersionId(1 + position / 40_000);

@@ -1,4 +1,4 @@
-//! Whether a stream of losses has risen: the Page–Hinkley test. Pure.
+//! Page–Hinkley test for a rise in a stream of losses. Pure.
 //!
 //! The test of Page ("Continuous inspection schemes", Biometrika 41, 1954, §2.2) in the form of Hinkley ("Inference about
 //! the change-point from cumulative sum tests", Biometrika 58, 1971) that is usual for streams (Gama et al., "A survey
@@ -8,38 +8,38 @@
 //! m_t = sum_{i <= t} (x_i - x̄_i - delta),    M_t = min_{i <= t} m_i,    alarm when m_t - M_t > lambda.
 //! ```
 //!
-//! So that `delta` and `lambda` mean the same for every model, losses are taken in standard deviations: `z = (x - x̄) /
-//! s` with the running mean and deviation. Both are learnt alone from the first observations (`warm_up`); later losses
-//! are first cut at `x̄ ± 5 s`, so that one absurd label neither raises an alarm nor blinds the test.
+//! So that `delta` and `lambda` mean the same for every model, losses are standardised: `z = (x - x̄) / s` with the
+//! running mean and standard deviation. The first observations (`warm_up`) only estimate these two; later losses are
+//! clipped to `x̄ ± 5 s`, so that a single outlier neither raises an alarm nor masks later rises.
 //!
-//! *How often it is wrong.* Without a change, `m_t - M_t` is a random walk of drift `-delta`, reflected at 0. For
-//! independent normal losses the mean time to an alarm is Siegmund's ("Sequential Analysis", 1985, eq. 2.57, with the
-//! correction for discrete time), see [`observations_between_false_alarms`]. Squared errors are skewed and errors of one
-//! user resemble each other, so defaults leave a wide margin.
+//! *False alarms.* Without a change, `m_t - M_t` is a random walk of drift `-delta`, reflected at 0. For independent
+//! normal losses the mean time to an alarm is Siegmund's ("Sequential Analysis", 1985, eq. 2.57, with the correction
+//! for discrete time), see [`observations_between_false_alarms`]. Squared errors are skewed and the errors of one user
+//! are correlated, so the defaults leave a wide margin.
 //!
-//! *How late it is.* After a rise by `r > delta` standard deviations, `m_t` grows by `r - delta` an observation: the alarm
+//! *Delay.* After a rise by `r > delta` standard deviations, `m_t` grows by `r - delta` per observation: the alarm
 //! comes after about `lambda / (r - delta)` observations.
 
 use serde::{Deserialize, Serialize};
 
-/// Losses further from the mean are cut, in standard deviations.
+/// Losses are clipped to this many standard deviations from the mean.
 const CUT: f64 = 5.0;
 
-/// Of a loss that has been (nearly) constant, any rise is one: its deviation is taken for at least this share of it.
+/// Lower bound of the standard deviation as a share of the mean, for losses that were (nearly) constant.
 const DEVIATION_SHARE_MIN: f64 = 1e-3;
 
-/// The same for a constant loss of 0.
+/// Lower bound of the standard deviation, for a constant loss of 0.
 const DEVIATION_MIN: f64 = 1e-9;
 
-/// What the test is told.
+/// Settings of the drift test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriftSettings {
-    /// `delta`: a rise up to this is none, in standard deviations of the loss. 0.1 by default.
+    /// `delta`: rises up to this size are ignored, in standard deviations of the loss. 0.1 by default.
     pub tolerance: f64,
-    /// `lambda`: how far the cumulative sum may rise above its minimum, in standard deviations. 100 by default.
+    /// `lambda`: the alarm threshold for the cumulative sum above its minimum, in standard deviations. 100 by default.
     pub threshold: f64,
-    /// Observations from which mean and deviation are learnt before the test begins. 500 by default.
+    /// Number of observations used to estimate mean and standard deviation before the test begins. 500 by default.
     pub warm_up: u64,
 }
 
@@ -49,15 +49,15 @@ impl Default for DriftSettings {
     }
 }
 
-/// A rise that the test has found.
+/// A detected rise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rise {
-    /// The observations before it, counted from the beginning of the test: where the cumulative sum had its minimum,
-    /// which is Hinkley's estimate of the change.
+    /// Number of observations before the rise, from the start of the test up to the minimum of the cumulative sum,
+    /// which is Hinkley's estimate of the change point.
     pub before: u64,
     /// Their mean loss.
     pub mean_before: f64,
-    /// The observations from there to the alarm.
+    /// Number of observations from the rise to the alarm.
     pub after: u64,
     /// Their mean loss.
     pub mean_after: f64,
@@ -65,7 +65,7 @@ pub struct Rise {
     pub statistic: f64,
 }
 
-/// The test, part of the way through a stream.
+/// State of the test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PageHinkley {
     settings: DriftSettings,
@@ -75,23 +75,23 @@ pub struct PageHinkley {
     squares: f64,
     /// `m_t - M_t`.
     statistic: f64,
-    /// The observations up to the minimum, and the sum of their losses.
+    /// Number of observations up to the minimum, and the sum of their losses.
     before: (u64, f64),
-    /// Those since.
+    /// The same for the observations since the minimum.
     after: (u64, f64),
 }
 
 impl PageHinkley {
-    /// A test that has seen nothing.
+    /// A test without observations.
     #[must_use]
     pub fn new(settings: DriftSettings) -> Self {
         Self { settings, count: 0, mean: 0.0, squares: 0.0, statistic: 0.0, before: (0, 0.0), after: (0, 0.0) }
     }
 
-    /// Takes in the next loss, which must be finite; answers the rise when this one raises the alarm.
+    /// Adds a loss, which must be finite. Returns the rise if the alarm is raised.
     ///
-    /// After an alarm the test goes on and answers with every loss for which the alarm holds; whoever has acted on one
-    /// starts a new test.
+    /// After an alarm, every further loss for which the alarm condition holds returns a rise; start a new test once the
+    /// alarm was handled.
     pub fn add(&mut self, loss: f64) -> Option<Rise> {
         let warm = self.count >= self.settings.warm_up;
         let loss = if warm { self.cut(loss) } else { loss };
@@ -138,32 +138,31 @@ impl PageHinkley {
         variance.sqrt().max(DEVIATION_SHARE_MIN * self.mean.abs()).max(DEVIATION_MIN)
     }
 
-    /// `m_t - M_t`, in standard deviations: 0 while there is nothing to see.
+    /// `m_t - M_t`, in standard deviations.
     #[must_use]
     pub fn statistic(&self) -> f64 {
         self.statistic
     }
 
-    /// Observations taken in.
+    /// Number of losses added.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What it was told.
     #[must_use]
     pub fn settings(&self) -> &DriftSettings {
         &self.settings
     }
 }
 
-/// The mean number of independent, normally distributed losses from one false alarm to the next:
+/// Mean number of independent, normally distributed losses between two false alarms:
 /// `(exp(2 delta b) - 2 delta b - 1) / (2 delta^2)` with `b = lambda + 1.166`; `(lambda + 1.166)^2` where `delta` is 0.
 #[must_use]
 pub fn observations_between_false_alarms(settings: &DriftSettings) -> f64 {
     let boundary = settings.threshold + 1.166;
     let (delta, exponent) = (settings.tolerance, 2.0 * settings.tolerance * boundary);
-    // Where the exponent is small, the difference would be lost in rounding; its series begins with b^2.
+    // For a small exponent the difference is lost to rounding; its series begins with b^2.
     if exponent < 1e-4 { boundary * boundary } else { (exponent.exp_m1() - exponent) / (2.0 * delta * delta) }
 }
 
@@ -180,12 +179,12 @@ mod tests {
         StandardNormal.sample(random)
     }
 
-    /// What losses look like: errors of a normal prediction, squared.
+    /// Squared error of a prediction with a normally distributed error.
     fn squared_error(random: &mut ChaCha8Rng, rmse: f64) -> f64 {
         (rmse * normal(random)).powi(2)
     }
 
-    /// The log loss of calibrated predictions that are certain to a degree.
+    /// Log loss of calibrated predictions.
     fn log_loss(random: &mut ChaCha8Rng) -> f64 {
         let p = 1.0 / (1.0 + (-1.5 * normal(random)).exp());
         let clicked = normal(random) < 0.0;
@@ -194,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_stationary_stream_raises_no_alarm_in_a_million_observations() {
-        // Independent normal losses would take 3e10; skewed ones are far from it and still quiet.
+        // Independent normal losses would take 3e10; the skewed ones here have a much shorter mean time, and still no
+        // alarm.
         for seed in 0..50 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             let (mut squared, mut logistic) =
@@ -227,12 +227,13 @@ mod tests {
             }
         }
         let measured = observations as f64 / alarms as f64;
-        // Some 1900 alarms: a standard error of 2.3 %. The mean is estimated too, and the equation approximates.
+        // Some 1900 alarms: a standard error of 2.3 %. The mean is also estimated, and the equation is an
+        // approximation.
         assert!((0.8..1.25).contains(&(measured / stated)), "stated {stated}, measured {measured}");
     }
 
     #[test]
-    fn one_absurd_label_is_no_drift_and_hides_none() {
+    fn one_outlier_neither_raises_nor_masks_an_alarm() {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         let mut test = PageHinkley::new(DriftSettings::default());
         for _ in 0..2000 {
@@ -240,7 +241,7 @@ mod tests {
         }
         assert_eq!(test.add(1e12), None);
         let risen = (0..400).find_map(|_| test.add(squared_error(&mut random, 1.4)));
-        assert!(risen.is_some(), "a rise by half is found as if nothing had been");
+        assert!(risen.is_some(), "a rise by half is found despite the outlier");
     }
 
     #[test]
@@ -260,7 +261,8 @@ mod tests {
             ..ProptestConfig::default()
         })]
 
-        /// After a rise the alarm comes within the stated delay, tells where it began, and does not depend on the unit.
+        /// After a rise, the alarm comes within the stated delay, estimates the change point, and is independent of the
+        /// unit.
         #[test]
         fn a_rise_is_found_in_bounded_time(
             seed in 0_u64..1_000_000,
@@ -274,8 +276,9 @@ mod tests {
             for _ in 0..stable {
                 prop_assert_eq!(test.add(squared_error(&mut random, unit)), None);
             }
-            // The mean of squared errors rises from u^2 to factor^2 u^2, whose deviation was sqrt(2) u^2. Cutting takes a
-            // part of the rise, and the running mean follows: twice the time that these do not cost, and a little.
+            // The mean of squared errors rises from u^2 to factor^2 u^2, with a standard deviation of sqrt(2) u^2
+            // before the rise. Clipping reduces the rise, and the running mean follows it: hence twice the ideal delay,
+            // and a margin.
             let rise = (factor.powi(2) - 1.0) / 2.0_f64.sqrt();
             let delay = settings.threshold / (rise - settings.tolerance);
             let within = (2.0 * delay) as u64 + 100;
@@ -283,12 +286,12 @@ mod tests {
             let found = found.ok_or_else(|| TestCaseError::fail(format!("not within {within}")))?;
             prop_assert!(found.mean_after > found.mean_before);
             prop_assert!(found.statistic > settings.threshold);
-            // A walk of drift -0.1 returns to its minimum within some hundreds of steps, rarely a thousand: so much too
-            // early the rise may seem to have begun.
+            // A random walk of drift -0.1 returns to its minimum within some hundreds of steps, rarely a thousand: the
+            // estimated change point may be too early by that much.
             prop_assert!((stable.saturating_sub(2000)..stable + 100).contains(&found.before), "{found:?}");
         }
 
-        /// A loss that falls, as of a model that learns, is no drift.
+        /// A falling loss, such as that of a model that is learning, is no drift.
         #[test]
         fn a_fall_raises_no_alarm(seed in 0_u64..1_000_000, factor in 0.3_f64..1.0) {
             let mut random = ChaCha8Rng::seed_from_u64(seed);

@@ -1,17 +1,17 @@
-//! How a mean of losses is told. What the loss of one prediction is, [`Loss::prediction_loss`] says.
+//! Metrics for mean losses. The loss of a single prediction is [`Loss::prediction_loss`].
 
 use celeris_model::Loss;
 use serde::{Deserialize, Serialize};
 
-/// How the mean of a model's losses is told.
+/// Metric in which the mean of a model's losses is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// The root of the mean squared error: in labels, or under implicit loss in preferences from 0 to 1.
+    /// Root mean squared error: in labels, or under implicit loss in preferences from 0 to 1.
     Rmse,
-    /// The mean negative log-likelihood of the labels, in nats.
+    /// Mean negative log-likelihood of the labels, in nats.
     LogLoss,
-    /// The mean share of drawn items that rank above the observed one.
+    /// Mean share of random items that rank above the observed one.
     Rank,
 }
 
@@ -25,7 +25,7 @@ impl Metric {
         }
     }
 
-    /// The metric by which versions are compared on histories, where other items can be ranked beside the observed one.
+    /// The metric for comparing versions on histories, where the observed item can be ranked among other items.
     #[must_use]
     pub fn of_replay(loss: Loss) -> Self {
         match loss {
@@ -34,7 +34,7 @@ impl Metric {
         }
     }
 
-    /// Its name, as JSON has it.
+    /// Its name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Metric {
         }
     }
 
-    /// What a mean of losses is told as.
+    /// Converts a mean loss to this metric.
     #[must_use]
     pub fn value(self, mean_loss: f64) -> f64 {
         match self {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn squares_are_told_by_their_root() {
+    fn squared_errors_are_reported_as_their_root() {
         assert_eq!(Metric::of(Loss::Squared).value(2.25), 1.5);
         assert_eq!(Metric::of(Loss::Logistic).value(0.5), 0.5);
         assert_eq!(Metric::of_replay(Loss::Implicit).value(0.25), 0.25);

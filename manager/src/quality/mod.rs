@@ -1,13 +1,13 @@
-//! Quality monitors: how well each model predicts what it then learns (Velox §2.4).
+//! Quality monitors: how well each model predicts the observations that it then learns from (Velox §2.4).
 //!
-//! Every observation is predicted before it is learnt (progressive validation; Blum, Kalai & Langford, COLT 1999), and the
-//! prediction is in its record. The losses of these predictions are kept as running aggregates by model and by user
-//! ([`users`]), in windows by count and by time ([`windows`]), apart for the validation pool of rankings that were drawn
-//! uniformly, as a curve over the model's life ([`curve`]), and are tested for drift ([`drift`]).
+//! Every observation is predicted before it is learnt (progressive validation; Blum, Kalai & Langford, COLT 1999), and
+//! the prediction is stored in its record. The losses of these predictions are aggregated per model and per user
+//! ([`users`]), in windows by count and by time ([`windows`]), separately for the validation pool of uniformly drawn
+//! rankings, as a curve over the model's lifetime ([`curve`]), and are tested for drift ([`drift`]).
 //!
-//! Of every version, the position in the log at which it began to serve and its *baseline*, the mean loss of its first
-//! observations, are in the registry. All else is a view of the log: at start it is rebuilt from the recorded predictions
-//! (`replay.rs`).
+//! The registry stores for every version the log position at which it began to serve and its *baseline*, the mean loss
+//! of its first observations. Everything else is derived from the log: at start it is rebuilt from the recorded
+//! predictions (`replay.rs`).
 
 pub mod curve;
 pub mod drift;
@@ -39,42 +39,41 @@ use curve::{Curve, Place};
 use users::Users;
 use windows::{Lately, Latest, Running};
 
-/// Observations that the recent loss is taken over.
+/// Number of observations in the recent loss.
 pub const WINDOW: usize = 1000;
 
-/// The windows by count that are told.
+/// Lengths of the reported windows by count.
 const WINDOWS: [usize; 3] = [100, WINDOW, WINDOW_MAX];
 
-/// A slot of the last hour, in milliseconds: a minute.
+/// Slot of the window of an hour, in milliseconds: a minute.
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MINUTES: usize = 60;
 const DAY_HOURS: usize = 24;
 
-/// The error of the latest predictions, each made before its observation was learnt.
+/// Error of the latest predictions, each made before its observation was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecentLoss {
-    /// Root of the mean squared difference of prediction and outcome ([`Loss::outcome`]).
+    /// Root mean squared difference of prediction and outcome ([`Loss::outcome`]).
     pub rmse: f64,
-    /// Observations it is taken over, at most [`WINDOW`].
+    /// Number of observations, at most [`WINDOW`].
     pub count: usize,
 }
 
-/// The mean loss of a version's first observations, which later losses are compared with.
+/// Mean loss of a version's first observations, with which later losses are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// The mean loss.
     pub mean: f64,
-    /// Of so many observations.
+    /// Number of observations.
     pub count: u64,
-    /// When the last of them was taken in.
+    /// Time at which the last of them was processed.
     pub at: Timestamp,
 }
 
-/// A baseline, or the way to it.
+/// A baseline, or the losses collected for it so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct StoredBaseline {
     known: Option<Baseline>,
-    /// The first losses, until there are enough.
+    /// The first losses, until there are enough of them.
     first: Running,
 }
 
@@ -85,7 +84,7 @@ impl From<Option<Baseline>> for StoredBaseline {
 }
 
 impl StoredBaseline {
-    /// Takes in a loss; whether it is the last of those `wanted`.
+    /// Adds a loss. Returns whether it completes a baseline of `wanted` observations.
     fn completed_by(&mut self, loss: f64, at: Timestamp, wanted: u64) -> bool {
         if self.known.is_some() {
             return false;
@@ -97,91 +96,88 @@ impl StoredBaseline {
     }
 }
 
-/// What the registry keeps of the quality of one version.
+/// The quality data of one version that is stored in the registry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct VersionBaseline {
     version: VersionId,
-    /// Where the log stood when the version first began to serve.
+    /// Log position at which the version first began to serve.
     first: Watermark,
-    /// Where the log stood when the version last began to serve.
+    /// Log position at which the version last began to serve.
     since: Watermark,
-    /// When that was.
+    /// Time of that moment.
     at: Timestamp,
-    /// Where the log stood when the last training ended: triggers look at what came later, so that none fires twice
-    /// for the same losses.
+    /// Log position at which the last training ended: triggers evaluate only later observations, so that none fires
+    /// twice for the same losses.
     armed: Watermark,
-    /// `None` until the version has seen enough.
+    /// `None` until there are enough observations.
     baseline: Option<Baseline>,
-    /// The same on the validation pool, whose items are harder: the model did not choose them.
+    /// Baseline on the validation pool, whose loss is higher since the model did not choose its items.
     #[serde(default)]
     pool_baseline: Option<Baseline>,
 }
 
 impl VersionBaseline {
     pub(crate) fn put(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
-        batch.put(birth_key(model, self.version)?, self)?;
+        batch.put(baseline_key(model, self.version)?, self)?;
         Ok(())
     }
 }
 
-/// What is known of the quality of a model.
+/// All quality figures of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quality {
     /// The loss that the model minimises.
     pub loss: Loss,
-    /// How means of losses are told.
+    /// The metric of all mean losses.
     pub metric: Metric,
-    /// The version that serves.
+    /// The active version.
     pub version: VersionId,
-    /// Observations predicted by it since it last began to serve, as far as they are remembered.
+    /// Number of observations predicted by it since it last began to serve, as far as they are in memory.
     pub observations: u64,
-    /// The loss at its birth; `None` until it has seen enough.
+    /// The baseline loss; `None` until there are enough observations.
     pub baseline: Option<Baseline>,
-    /// Observations that a baseline is taken over.
+    /// Number of observations in a baseline.
     pub baseline_observations: u64,
-    /// The mean losses over windows by count: at most so many of the latest observations that this version predicted.
+    /// Window length and mean loss for each window by count, over the latest observations that this version predicted.
     pub windows: Vec<(usize, MeanLoss)>,
-    /// The mean loss of observations whose own time lies within the last hour, under whatever version.
+    /// Mean loss of the observations with a timestamp within the last hour, under any version.
     pub hour: Option<MeanLoss>,
-    /// The same of the last day.
+    /// The same for the last day.
     pub day: Option<MeanLoss>,
-    /// The mean loss on the validation pool: at most the latest [`WINDOW`] observations of uniformly drawn rankings.
+    /// Mean loss on the validation pool: at most the latest [`WINDOW`] observations of uniformly drawn rankings.
     pub pool: Option<MeanLoss>,
-    /// The loss on the validation pool at the version's birth.
+    /// Baseline loss on the validation pool.
     pub pool_baseline: Option<Baseline>,
-    /// Observations of the validation pool that are remembered.
+    /// Number of observations of the validation pool in memory.
     pub pool_observations: u64,
-    /// By user.
     pub users: UsersLoss,
-    /// The Page–Hinkley statistic, in standard deviations of the loss.
+    /// Page–Hinkley statistic, in standard deviations of the loss.
     pub drift_statistic: f64,
-    /// Observations that the drift test has seen since it began anew.
+    /// Number of observations of the drift test since its last restart.
     pub drift_observations: u64,
-    /// What the drift test was told.
     pub drift_settings: DriftSettings,
-    /// The rise that it has found, if it has.
+    /// The rise that the drift test has detected, if any.
     pub rise: Option<Rise>,
-    /// The loss over the model's life, oldest first.
+    /// Loss over the model's lifetime, oldest point first.
     pub curve: Vec<CurvePoint>,
 }
 
-/// One scored observation, live or read back from the log.
+/// A scored observation, live or read back from the log.
 struct Scored<'a> {
     version: VersionId,
     user: &'a UserId,
     predicted: f32,
     label: f32,
-    /// The observation's own time.
+    /// Timestamp of the observation.
     timestamp: Timestamp,
     pool: bool,
     /// Whether the version predicted it since it last began to serve.
     current: bool,
-    /// Whether it came after the last training, so that triggers look at it.
+    /// Whether it came after the last training, so that triggers evaluate it.
     armed: bool,
     place: Place,
 }
 
-/// One model's monitors.
 pub(crate) struct Monitor {
     model: ModelName,
     stream: StreamName,
@@ -192,13 +188,13 @@ pub(crate) struct Monitor {
     first_served: Watermark,
     since: Watermark,
     armed: Watermark,
-    born: Timestamp,
+    served_at: Timestamp,
     baseline: StoredBaseline,
     pool_baseline: StoredBaseline,
-    /// Whether the registry has [`Monitor::birth`] as it is.
+    /// Whether the registry has the current [`Monitor::version_baseline`].
     is_kept: bool,
     observations: u64,
-    /// Observations under the version since the last training ended.
+    /// Number of observations under the version since the last training ended.
     since_training: u64,
     latest: Latest,
     latest_squared_errors: Latest,
@@ -206,13 +202,13 @@ pub(crate) struct Monitor {
     day: Lately,
     pool: Latest,
     pool_observations: u64,
-    /// Observations of the pool under the version since the last training ended.
+    /// Number of observations of the pool under the version since the last training ended.
     pool_since_training: u64,
     users: Users,
     curve: Curve,
     drift: PageHinkley,
     rise: Option<Rise>,
-    /// Records of the stream's log up to the last observation taken in, as far as is known.
+    /// Number of records in the stream's log up to the last processed observation, as far as known.
     position: u64,
 }
 
@@ -230,7 +226,7 @@ impl Monitor {
             first_served: Watermark::start(),
             since: Watermark::start(),
             armed: Watermark::start(),
-            born: created,
+            served_at: created,
             baseline: StoredBaseline::default(),
             pool_baseline: StoredBaseline::default(),
             is_kept: true,
@@ -267,7 +263,7 @@ impl Monitor {
         }
     }
 
-    /// What is about the version that serves only.
+    /// Updates the figures that are about the active version only.
     fn add_current(&mut self, loss: f64, scored: &Scored<'_>) {
         self.observations += 1;
         self.latest.add(loss);
@@ -288,22 +284,22 @@ impl Monitor {
         }
     }
 
-    fn serve(&mut self, birth: VersionBaseline) {
-        self.version = birth.version;
-        self.first_served = birth.first;
-        self.position = self.position.max(birth.since.records());
-        self.since = birth.since;
-        self.armed = birth.armed;
-        self.born = birth.at;
+    fn serve(&mut self, version_baseline: VersionBaseline) {
+        self.version = version_baseline.version;
+        self.first_served = version_baseline.first;
+        self.position = self.position.max(version_baseline.since.records());
+        self.since = version_baseline.since;
+        self.armed = version_baseline.armed;
+        self.served_at = version_baseline.at;
         self.is_kept = true;
-        self.baseline = birth.baseline.into();
-        self.pool_baseline = birth.pool_baseline.into();
+        self.baseline = version_baseline.baseline.into();
+        self.pool_baseline = version_baseline.pool_baseline.into();
         self.observations = 0;
         self.latest.clear();
         self.rearm();
     }
 
-    /// Begins anew to look for a reason to train.
+    /// Resets the figures that triggers evaluate.
     fn rearm(&mut self) {
         self.since_training = 0;
         self.pool_since_training = 0;
@@ -311,12 +307,12 @@ impl Monitor {
         self.rise = None;
     }
 
-    fn birth(&self) -> VersionBaseline {
+    fn version_baseline(&self) -> VersionBaseline {
         VersionBaseline {
             version: self.version,
             first: self.first_served.clone(),
             since: self.since.clone(),
-            at: self.born,
+            at: self.served_at,
             armed: self.armed.clone(),
             baseline: self.baseline.known,
             pool_baseline: self.pool_baseline.known,
@@ -347,7 +343,7 @@ impl Monitor {
         }
     }
 
-    /// What triggers decide on.
+    /// Input of the triggers.
     fn facts(&self) -> Facts {
         let window = self.triggers.window();
         let full = |since_training: u64| since_training >= window as u64;
@@ -365,20 +361,19 @@ impl Monitor {
     }
 }
 
-/// What waits behind the loss events that are taken in.
+/// Whether more loss events are queued behind the current batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// More of them.
+    /// More events are queued.
     Events,
-    /// Nothing.
+    /// The queue is empty.
     Nothing,
 }
 
-/// The monitors of all models.
 pub(crate) struct Monitors {
     storage: Storage,
     by_model: Mutex<HashMap<ModelId, Monitor>>,
-    /// Users who were erased lately: losses of their events wait in a bounded channel, for less than a second.
+    /// Recently erased users: their losses wait in a bounded channel, for less than a second.
     erased: ErasedUsers<StreamName>,
 }
 
@@ -387,34 +382,33 @@ impl Monitors {
         Self { storage, by_model: Mutex::default(), erased: ErasedUsers::default() }
     }
 
-    /// Begins to monitor a model, whose log is not read.
+    /// Starts to monitor a model without reading its log.
     pub(crate) fn start(&self, record: &ModelRecord) {
         self.by_model.lock().insert(record.id, Monitor::new(record));
     }
 
-    /// Takes over what the registry knows of the version that serves.
+    /// Loads the stored quality of the active version from the registry.
     pub(crate) fn resume(&self, model: ModelId) -> Result<(), StorageError> {
         let mut monitors = self.by_model.lock();
         let Some(monitor) = monitors.get_mut(&model) else { return Ok(()) };
-        if let Some(birth) = self.kept(model, monitor.version)? {
-            monitor.serve(birth);
+        if let Some(version_baseline) = self.kept(model, monitor.version)? {
+            monitor.serve(version_baseline);
         }
         Ok(())
     }
 
-    /// What the registry keeps of a version's quality. What cannot be read of it is begun again, since nothing else depends
-    /// on it.
+    /// Reads the stored quality of a version. An unreadable document is discarded, since nothing else depends on it.
     fn kept(&self, model: ModelId, version: VersionId) -> Result<Option<VersionBaseline>, StorageError> {
-        match self.storage.registry::<VersionBaseline>(&birth_key(model, version)?) {
+        match self.storage.registry::<VersionBaseline>(&baseline_key(model, version)?) {
             Err(error @ StorageError::Document { .. }) => {
-                tracing::error!(%version, %error, "a version's quality is monitored from now on only");
+                tracing::error!(%version, %error, "unreadable quality of a version; monitoring restarts");
                 Ok(None)
             }
             kept => kept,
         }
     }
 
-    /// Rebuilds all windows from the tail of the logs.
+    /// Rebuilds all windows from the end of the logs.
     pub(crate) fn rebuild(&self, now: Timestamp) -> Result<(), StorageError> {
         let mut monitors = self.by_model.lock();
         let mut streams: Vec<StreamName> = monitors.values().map(|monitor| monitor.stream.clone()).collect();
@@ -453,18 +447,18 @@ impl Monitors {
         Ok(())
     }
 
-    /// Takes in what happened since. `now` is the time; where no event waits behind these, the monitors have come to the
-    /// log's end, and corrections and losses that were dropped are counted in.
+    /// Processes loss events. `now` is the current time. If no event is queued behind these, the monitors have reached
+    /// the end of the log, and the position is advanced over corrections and dropped losses.
     pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp, behind: Behind) {
         let mut monitors = self.by_model.lock();
-        // An event comes after its record, so the log is never behind, and often ahead.
+        // An event is sent after its record is written, so the log is never behind, and often ahead.
         let mut ends: HashMap<ModelId, u64> = HashMap::new();
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
             let end = ends.entry(event.model).or_insert_with(|| self.storage.watermark(&monitor.stream).records());
             let position = monitor.position.saturating_add(1).min(*end).max(monitor.position);
             monitor.position = position;
-            // An observation from before an erasure may be told of behind it.
+            // The event of an observation before an erasure may arrive after it.
             if self.erased.holds(&monitor.stream, &event.user, event.user_epoch) {
                 continue;
             }
@@ -475,7 +469,7 @@ impl Monitors {
                 label: event.label,
                 timestamp: event.timestamp,
                 pool: event.pool,
-                // What the version before predicted while it was replaced says nothing about this one.
+                // Predictions that the previous version made during the switch do not count for this one.
                 current: event.version == monitor.version,
                 armed: true,
                 place: Place { position, at: now },
@@ -489,8 +483,13 @@ impl Monitors {
         }
     }
 
-    /// What the registry is to know of a version that begins to serve; `None` for an unknown model, or where it serves.
-    pub(crate) fn birth(&self, model: ModelId, version: VersionId) -> Result<Option<VersionBaseline>, StorageError> {
+    /// The registry entry of a version that begins to serve; `None` for an unknown model, or if the version is already
+    /// active.
+    pub(crate) fn version_baseline(
+        &self,
+        model: ModelId,
+        version: VersionId,
+    ) -> Result<Option<VersionBaseline>, StorageError> {
         let stream = match self.by_model.lock().get(&model) {
             Some(monitor) if monitor.version != version || monitor.observations == 0 => monitor.stream.clone(),
             _ => return Ok(None),
@@ -499,23 +498,23 @@ impl Monitors {
         let since = self.storage.watermark(&stream);
         Ok(Some(VersionBaseline {
             version,
-            first: before.as_ref().map_or_else(|| since.clone(), |birth| birth.first.clone()),
+            first: before.as_ref().map_or_else(|| since.clone(), |version_baseline| version_baseline.first.clone()),
             armed: since.clone(),
             since,
             at: SystemTime::now().into(),
-            // A version that serves again is measured by what it was at first.
-            baseline: before.as_ref().and_then(|birth| birth.baseline),
-            pool_baseline: before.and_then(|birth| birth.pool_baseline),
+            // A version that is activated again keeps its first baseline.
+            baseline: before.as_ref().and_then(|version_baseline| version_baseline.baseline),
+            pool_baseline: before.and_then(|version_baseline| version_baseline.pool_baseline),
         }))
     }
 
-    pub(crate) fn serve(&self, model: ModelId, birth: VersionBaseline) {
+    pub(crate) fn serve(&self, model: ModelId, version_baseline: VersionBaseline) {
         if let Some(monitor) = self.by_model.lock().get_mut(&model) {
-            monitor.serve(birth);
+            monitor.serve(version_baseline);
         }
     }
 
-    /// A training of the model has ended, however it did.
+    /// Called when a training of the model has ended, with or without success.
     pub(crate) fn trained(&self, model: ModelId) {
         if let Some(monitor) = self.by_model.lock().get_mut(&model) {
             monitor.armed = self.storage.watermark(&monitor.stream);
@@ -524,7 +523,7 @@ impl Monitors {
         }
     }
 
-    /// Changed settings hold from now on; a drift test that they change begins anew.
+    /// Applies changed settings; restarts the drift test if its settings changed.
     pub(crate) fn configure(&self, model: ModelId, triggers: &Triggers) {
         if let Some(monitor) = self.by_model.lock().get_mut(&model) {
             let changed = monitor.triggers.drift_settings() != triggers.drift_settings();
@@ -536,9 +535,9 @@ impl Monitors {
         }
     }
 
-    /// Adds the removal of what is kept of a model to the write that deletes the model.
+    /// Adds the removal of a model's quality data to the write that deletes the model.
     pub(crate) fn delete(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
-        for key in self.storage.registry_keys(&births_key(model)?)? {
+        for key in self.storage.registry_keys(&baselines_key(model)?)? {
             batch.delete(key);
         }
         Ok(())
@@ -548,8 +547,8 @@ impl Monitors {
         self.by_model.lock().remove(&model);
     }
 
-    /// Forgets a user who was erased by the event of this epoch. Losses of earlier events may still be on their way, and
-    /// are dropped when they come.
+    /// Removes a user who was erased by the event of this epoch. Losses of earlier events may still be queued, and are
+    /// dropped on arrival.
     pub(crate) fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
         self.erased.add(stream, user, erased);
         for monitor in self.by_model.lock().values_mut().filter(|monitor| monitor.stream == *stream) {
@@ -557,18 +556,18 @@ impl Monitors {
         }
     }
 
-    /// Writes what has become known of versions since they were born.
+    /// Writes the unsaved baselines to the registry.
     pub(crate) fn keep(&self) -> Result<(), StorageError> {
         let mut unkept = Vec::new();
         for (model, monitor) in self.by_model.lock().iter().filter(|(_, monitor)| !monitor.is_kept) {
-            unkept.push((*model, monitor.birth()));
+            unkept.push((*model, monitor.version_baseline()));
         }
-        for (model, birth) in unkept {
+        for (model, version_baseline) in unkept {
             let mut batch = RegistryBatch::new();
-            birth.put(model, &mut batch)?;
+            version_baseline.put(model, &mut batch)?;
             self.storage.commit_registry(&batch)?;
             if let Some(monitor) = self.by_model.lock().get_mut(&model)
-                && monitor.birth() == birth
+                && monitor.version_baseline() == version_baseline
             {
                 monitor.is_kept = true;
             }
@@ -589,13 +588,13 @@ impl Monitors {
         self.by_model.lock().get(&model)?.users.get(user)
     }
 
-    /// Records in the log of the model's stream.
+    /// Number of records in the log of the model's stream.
     pub(crate) fn position(&self, model: ModelId) -> Option<u64> {
         let stream = self.by_model.lock().get(&model)?.stream.clone();
         Some(self.storage.watermark(&stream).records())
     }
 
-    /// The models that have a trigger set, with what it decides on.
+    /// The models with a trigger, and the input of their triggers.
     pub(crate) fn triggered(&self) -> Vec<(ModelName, Facts)> {
         let monitors = self.by_model.lock();
         let set = monitors.iter().filter(|(_, monitor)| monitor.triggers.any());
@@ -603,12 +602,12 @@ impl Monitors {
     }
 }
 
-/// The births of all versions of a model.
-fn births_key(model: ModelId) -> Result<RegistryKey, StorageError> {
+/// The key prefix of the quality data of all versions of a model.
+fn baselines_key(model: ModelId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["quality".to_owned(), model.to_string()])
 }
 
-/// The number is padded so that the registry's order is theirs.
-fn birth_key(model: ModelId, version: VersionId) -> Result<RegistryKey, StorageError> {
+/// The number is padded, so that keys sort numerically.
+fn baseline_key(model: ModelId, version: VersionId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["quality".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
 }

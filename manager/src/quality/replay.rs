@@ -1,25 +1,24 @@
-//! The tail of a stream's log, in the order in which it most likely came.
+//! Reads the latest observations of a stream's log, in approximate order of arrival.
 
 use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Record, RecordKind, Sequence, StreamName, Timestamp};
 use celeris_storage::{LogRange, Storage, StorageError};
 
-/// The most records that are read back at start: six of the longest windows.
+/// Maximum number of records read at start: six times the longest window.
 pub(crate) const REPLAY_MAX: u64 = 65_536;
 
-/// One observation of the log.
 pub(crate) struct Entry {
     pub(crate) partition: Partition,
     pub(crate) sequence: Sequence,
     pub(crate) record: Record,
 }
 
-/// The latest observations of a stream: at most about [`REPLAY_MAX`], of every partition the same share.
+/// The latest observations of a stream: about [`REPLAY_MAX`] at most, the same share of every partition.
 ///
-/// The log orders records within partitions only. Partitions are merged by the records' times without changing the order
-/// within any: where clients send times that are not those of sending, windows are of the right observations as a whole,
-/// while which came last is guessed.
+/// The log orders records only within partitions. Partitions are merged by the timestamps of the records, keeping the
+/// order within each partition. If clients send timestamps that differ from the time of sending, the windows contain
+/// the right observations as a whole, but their order is approximate.
 pub(crate) fn tail(storage: &Storage, stream: &StreamName) -> Result<Vec<Entry>, StorageError> {
     let watermark = storage.watermark(stream);
     let records = watermark.records();
@@ -36,14 +35,14 @@ pub(crate) fn tail(storage: &Storage, stream: &StreamName) -> Result<Vec<Entry>,
             }
             ControlFlow::Continue(())
         })?;
-        debug_assert!(outcome.is_continue(), "nothing breaks it off");
+        debug_assert!(outcome.is_continue(), "the callback never breaks");
     }
-    // Stable, and ascending within each partition already: a merge.
+    // A stable sort of sequences that are ascending already, so a merge.
     entries.sort_by_key(|(time, _)| *time);
     Ok(entries.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// How many of the `held` records of a partition are read, of `records` in all.
+/// Number of records to read from a partition with `held` of the log's `records` records.
 fn share(held: u64, records: u64) -> u64 {
     if records <= REPLAY_MAX {
         return held;
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_long_log_every_partition_gives_its_share() {
+    fn every_partition_of_a_long_log_contributes_its_share() {
         assert_eq!(share(1000, REPLAY_MAX), 1000);
         assert_eq!(share(0, 1_000_000), 0);
         assert_eq!(share(1, 1_000_000_000), 1);

@@ -1,4 +1,4 @@
-//! What the monitors know after a restart.
+//! State of the monitors after a restart.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_model::{DecisionFacts, DecisionId, Joined, Prediction, RecordKind, UserEpoch};
@@ -17,14 +17,14 @@ fn config() -> ModelConfig {
     ModelConfig::new(ModelName::new("films").unwrap(), 8)
 }
 
-/// The model as the registry has it.
+/// The model's record.
 fn record(config: ModelConfig) -> ModelRecord {
     let (created, active) = (Timestamp(0), VERSION);
     ModelRecord { id: MODEL, config, created, active, newest: active, served: Vec::new(), guarding: None }
 }
 
-/// Observations as the log has them, a millisecond apart from the `first` on, whose predictions are off by at most `error`;
-/// every tenth is of the pool.
+/// Observations a millisecond apart, from `first` on, whose predictions are off by at most `error`; every tenth belongs
+/// to the pool.
 fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<Record> {
     let facts = || {
         let id = DecisionId::new("d").unwrap();
@@ -52,7 +52,7 @@ fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<R
     (first..first + count).map(record).collect()
 }
 
-/// Puts records into the log and tells the monitors of them, as the predictor does.
+/// Appends records to the log and sends them to the monitors, as the predictor does.
 fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
     let stream = config().stream;
     let wanted = storage.watermark(&stream).records() + records.len() as u64;
@@ -73,7 +73,7 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
     }
     let begun = std::time::Instant::now();
     while storage.watermark(&stream).records() < wanted {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the log does not take them");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the append timed out");
         std::thread::yield_now();
     }
 }
@@ -91,17 +91,17 @@ fn restarted(storage: &Storage) -> Quality {
 }
 
 #[test]
-fn an_alarm_survives_a_restart_until_it_was_acted_on() {
+fn an_alarm_survives_a_restart_until_the_next_training() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let monitors = Monitors::new(storage.clone());
     monitors.start(&record(config()));
-    let birth = monitors.birth(MODEL, VERSION).unwrap().unwrap();
+    let version_baseline = monitors.version_baseline(MODEL, VERSION).unwrap().unwrap();
     let mut batch = RegistryBatch::new();
-    birth.put(MODEL, &mut batch).unwrap();
+    version_baseline.put(MODEL, &mut batch).unwrap();
     storage.commit_registry(&batch).unwrap();
-    monitors.serve(MODEL, birth);
+    monitors.serve(MODEL, version_baseline);
 
     observe(&storage, &monitors, records(0, 1500, 1.0, &mut random));
     assert_eq!(known(&monitors).rise, None);
@@ -111,38 +111,38 @@ fn an_alarm_survives_a_restart_until_it_was_acted_on() {
     assert!((1510..1600).contains(&(rise.before + rise.after)), "the alarm comes soon: {rise:?}");
     assert_eq!(before.pool_observations, 200);
 
-    // Nothing was written to the registry since the birth: all of it is read back.
+    // Nothing was written to the registry since the version began to serve: everything is read from the log.
     let after = restarted(&storage);
-    assert_eq!(after.rise, before.rise, "in the same order, the same to the bit");
+    assert_eq!(after.rise, before.rise, "the same order gives identical results");
     assert_eq!((after.observations, after.pool_observations), (2000, 200));
     assert_eq!(after.baseline.map(|it| it.mean), before.baseline.map(|it| it.mean));
     let mean = |quality: &Quality| quality.windows[2].1.mean;
     assert!((mean(&after) - mean(&before)).abs() < f64::EPSILON, "the same losses");
 
-    // A job has run and changed nothing. Its reason is no reason for another.
+    // A job ran and changed nothing. The rise that caused it must not cause another.
     monitors.trained(MODEL);
     monitors.keep().unwrap();
     observe(&storage, &monitors, records(2000, 20, 2.5, &mut random));
     let after = restarted(&storage);
     assert_eq!((after.rise, after.drift_observations, after.observations), (None, 20, 2020));
-    assert_eq!(after.baseline, known(&monitors).baseline, "kept to the bit");
-    // Of 1500 squared errors with the mean 1/3 and 520 with the mean 6.25/3.
-    assert!((mean(&after) - 0.784).abs() < 0.1, "windows hold what came before the job too");
+    assert_eq!(after.baseline, known(&monitors).baseline, "stored exactly");
+    // 1500 squared errors with a mean of 1/3 and 520 with a mean of 6.25/3.
+    assert!((mean(&after) - 0.784).abs() < 0.1, "windows include observations before the job");
 }
 
 #[test]
-fn a_version_that_serves_again_keeps_the_loss_at_its_first_birth() {
+fn a_version_that_is_activated_again_keeps_its_first_baseline() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(6);
     let monitors = Monitors::new(storage.clone());
     monitors.start(&record(config()));
     let switch = |version| {
-        let birth = monitors.birth(MODEL, version).unwrap().unwrap();
+        let version_baseline = monitors.version_baseline(MODEL, version).unwrap().unwrap();
         let mut batch = RegistryBatch::new();
-        birth.put(MODEL, &mut batch).unwrap();
+        version_baseline.put(MODEL, &mut batch).unwrap();
         storage.commit_registry(&batch).unwrap();
-        monitors.serve(MODEL, birth);
+        monitors.serve(MODEL, version_baseline);
     };
     switch(VERSION);
     observe(&storage, &monitors, records(0, 1200, 1.0, &mut random));
@@ -152,9 +152,12 @@ fn a_version_that_serves_again_keeps_the_loss_at_its_first_birth() {
     observe(&storage, &monitors, records(1200, 10, 1.0, &mut random));
     let second = known(&monitors);
     assert_eq!((second.version, second.baseline, second.observations), (VersionId(2), None, 0));
-    assert!(second.windows.is_empty(), "what version 1 predicted says nothing about version 2");
+    assert!(second.windows.is_empty(), "predictions of version 1 do not count for version 2");
     switch(VERSION);
     let again = known(&monitors);
     assert_eq!((again.baseline, again.observations), (Some(first), 0));
-    assert_eq!(monitors.birth(MODEL, VersionId(1)).unwrap().map(|birth| birth.baseline), Some(Some(first)));
+    assert_eq!(
+        monitors.version_baseline(MODEL, VersionId(1)).unwrap().map(|version_baseline| version_baseline.baseline),
+        Some(Some(first))
+    );
 }

@@ -1,55 +1,56 @@
-//! How well each user is predicted: running aggregates of a bounded set of users (Velox §2.4).
+//! Prediction loss per user: running aggregates of a bounded set of users (Velox §2.4).
 //!
-//! Once it is full, one in so many observations of somebody who is not in it lets its user in (sample and hold; Estan and
-//! Varghese, "New directions in traffic measurement and accounting", SIGCOMM 2002), in place of whoever has been silent
-//! longest. So whoever speaks often is in it and stays long enough to be compared, however many others come by.
+//! Once the set is full, one in `ADMITS_ONE_IN` observations of untracked users adds its user to the set (sample and
+//! hold; Estan and Varghese, "New directions in traffic measurement and accounting", SIGCOMM 2002) and evicts the least
+//! recently active user. Frequent users are therefore tracked long enough to be compared, however many other users
+//! there are.
 
 use celeris_model::UserId;
 use hashlink::LinkedHashMap;
 
 use super::windows::{MeanLoss, Running};
 
-/// The most users of one model that are kept track of.
+/// Maximum number of users tracked per model.
 pub const USERS_MAX: usize = 4096;
 
-/// Of so many observations of users who are not kept track of, one lets its user in where others have to go for it.
+/// Once the set is full, one in this many observations of untracked users adds its user.
 const ADMITS_ONE_IN: u32 = 16;
 
-/// Users with fewer observations than this are not compared: the first predictions for anybody are poor.
+/// Users with fewer observations are not compared: the first predictions for any user are poor.
 pub const USER_OBSERVATIONS_MIN: u64 = 5;
 
-/// How many of the users who are served worst are named.
+/// Number of users with the largest losses that are reported.
 const WORST_MAX: usize = 10;
 
-/// One user's running mean.
+/// Running mean of one user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserLoss {
-    /// The user.
     pub user: UserId,
-    /// Mean and count since the user was last unknown here.
+    /// Mean and count since the user was last added to the set.
     pub loss: MeanLoss,
 }
 
-/// How the losses of users are spread.
+/// Distribution of the users' mean losses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UsersLoss {
-    /// Users kept track of.
+    /// Number of tracked users.
     pub tracked: usize,
-    /// Those of them with at least [`USER_OBSERVATIONS_MIN`] observations, whom the rest is about.
+    /// Number of tracked users with at least [`USER_OBSERVATIONS_MIN`] observations; the other fields describe these
+    /// users.
     pub compared: usize,
-    /// The median of their mean losses.
+    /// Median of their mean losses.
     pub median: Option<f64>,
-    /// The mean loss that nine of ten stay below.
+    /// Ninth decile of their mean losses.
     pub ninth_decile: Option<f64>,
-    /// The users with the largest mean losses, worst first.
+    /// Users with the largest mean losses, largest first.
     pub worst: Vec<UserLoss>,
 }
 
-/// Aggregates by user, the one heard of last at the end.
+/// Aggregates by user, most recently active last.
 #[derive(Default)]
 pub(crate) struct Users {
     by_user: LinkedHashMap<UserId, Running>,
-    /// Observations that have let nobody in since the last that did.
+    /// Number of observations of untracked users since one was last added.
     passed_over: u32,
 }
 
@@ -85,7 +86,7 @@ impl Users {
         let mut users: Vec<(&UserId, MeanLoss)> =
             compared.filter_map(|(user, running)| Some((user, running.mean()?))).collect();
         users.sort_by(|(a, left), (b, right)| right.mean.total_cmp(&left.mean).then_with(|| a.cmp(b)));
-        // Worst first, so the ninth decile is a tenth of the way down.
+        // Sorted in descending order, so the ninth decile is a tenth of the way down.
         let at = |share: f64| users.get((users.len() as f64 * share) as usize).map(|(_, loss)| loss.mean);
         UsersLoss {
             tracked: self.by_user.len(),
@@ -111,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn the_users_served_worst_are_named_and_whoever_speaks_often_stays() {
+    fn the_users_with_the_largest_losses_are_reported_and_frequent_users_stay() {
         let mut users = Users::default();
         for number in 1..=100 {
             for _ in 0..USER_OBSERVATIONS_MIN {
                 users.add(&user(number), number as f64);
             }
         }
-        users.add(&user(1000), 1e6); // A beginner is not compared.
+        users.add(&user(1000), 1e6); // A new user is not compared.
         let summary = users.summary();
         assert_eq!((summary.tracked, summary.compared), (101, 100));
         assert_eq!(summary.worst.first().unwrap().user, user(100));
@@ -126,16 +127,16 @@ mod tests {
         assert_eq!(users.get(&user(7)), Some(MeanLoss { mean: 7.0, count: USER_OBSERVATIONS_MIN }));
 
         users.forget(&user(100));
-        assert!(users.summary().worst.iter().all(|worst| worst.user != user(100)), "erased users are not named");
+        assert!(users.summary().worst.iter().all(|worst| worst.user != user(100)), "erased users are not reported");
         for number in 2000..2000 + USERS_MAX * 20 {
             users.add(&user(number), 1.0);
             users.add(&user(50), 50.0);
         }
         assert_eq!(users.summary().tracked, USERS_MAX);
-        assert!(users.get(&user(7)).is_none(), "whoever is silent goes");
-        assert!(users.get(&user(50)).is_some(), "whoever goes on talking stays");
+        assert!(users.get(&user(7)).is_none(), "inactive users are evicted");
+        assert!(users.get(&user(50)).is_some(), "active users stay");
 
-        // More users than there is room for, all speaking in turn: some stay long enough to be compared.
+        // More users than the capacity, all active in turn: some are tracked long enough to be compared.
         let mut crowded = Users::default();
         for round in 0..40 * USERS_MAX * 2 {
             crowded.add(&user(round % (USERS_MAX * 2)), 1.0);

@@ -1,22 +1,22 @@
-//! Means of losses over windows: the latest so many, and those of the latest time.
+//! Mean losses over windows by count and by time.
 
 use std::collections::VecDeque;
 
 use celeris_model::Timestamp;
 
-/// The longest window by count.
+/// Longest window by count.
 pub const WINDOW_MAX: usize = 10_000;
 
-/// A mean of losses, and over how many it is.
+/// Mean of losses and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MeanLoss {
-    /// The mean; 0 where the count is.
+    /// The mean; 0 if there are no observations.
     pub mean: f64,
-    /// Over how many observations.
+    /// Number of observations.
     pub count: u64,
 }
 
-/// A running mean in constant space.
+/// Running mean in constant memory.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Running {
     pub(crate) count: u64,
@@ -34,7 +34,7 @@ impl Running {
     }
 }
 
-/// The latest losses, oldest first, at most a capacity of them.
+/// The latest losses, oldest first, up to a fixed capacity.
 #[derive(Debug, Clone)]
 pub(crate) struct Latest {
     losses: VecDeque<f32>,
@@ -50,11 +50,12 @@ impl Latest {
         if self.losses.len() == self.capacity {
             self.losses.pop_front();
         }
-        // Squared labels reach 1e12, which f32 holds; a mean of thousands needs no more digits of each.
+        // Squared labels reach 1e12, which fits f32; a mean of thousands needs no more digits of each.
         self.losses.push_back(loss as f32);
     }
 
-    /// The mean of the latest `last`, or of as many as there are; summed anew, so that nothing adds up over time.
+    /// Mean of the latest `last` losses, or of all if there are fewer. Summed on every call, so that no rounding error
+    /// accumulates.
     pub(crate) fn mean(&self, last: usize) -> Option<MeanLoss> {
         let skipped = self.losses.len().saturating_sub(last);
         let mut running = Running::default();
@@ -67,11 +68,11 @@ impl Latest {
     }
 }
 
-/// The losses of the latest stretch of time, in slots: the window moves by a slot at a time.
+/// Losses of the latest period, in slots: the window advances one slot at a time.
 #[derive(Debug, Clone)]
 pub(crate) struct Lately {
     slot_ms: i64,
-    /// Slot `n` of all time lies at `n` modulo their number; one of another round is empty.
+    /// The slot with absolute number `n` is stored at `n` modulo their number; an entry with another number is empty.
     slots: Vec<(i64, Running)>,
 }
 
@@ -81,8 +82,8 @@ impl Lately {
         Self { slot_ms, slots: vec![(i64::MIN, Running::default()); slots] }
     }
 
-    /// Takes in the loss of an observation of time `at`; a time to come is taken for `now`, and what is older than the
-    /// window is none of it.
+    /// Adds the loss of an observation at time `at`. A time in the future counts as `now`; a time before the window is
+    /// ignored.
     pub(crate) fn add(&mut self, at: Timestamp, now: Timestamp, loss: f64) {
         let slot = at.0.min(now.0).div_euclid(self.slot_ms);
         if !self.covers(slot, now) {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_by_time_forgets_what_is_older_and_takes_no_future() {
+    fn a_window_by_time_drops_older_losses_and_clamps_future_times() {
         let mut lately = Lately::new(60_000, 60);
         let minute = |minute: i64| Timestamp(minute * 60_000 + 5);
         lately.add(minute(100), minute(100), 1.0);
@@ -142,8 +143,8 @@ mod tests {
         assert_eq!(lately.mean(minute(160)), Some(MeanLoss { mean: 3.0, count: 1 }), "the first hour is over");
         assert_eq!(lately.mean(minute(1000)), None);
         lately.add(Timestamp(i64::MIN), minute(1000), 1.0);
-        assert_eq!(lately.mean(minute(1000)), None, "any time a client sends is a time");
-        // A slot that is used anew begins empty.
+        assert_eq!(lately.mean(minute(1000)), None, "any timestamp from a client is accepted");
+        // A slot that is reused starts empty.
         lately.add(minute(190), minute(190), 7.0);
         assert_eq!(lately.mean(minute(190)).unwrap().mean, 7.0);
     }

@@ -1,8 +1,8 @@
 //! Sealing one model's decisions.
 //!
-//! They lie in the order of time and are never changed once their propensities are known, so that a stretch of time is
-//! a file. What is erased is written anew without it, what is older than decisions are kept is removed, and neighbours
-//! that are small are merged.
+//! Decisions are ordered by time and do not change once their propensities are known, so a file covers a time range.
+//! Files with erased decisions are rewritten without them, files older than the retention period are removed, and small
+//! neighbouring files are merged.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -19,22 +19,22 @@ use super::files::{self, WATERMARK_FILE, draft_of, segment_name};
 use crate::decisions::DecisionsWriter;
 use crate::error::ManagerError;
 
-/// The layout that this program writes and reads.
+/// Version of the layout that this program reads and writes.
 const FORMAT: u32 = 1;
 
-/// A segment is closed at so many rows.
+/// Number of rows at which a segment is closed.
 const ROWS_MAX: u64 = 1 << 18;
 
-/// So many neighbours of one tier are merged into one; a tier is a power of it in rows.
+/// Number of neighbouring segments of one tier that are merged; a tier is a power of this number, in rows.
 const MERGED: usize = 8;
 
-/// Segments of this size and above are left alone, so that a merge stays below [`ROWS_MAX`].
+/// Segments of this size and above are not merged, so that a merge stays below [`ROWS_MAX`].
 const MERGEABLE_ROWS: u64 = ROWS_MAX / MERGED as u64;
 
-/// Decisions are sealed when they are so old: what is computed after the answer is there by then.
+/// Minimum age of a decision to be sealed: values that are computed after the response are present by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
-/// One file: the decisions behind `after` up to and including `up_to`.
+/// One file: the decisions after `after` up to and including `up_to`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Segment {
@@ -46,21 +46,21 @@ struct Segment {
     up_to: DecisionId,
 }
 
-/// What of a model's decisions is sealed: the contents of `_watermark.json`.
+/// The sealed part of a model's decisions: the contents of `_watermark.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
     format: u32,
     model: ModelName,
-    /// Its identity: a folder of another model of the name is written anew.
+    /// The model's id: the folder of another model of the same name is sealed again.
     model_id: ModelId,
-    /// When this was written.
+    /// Time of writing.
     sealed: Timestamp,
-    /// The last decision that is sealed.
+    /// The last sealed decision.
     up_to: Option<DecisionId>,
-    /// How many decisions of the model had been erased with their users by then.
+    /// Number of the model's decisions that had been erased with their users by then.
     erased: u64,
-    /// The number of the next segment; numbers are not used again.
+    /// Number of the next segment; numbers are not reused.
     next_segment: u64,
     /// Oldest first.
     segments: Vec<Segment>,
@@ -72,7 +72,7 @@ impl Sealed {
         Self { format: FORMAT, model, model_id, sealed, up_to, erased: 0, next_segment: 1, segments }
     }
 
-    /// The first run of neighbours that a merge would make one of.
+    /// The first run of neighbours that should be merged.
     fn to_merge(&self) -> Option<usize> {
         let tier = |segment: &Segment| segment.rows.max(1).ilog(MERGED as u64);
         let small = |segment: &Segment| segment.rows < MERGEABLE_ROWS;
@@ -81,7 +81,7 @@ impl Sealed {
     }
 }
 
-/// One model's folder, and what the sealer knows of it.
+/// State of the sealer of one model's folder.
 pub(super) struct DecisionSealer {
     storage: Storage,
     folder: PathBuf,
@@ -96,12 +96,11 @@ impl DecisionSealer {
         Self { storage, folder, sealed: Sealed::nothing((model.clone(), id)), opened: false, last_attempt: None }
     }
 
-    /// Whether it is time for an attempt.
     pub(super) fn is_due(&self, interval: Duration) -> bool {
         self.last_attempt.is_none_or(|last| last.elapsed() >= interval)
     }
 
-    /// Brings the folder up to where the decisions are now.
+    /// Seals all settled decisions.
     pub(super) fn seal(&mut self, stopping: &AtomicBool) -> Result<(), ManagerError> {
         self.last_attempt = Some(Instant::now());
         files::check_room(self.storage.dir())?;
@@ -111,13 +110,13 @@ impl DecisionSealer {
         }
         let outcome = self.attempt(stopping);
         if outcome.is_err() {
-            // Whether the watermark has been replaced or not, only reading it again can tell.
+            // The watermark file may or may not have been replaced, so read it again.
             self.opened = false;
         }
         outcome
     }
 
-    /// Reads what the folder says, and removes what it does not list. A file that is not what it says is written anew.
+    /// Reads the watermark and removes unlisted files. Segments that differ from it are marked for rewriting.
     fn open(&mut self) -> Result<(), ManagerError> {
         files::create_folder(&self.folder)?;
         let model = (self.sealed.model.clone(), self.sealed.model_id);
@@ -130,8 +129,8 @@ impl DecisionSealer {
         };
         for number in 0..sealed.segments.len() {
             if !whole(&sealed.segments[number]) {
-                tracing::warn!(file = sealed.segments[number].file, "not the file that was sealed; it is written anew");
-                // No count of rows can be this one, so that it differs from what there is.
+                tracing::warn!(file = sealed.segments[number].file, "sealed file differs; it is rewritten");
+                // An impossible number of rows, so that the segment is found to differ and is rewritten.
                 sealed.segments[number].rows = u64::MAX;
                 sealed.erased = u64::MAX;
             }
@@ -153,7 +152,7 @@ impl DecisionSealer {
         Ok(())
     }
 
-    /// Removes the files of which every decision is older than decisions are kept.
+    /// Removes the files whose decisions are all older than the retention period.
     fn drop_expired(&mut self, now: Timestamp) -> Result<(), ManagerError> {
         let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
         let before = DecisionId::first_at(Timestamp(now.0.saturating_sub(kept)));
@@ -162,9 +161,9 @@ impl DecisionSealer {
         self.replace(next)
     }
 
-    /// Writes the files anew that hold erased decisions: those that have more rows than there are decisions.
+    /// Rewrites the files that contain erased decisions: those with more rows than there are decisions.
     fn rewrite_erased(&mut self) -> Result<(), ManagerError> {
-        // Asked for first: what is erased meanwhile is found the next time.
+        // Read first, so that decisions erased meanwhile are found by the next attempt.
         let erased = self.storage.decisions_erased(self.sealed.model_id)?;
         if erased == self.sealed.erased {
             return Ok(());
@@ -185,7 +184,7 @@ impl DecisionSealer {
         self.replace(next)
     }
 
-    /// Seals the next decisions that have settled; says whether there may be more.
+    /// Seals the next settled decisions. Returns whether there may be more.
     fn append(&mut self, now: Timestamp) -> Result<bool, ManagerError> {
         let settled = i64::try_from(SETTLED_AFTER.as_millis()).unwrap_or(i64::MAX);
         let range = DecisionRange {
@@ -216,7 +215,7 @@ impl DecisionSealer {
         self.replace(next)
     }
 
-    /// Visits the decisions behind `after` up to and including `up_to`.
+    /// Visits the decisions after `after` up to and including `up_to`.
     fn visit(
         &self,
         after: Option<&DecisionId>,
@@ -240,7 +239,7 @@ impl DecisionSealer {
         }
     }
 
-    /// A file of what there is now of a stretch; `None` where nothing is.
+    /// Writes a file of the current decisions of a range; `None` if there are none.
     fn write(
         &self,
         number: &mut u64,
@@ -264,7 +263,7 @@ impl DecisionSealer {
         Ok(Some(Segment { file, sha256, rows, bytes, after: after.cloned(), up_to: up_to.clone() }))
     }
 
-    /// Makes `next` what is sealed, and only then removes the files that it does not list.
+    /// Commits `next` as the sealed state, then removes the files that it does not list.
     fn replace(&mut self, mut next: Sealed) -> Result<(), ManagerError> {
         if next == self.sealed {
             return Ok(());
@@ -291,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_merged_until_they_are_few() {
+    fn small_neighbours_are_merged() {
         let mut sealed = Sealed::nothing((ModelName::new("films").unwrap(), ModelId(1)));
         let id = |n: u64| DecisionId::first_at(Timestamp(n as i64));
         let (rounds, rows) = (3_000, 40);

@@ -1,4 +1,4 @@
-//! The names of sealed files, and the steps that make them durable or take them away.
+//! Names of sealed files, and their durable creation and removal.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use super::segments::{FORMAT, Sealed};
 use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 
-/// How far the sealed data goes, and which files hold it.
+/// The file with the sealed watermark and the list of segments.
 pub(super) const WATERMARK_FILE: &str = "_watermark.json";
 
 const FOLDER_PREFIX: &str = "stream=";
@@ -21,20 +21,20 @@ const MODEL_PREFIX: &str = "model=";
 const SEGMENT_PREFIX: &str = "segment-";
 const SEGMENT_SUFFIX: &str = ".parquet";
 
-/// Files under this ending are being written; readers pass over names that begin with a dot or an underscore.
+/// Suffix of files being written; readers ignore names that begin with a dot or an underscore.
 const DRAFT_SUFFIX: &str = ".tmp";
 
-/// Sealing stops when less than this is free, or less than one part in [`FREE_SHARE_KEPT`] of a small disk.
+/// Sealing stops below this much free space, or below one part in [`FREE_SHARE_KEPT`] of a small disk.
 const FREE_BYTES_KEPT: u64 = 1 << 30;
 const FREE_SHARE_KEPT: u64 = 10;
 
-/// What Hive-style readers take for a missing value.
+/// Partition value that Hive-style readers interpret as null.
 const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The folder of a stream's segments, `stream=NAME`.
 ///
-/// Names of streams are letters, digits, `-` and `_`, which need no escape, but for the one that Hive-style readers
-/// take for null: its first character is percent-encoded, which they decode.
+/// Stream names consist of letters, digits, `-` and `_`, which need no escaping, except for the name that Hive-style
+/// readers interpret as null: its first character is percent-encoded, which they decode.
 #[must_use]
 pub fn folder_name(stream: &StreamName) -> String {
     match stream.as_str().strip_prefix('_') {
@@ -43,7 +43,7 @@ pub fn folder_name(stream: &StreamName) -> String {
     }
 }
 
-/// The stream whose folder this is, if it is one.
+/// The stream of a folder; `None` if it is not a stream's folder.
 #[must_use]
 pub fn stream_of_folder(folder: &str) -> Option<StreamName> {
     let name = folder.strip_prefix(FOLDER_PREFIX)?.replacen("%5F", "_", 1);
@@ -51,12 +51,12 @@ pub fn stream_of_folder(folder: &str) -> Option<StreamName> {
     (folder_name(&stream) == folder).then_some(stream)
 }
 
-/// The file name of the segment of this number.
+/// The file name of a segment.
 pub(super) fn segment_name(number: u64) -> String {
     format!("{SEGMENT_PREFIX}{number:012}{SEGMENT_SUFFIX}")
 }
 
-/// The path under which a file is written before it gets its name.
+/// The path of a file while it is being written.
 pub(super) fn draft_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!(".{name}{DRAFT_SUFFIX}"))
 }
@@ -67,7 +67,7 @@ fn is_ours(name: &str) -> bool {
     is_segment(name) || draft.is_some_and(|name| is_segment(name) || name == WATERMARK_FILE)
 }
 
-/// Gives a finished, synced draft its name.
+/// Renames a finished, synced draft to its final name.
 pub(super) fn publish(folder: &Path, name: &str) -> Result<(), ManagerError> {
     fs::rename(draft_of(folder, name), folder.join(name)).map_err(ManagerError::io(folder.join(name)))
 }
@@ -76,14 +76,14 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(ManagerError::io(dir))
 }
 
-/// Refuses while little space is left: a copy must not take from the log what the log needs to go on.
+/// Fails if little space is left: sealing must not use the space that the log needs.
 pub(super) fn check_room(folder: &Path) -> Result<(), ManagerError> {
     let DiskSpace { free, whole } = DiskSpace::of(folder).map_err(ManagerError::io(folder))?;
     let kept = FREE_BYTES_KEPT.min(whole / FREE_SHARE_KEPT);
     if free < kept { Err(ManagerError::NoRoomToSeal { free, kept }) } else { Ok(()) }
 }
 
-/// Makes a folder and those above it, up to `root`'s parent, durable.
+/// Creates a folder and syncs its two parents.
 pub(super) fn create_folder(folder: &Path) -> Result<(), ManagerError> {
     fs::create_dir_all(folder).map_err(ManagerError::io(folder))?;
     for parent in folder.ancestors().skip(1).take(2) {
@@ -92,7 +92,7 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), ManagerError> {
     Ok(())
 }
 
-/// Replaces `_watermark.json`: afterwards it is the new one for good, and before that it is the old one.
+/// Atomically and durably replaces `_watermark.json`.
 pub(super) fn write_watermark(folder: &Path, sealed: &impl Serialize) -> Result<(), ManagerError> {
     let draft = draft_of(folder, WATERMARK_FILE);
     let text = serde_json::to_vec_pretty(sealed).expect("names and numbers are valid JSON");
@@ -102,14 +102,14 @@ pub(super) fn write_watermark(folder: &Path, sealed: &impl Serialize) -> Result<
             file.sync_all()
         })
         .map_err(ManagerError::io(&draft))?;
-    // The segments got their names before: both are durable with this.
+    // The segments were renamed before, so this also makes their names durable.
     sync_dir(folder)?;
     publish(folder, WATERMARK_FILE)?;
     sync_dir(folder)
 }
 
-/// What the folder says it holds. `None` where it says nothing, or nothing that this program understands: the log has
-/// it all, so it is sealed again.
+/// Reads the watermark of a folder. `None` if it is missing, unreadable or of another format: the stream is then sealed
+/// again from the log.
 pub(super) fn read_watermark(folder: &Path, stream: &StreamName) -> Option<Sealed> {
     let path = folder.join(WATERMARK_FILE);
     let sealed = read_json::<Sealed>(&path)?;
@@ -117,12 +117,12 @@ pub(super) fn read_watermark(folder: &Path, stream: &StreamName) -> Option<Seale
     let is_whole =
         sealed.format == FORMAT && sealed.stream == *stream && sealed.watermark.len() == empty.watermark.len();
     if !is_whole {
-        tracing::warn!(path = %path.display(), "of another format or stream; the stream is sealed anew");
+        tracing::warn!(path = %path.display(), "of another format or stream; the stream is sealed again");
     }
     is_whole.then_some(sealed)
 }
 
-/// What a file says; `None` where there is none, or where it cannot be read.
+/// Parses a JSON file; `None` if it is missing or unreadable.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let text = match fs::read(path) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return None,
@@ -131,7 +131,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     match text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string())) {
         Ok(value) => Some(value),
         Err(problem) => {
-            tracing::warn!(path = %path.display(), problem, "cannot be read; what it is about is sealed anew");
+            tracing::warn!(path = %path.display(), problem, "cannot be read; its data is sealed again");
             None
         }
     }
@@ -154,7 +154,8 @@ pub(super) fn remove_unlisted(folder: &Path, is_listed: impl Fn(&str) -> bool) -
     sync_dir(folder)
 }
 
-/// Removes everything sealed in a folder, the watermark first, so that what is left is never taken for whole.
+/// Removes all sealed files of a folder, the watermark first, so that an incomplete set is never taken for a complete
+/// one.
 pub(super) fn remove_all(folder: &Path) -> Result<(), ManagerError> {
     if !folder.exists() {
         return Ok(());
@@ -165,12 +166,12 @@ pub(super) fn remove_all(folder: &Path) -> Result<(), ManagerError> {
         sync_dir(folder)?;
     }
     remove_unlisted(folder, |_| false)?;
-    // A folder that holds what others have put there stays.
+    // Fails if the folder contains other files, which stay.
     let _ = fs::remove_dir(folder);
     Ok(())
 }
 
-/// Removes what is sealed of streams that the log does not have.
+/// Removes the sealed data of streams that are not in the log.
 pub(super) fn remove_unknown_streams(root: &Path, known: &[StreamName]) -> Result<(), ManagerError> {
     let entries = match fs::read_dir(root) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -186,7 +187,7 @@ pub(super) fn remove_unknown_streams(root: &Path, known: &[StreamName]) -> Resul
     Ok(())
 }
 
-/// Removes what is sealed of models that have no decisions.
+/// Removes the sealed data of models without decisions.
 pub(super) fn remove_unknown_models(root: &Path, known: &BTreeMap<ModelId, &ModelName>) -> Result<(), ManagerError> {
     let entries = match fs::read_dir(root) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,15 +1,15 @@
-//! The background sealer: a copy of every stream's log as Parquet, for those who analyse it.
+//! The background sealer: writes a copy of every stream's log as Parquet for analysis.
 //!
-//! `observations/stream=NAME/` in the data directory holds segments of *effective* observations, and `_watermark.json`
-//! says how far they go. A segment never changes: new records make new segments, small segments are merged, and a
-//! segment whose observations have been corrected, retracted or erased is written anew from the log. Only then is the
-//! watermark replaced, in one atomic step, and only then are the files it no longer lists removed; so a crash at any
-//! moment leaves a whole set, and files that nobody lists, which the next start removes.
+//! `observations/stream=NAME/` in the data directory contains segments of *effective* observations, and
+//! `_watermark.json` records how far they reach. A segment never changes: new records are written to new segments,
+//! small segments are merged, and a segment whose observations were corrected, retracted or erased is rewritten from
+//! the log. Then the watermark is replaced atomically, and only after that the files that it no longer lists are
+//! removed. A crash at any point therefore leaves a complete set, and unlisted files that the next start removes.
 //!
-//! `sealed_decisions/model=NAME/` likewise holds the decisions of every model.
+//! `sealed_decisions/model=NAME/` contains the decisions of every model in the same way.
 //!
-//! Nothing is read back from here: the log stays the truth, and the folder may be deleted. `docs/sealed-segments.md`
-//! says what readers can rely on.
+//! The node never reads observations back from here: the log is authoritative, and the folder may be deleted. The
+//! guarantees for readers are in `docs/sealed-segments.md`.
 
 mod decisions;
 mod files;
@@ -34,51 +34,51 @@ use self::stream::StreamSealer;
 use crate::deleting::deciding;
 use crate::error::ManagerError;
 
-/// How much nicer than the rest of the node the sealer is: requests go first.
+/// Nice value of the sealer, so that requests have priority.
 const NICENESS: i32 = 15;
 
-/// How often the log is asked how far it is, at most; it answers from memory.
+/// Longest interval between two reads of the log's watermark, which is in memory.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the log is asked at the shortest of intervals.
+/// Shortest such interval.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// When to seal.
+/// Settings of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealingOptions {
-    /// Records wait for sealing no longer than this; an amended segment is written anew within two of them.
+    /// Maximum time that records wait to be sealed; an amended segment is rewritten within two intervals.
     pub interval: Duration,
-    /// So many waiting records are sealed at once.
+    /// Number of waiting records that are sealed without waiting for the interval.
     pub records: u64,
 }
 
-/// How far one stream is sealed.
+/// Sealing status of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SealingStatus {
-    /// Files.
+    /// Number of files.
     pub segments: u64,
-    /// Observations in them.
+    /// Observations in the files.
     pub rows: u64,
-    /// Bytes of them.
+    /// Size of the files.
     pub bytes: u64,
     /// Records of the log, of every kind, that are not sealed yet.
     pub lag_records: u64,
-    /// How long the oldest of these can have waited, at most.
+    /// Upper bound of the time that the oldest of these has waited.
     pub lag_seconds: f64,
-    /// Segments written anew since the start, because the log had changed or the file had.
+    /// Segments rewritten since the start, because the log was amended or the file was damaged.
     pub rewrites: u64,
     /// Merges of small segments since the start.
     pub merges: u64,
-    /// Attempts that failed since the start.
+    /// Failed attempts since the start.
     pub failures: u64,
 }
 
-/// What the sealer says of one stream after each attempt.
+/// Progress of one stream after an attempt.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     status: SealingStatus,
     sealed_records: u64,
-    /// Everything durable at this moment is sealed.
+    /// Everything that was durable at this time is sealed.
     caught_up: Instant,
 }
 
@@ -98,7 +98,7 @@ impl Shared {
     }
 }
 
-/// The sealer's thread. It ends with [`Sealer::stop`], or when this is dropped.
+/// Handle of the sealer's thread, which ends with [`Sealer::stop`] or when the handle is dropped.
 pub struct Sealer {
     shared: Arc<Shared>,
     wake: Mutex<Option<Sender<()>>>,
@@ -109,7 +109,7 @@ impl Sealer {
     /// Starts sealing the streams of `storage` into its data directory.
     ///
     /// # Errors
-    /// `Io` where no thread can be started.
+    /// `Io` if the thread cannot be started.
     pub fn start(storage: Storage, options: SealingOptions) -> Result<Arc<Self>, ManagerError> {
         let shared = Arc::new(Shared {
             storage,
@@ -126,21 +126,21 @@ impl Sealer {
         Ok(Arc::new(Self { shared, wake: Mutex::new(Some(wake)), thread: Mutex::new(Some(thread)) }))
     }
 
-    /// How long an observation that is corrected, retracted or erased may still be in a segment, while the node runs and
-    /// its disk has room: one interval until the next attempt, and one for the attempt itself.
+    /// Maximum time for which an observation that is corrected, retracted or erased may remain in a segment while the
+    /// node runs and its disk has room: one interval until the next attempt, and one for the attempt itself.
     #[must_use]
     pub fn amended_within(&self) -> Duration {
         self.shared.options.interval.saturating_mul(2)
     }
 
-    /// How far every stream is sealed, by name.
+    /// The status of every stream, by name.
     #[must_use]
     pub fn status(&self) -> Vec<(StreamName, SealingStatus)> {
         let streams = self.shared.streams.lock().clone();
         streams.into_iter().map(|(stream, progress)| (stream.clone(), self.shared.status(&stream, progress))).collect()
     }
 
-    /// Ends the thread. A segment that is being written is given up; its records are sealed after the next start.
+    /// Stops the thread. An unfinished segment is discarded; its records are sealed after the next start.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         drop(self.wake.lock().take());
@@ -158,10 +158,10 @@ impl Drop for Sealer {
     }
 }
 
-/// Writes all of a stream's observations below `root`, as they are sealed, and returns how many there are.
+/// Writes all observations of a stream below `root` in the sealed format, and returns their number.
 ///
 /// # Errors
-/// As sealing: `Io`, `Retrain` or `Storage`, or `NoRoomToSeal`.
+/// Same as sealing: `Io`, `Retrain` or `Storage`, or `NoRoomToSeal`.
 pub(crate) fn seal_into(
     storage: &Storage,
     stream: &StreamName,
@@ -208,7 +208,7 @@ fn look_at_decisions(
 }
 
 fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
-    // On Linux this is the priority of the calling thread alone.
+    // On Linux this sets the priority of the calling thread only.
     if let Err(problem) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%problem, "cannot lower the priority of the sealer");
     }
@@ -224,7 +224,7 @@ fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
     loop {
         look(shared, options, &root, started, &mut streams);
         if let Err(error) = look_at_decisions(shared, options, &decisions_root, &mut decisions) {
-            tracing::warn!(%error, "sealing decisions failed; it is tried again after the sealing interval");
+            tracing::warn!(%error, "sealing decisions failed; retrying after the sealing interval");
         }
         match stopped.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -260,7 +260,7 @@ fn look(
         if sealer.is_due(options)
             && let Err(error) = sealer.seal(&shared.stopping)
         {
-            tracing::warn!(%stream, %error, "sealing failed; it is tried again after the sealing interval");
+            tracing::warn!(%stream, %error, "sealing failed; retrying after the sealing interval");
         }
         shared.streams.lock().insert(stream, sealer.progress());
     }

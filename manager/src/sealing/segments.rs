@@ -1,57 +1,56 @@
-//! Which parts of a stream's log lie in which file: the contents of `_watermark.json`.
+//! The segments of a stream and the parts of its log that they cover: the contents of `_watermark.json`.
 
 use celeris_model::ids::PARTITIONS;
 use celeris_model::{Partition, Sequence, StreamName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The layout of `_watermark.json` that this program writes and reads.
+/// Version of the `_watermark.json` layout that this program reads and writes.
 pub(super) const FORMAT: u32 = 1;
 
-/// A segment is closed at so many rows, and no merge makes a larger one.
+/// Number of rows at which a segment is closed; no merge produces a larger one.
 pub(super) const ROWS_MAX: u64 = 1 << 20;
 
-/// So many segments of one tier are merged into one; a tier is a power of it in rows.
+/// Number of segments of one tier that are merged; a tier is a power of this number, in rows.
 pub(super) const MERGED: usize = 8;
 
-/// Segments of this size and above are left alone, so that a merge stays below [`ROWS_MAX`].
+/// Segments of this size and above are not merged, so that a merge stays below [`ROWS_MAX`].
 const MERGEABLE_ROWS: u64 = ROWS_MAX / MERGED as u64;
 
-/// A run of one partition: the sequences above `after`, up to and including `up_to`.
+/// A range of one partition: the sequences after `after`, up to and including `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Run {
     pub(super) partition: Partition,
     pub(super) after: Sequence,
     pub(super) up_to: Sequence,
-    /// How many of its records are rows.
+    /// Number of its records that are rows.
     pub(super) rows: u64,
 }
 
-/// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Segment {
-    /// Its name in the stream's folder.
+    /// Name in the stream's folder.
     pub(super) file: String,
     /// SHA-256 in lower-case hexadecimal.
     pub(super) sha256: String,
     pub(super) rows: u64,
     pub(super) bytes: u64,
-    /// The parts of the log whose effective observations are its rows, in their order.
+    /// The parts of the log whose effective observations are the rows, in row order.
     pub(super) ranges: Vec<Run>,
 }
 
-/// What of a stream is sealed.
+/// The sealed part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sealed {
     pub(super) format: u32,
     pub(super) stream: StreamName,
-    /// When this was written.
+    /// Time of writing.
     pub(super) sealed: Timestamp,
-    /// How far each partition is sealed: 64 sequences.
+    /// Last sealed sequence of each of the 64 partitions.
     pub(super) watermark: Vec<u64>,
-    /// The number of the next segment; numbers are not used again.
+    /// Number of the next segment; numbers are not reused.
     pub(super) next_segment: u64,
     pub(super) segments: Vec<Segment>,
 }
@@ -80,13 +79,13 @@ impl Sealed {
         self.watermark.iter().sum()
     }
 
-    /// The file that the record is in, if there is one.
+    /// The file that contains the record, if any.
     pub(super) fn holding(&self, partition: Partition, sequence: Sequence) -> Option<&Segment> {
         let within = |run: &Run| run.partition == partition && run.after < sequence && sequence <= run.up_to;
         self.segments.iter().find(|segment| segment.ranges.iter().any(within))
     }
 
-    /// The files that a merge would make one of, oldest first; none where they are few enough.
+    /// The segments to merge next, oldest first; empty if there are few enough.
     pub(super) fn to_merge(&self) -> Vec<&Segment> {
         let tier = |segment: &Segment| segment.rows.max(1).ilog(MERGED as u64);
         let small = || self.segments.iter().filter(|segment| segment.rows < MERGEABLE_ROWS);
@@ -97,7 +96,7 @@ impl Sealed {
     }
 }
 
-/// The same parts of the log in order, runs that meet made one.
+/// Sorts the runs and joins adjacent ones.
 pub(super) fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable();
     let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
@@ -129,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_meet_are_joined_and_gaps_stay() {
+    fn adjacent_runs_are_joined_and_gaps_stay() {
         let runs = vec![run(1, 5, 9), run(0, 0, 4), run(1, 0, 5), run(0, 7, 8)];
         assert_eq!(joined(runs), [run(0, 0, 4), run(0, 7, 8), run(1, 0, 9)]);
     }
 
     #[test]
-    fn the_number_of_files_stays_bounded_however_small_the_seals() {
+    fn the_number_of_files_stays_bounded_for_small_segments() {
         let mut sealed = Sealed::nothing(StreamName::new("films").unwrap());
         let (mut written, rounds, rows) = (0, 20_000, 300);
         for number in 0..rounds {
@@ -154,10 +153,10 @@ mod tests {
                 sealed.segments.push(merged);
             }
             let total = (number as u64 + 1) * rows;
-            // Seven at most of each of the six tiers, and those that are not merged any more.
+            // At most seven of each of the six tiers, and those that are no longer merged.
             assert!(sealed.segments.len() as u64 <= 42 + total / MERGEABLE_ROWS, "{}", sealed.segments.len());
         }
-        // Every row goes up a tier at a time, so it is written again no more often than there are tiers.
+        // Every row moves up one tier at a time, so it is rewritten no more often than there are tiers.
         assert!(written <= 6 * rounds as u64 * rows, "{written} rows were written again");
     }
 }

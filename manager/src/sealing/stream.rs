@@ -17,14 +17,14 @@ use super::segments::{ROWS_MAX, Run, Sealed, Segment, joined};
 use super::{Progress, SealingOptions, SealingStatus};
 use crate::error::ManagerError;
 
-/// One stream's folder, and what the sealer knows of it.
+/// State of the sealer of one stream's folder.
 pub(super) struct StreamSealer {
     storage: Storage,
     stream: StreamName,
     folder: PathBuf,
-    /// What the folder's watermark says; `None` until it has been read.
+    /// The folder's watermark; `None` until it has been read.
     sealed: Option<Sealed>,
-    /// Segments that are not what the watermark says, to be written anew.
+    /// Segments that differ from the watermark, to be rewritten.
     broken: BTreeSet<String>,
     last_attempt: Option<Instant>,
     last_failed: bool,
@@ -34,7 +34,7 @@ pub(super) struct StreamSealer {
     failures: u64,
 }
 
-/// Why an attempt ended before its end.
+/// Reason for an incomplete attempt.
 enum Halt {
     /// The node is stopping.
     Stopped,
@@ -47,12 +47,12 @@ impl<E: Into<ManagerError>> From<E> for Halt {
     }
 }
 
-/// A file under its draft name, which goes with this unless it has got its own by then.
+/// A file under its draft name, removed on drop unless it was renamed.
 struct DraftFile(PathBuf);
 
 impl Drop for DraftFile {
     fn drop(&mut self) {
-        // What cannot be removed now is removed when the folder is next opened.
+        // A file that cannot be removed now is removed when the folder is next opened.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -75,7 +75,7 @@ impl Draft {
         self.writer.rows() >= ROWS_MAX
     }
 
-    /// The finished segment under its name, whose directory entry is not yet durable; `None` where it has no rows.
+    /// Finishes the segment and renames it; its directory entry is not yet durable. `None` if it has no rows.
     fn finish(self, folder: &Path) -> Result<Option<Segment>, ManagerError> {
         let rows = self.writer.rows();
         let finished = self.writer.finish()?;
@@ -120,7 +120,6 @@ impl StreamSealer {
         Progress { status, sealed_records, caught_up: self.caught_up }
     }
 
-    /// Whether it is time for an attempt.
     pub(super) fn is_due(&self, options: SealingOptions) -> bool {
         let Some(last_attempt) = self.last_attempt else { return true };
         let waited = last_attempt.elapsed() >= options.interval;
@@ -129,11 +128,11 @@ impl StreamSealer {
         }
         let records = self.storage.watermark(&self.stream).records();
         let sealed = self.sealed.as_ref().map_or(0, Sealed::records);
-        // A log that is behind what was sealed is another log.
+        // A log that is shorter than the sealed part is another log.
         records != sealed && (waited || records.saturating_sub(sealed) >= options.records)
     }
 
-    /// Removes everything sealed: the stream is gone.
+    /// Removes everything sealed, after the stream was deleted.
     pub(super) fn remove_all(&mut self) {
         self.sealed = None;
         if let Err(error) = files::remove_all(&self.folder) {
@@ -141,7 +140,7 @@ impl StreamSealer {
         }
     }
 
-    /// Brings the folder up to where the log is now.
+    /// Seals the log up to its current end.
     pub(super) fn seal(&mut self, stopping: &AtomicBool) -> Result<(), ManagerError> {
         let begun = Instant::now();
         self.last_attempt = Some(begun);
@@ -153,7 +152,7 @@ impl StreamSealer {
             Err(Halt::Failed(error)) => {
                 self.failures += 1;
                 if !matches!(error, ManagerError::NoRoomToSeal { .. }) {
-                    // Whether the watermark has been replaced or not, only reading it again can tell.
+                    // The watermark file may or may not have been replaced, so read it again.
                     self.sealed = None;
                 }
                 return Err(error);
@@ -178,7 +177,7 @@ impl StreamSealer {
         outcome
     }
 
-    /// Reads what the folder says, removes what it does not list, and finds out which files are not what it says.
+    /// Reads the watermark, removes unlisted files, and finds damaged files.
     fn open(&mut self) -> Result<Sealed, ManagerError> {
         files::create_folder(&self.folder)?;
         let sealed = files::read_watermark(&self.folder, &self.stream);
@@ -190,37 +189,38 @@ impl StreamSealer {
             if sha256_of(&path).is_ok_and(|sha256| sha256 == segment.sha256) {
                 continue;
             }
-            tracing::warn!(path = %path.display(), "not the file that was sealed; it is written anew from the log");
+            tracing::warn!(path = %path.display(), "the file differs from its checksum; it is rewritten from the log");
             self.broken.insert(segment.file.clone());
         }
         Ok(sealed)
     }
 
-    /// What is sealed, if the log can be the one it was sealed from; a log that is shorter cannot.
+    /// Returns the sealed state if the log can be the one that it was sealed from, which a shorter log cannot;
+    /// otherwise discards it.
     fn of_this_log(&mut self, sealed: Sealed, target: &Watermark) -> Result<Sealed, ManagerError> {
         if Partition::all().all(|partition| sealed.mark(partition) <= target.get(partition)) {
             return Ok(sealed);
         }
-        tracing::warn!(stream = %self.stream, "the log ends before its sealed segments do; the stream is sealed anew");
+        tracing::warn!(stream = %self.stream, "the log is shorter than its sealed segments; sealing the stream again");
         files::remove_all(&self.folder)?;
         files::create_folder(&self.folder)?;
         self.broken.clear();
-        // Numbers are not used again, so that no reader takes a new file for an old one.
+        // Numbers are not reused, so that no reader mistakes a new file for an old one.
         Ok(Sealed { next_segment: sealed.next_segment, ..Sealed::nothing(self.stream.clone()) })
     }
 }
 
-/// One attempt under way.
+/// An attempt in progress.
 struct Round<'a> {
     sealer: &'a mut StreamSealer,
     sealed: Sealed,
-    /// Files whose observations have changed in the log since they were written.
+    /// Files whose observations were amended since they were written.
     dirty: BTreeSet<String>,
     stopping: &'a AtomicBool,
 }
 
 impl Round<'_> {
-    /// Seals what is new up to `target`, and with it what amendments in there have changed.
+    /// Seals new records up to `target`, and applies the amendments among them.
     fn advance(&mut self, target: &Watermark) -> Result<(), Halt> {
         if self.dirty.is_empty() && Partition::all().all(|p| self.sealed.mark(p) == target.get(p)) {
             return Ok(());
@@ -251,16 +251,17 @@ impl Round<'_> {
         Ok(Draft { name, file, writer, ranges: Vec::new() })
     }
 
-    /// Writes the effective observations of new records until the segment is full, and notes which sealed files the
-    /// amendments among them change. Returns how far it came.
+    /// Writes the effective observations of new records until the segment is full, and collects the sealed files that
+    /// amendments among them change. Returns the last sequence processed.
     fn append(&mut self, draft: &mut Draft, run: Run) -> Result<Sequence, Halt> {
         let (sealed, dirty) = (&self.sealed, &mut self.dirty);
         let mut hidden = false;
         let up_to = walk(self.sealer, run, self.stopping, |sequence, record| {
-            // What an erasure blanks may be an amendment that was never seen here, and with it what that was about.
+            // An erasure may blank an amendment that was never sealed, and with it the information which record it
+            // amended.
             hidden |= record.kind == RecordKind::Erase && record.targets.iter().any(|target| *target > run.after);
             for target in &record.targets {
-                // What is not sealed yet is read as amended when it is.
+                // Targets that are not sealed yet will be read in their amended form.
                 if let Some(segment) = sealed.holding(run.partition, *target)
                     && !dirty.contains(&segment.file)
                 {
@@ -276,7 +277,7 @@ impl Round<'_> {
         Ok(up_to)
     }
 
-    /// Finds the sealed files that have rows of a partition which the log has no longer.
+    /// Finds the sealed files with rows of a partition that the log no longer contains.
     fn recount(&mut self, partition: Partition) -> Result<(), Halt> {
         for segment in &self.sealed.segments {
             if self.dirty.contains(&segment.file) {
@@ -296,7 +297,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Makes a draft part of what is sealed, together with the dirty files written anew, in one atomic step.
+    /// Commits a draft together with the rewritten dirty files, in one atomic step.
     fn commit(&mut self, draft: Draft, marks: &Sealed) -> Result<(), Halt> {
         let (dirty, mut segments): (Vec<Segment>, Vec<Segment>) =
             self.sealed.segments.clone().into_iter().partition(|segment| self.dirty.contains(&segment.file));
@@ -328,7 +329,7 @@ impl Round<'_> {
         }
     }
 
-    /// A segment of what the log says now of these parts of it; `None` where nothing is left of them.
+    /// Writes a segment of the current effective observations of these ranges; `None` if there are none.
     fn write_anew(&mut self, ranges: Vec<Run>) -> Result<Option<Segment>, Halt> {
         let mut draft = self.draft()?;
         for run in ranges {
@@ -342,7 +343,7 @@ impl Round<'_> {
         Ok(draft.finish(&self.sealer.folder)?)
     }
 
-    /// Makes `next` what is sealed, and only then removes the files that it no longer lists.
+    /// Commits `next` as the sealed state, then removes the files that it no longer lists.
     fn replace(&mut self, mut next: Sealed, old: &[Segment]) -> Result<(), ManagerError> {
         let folder = &self.sealer.folder;
         next.sealed = SystemTime::now().into();
@@ -359,7 +360,7 @@ impl Round<'_> {
     }
 }
 
-/// Visits the records of a run in the order of the log until `visit` breaks off, and returns how far it came.
+/// Visits the records of a run in log order until `visit` breaks, and returns the last sequence visited.
 fn walk(
     sealer: &StreamSealer,
     run: Run,

@@ -1,7 +1,8 @@
-//! The trainers that a node has besides the built-in one: whole command lines, by name.
+//! External trainers of a node: complete command lines, by name.
 //!
-//! Requests and models name a trainer; what is run is written in the node's configuration, to the last argument. The node
-//! fills in the places of files that it has made itself, and nothing else.
+//! Requests and models name a trainer; its command line is in the node's configuration, up to the last argument. The
+//! node only substitutes placeholders for paths that it created itself. So no client can run a program that the
+//! configuration does not name, and no value that a client sends is part of a command line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,37 +13,36 @@ use serde::{Deserialize, Serialize};
 use super::text_of;
 use crate::error::ManagerError;
 
-/// The built-in trainer, a name that no other may have.
+/// Name of the built-in trainer, which is reserved.
 const BUILT_IN: &str = "als";
 
-/// Trainers of a node, words of a command line, and bytes of a word or a name.
+/// Limits: trainers of a node, words of a command line, bytes of a word, bytes of a name.
 const TRAINERS_MAX: usize = 100;
 const WORDS_MAX: usize = 256;
 const WORD_BYTES_MAX: usize = 4096;
 const NAME_BYTES_MAX: usize = 64;
 
-/// What a word of a command line may hold, to be filled in.
+/// Placeholders in a word of a command line.
 const JOB: &str = "{job}";
 const FOLDER: &str = "{folder}";
 const SPARK_SCRIPT: &str = "{spark_als}";
 
-/// A trainer, by its name.
+/// A trainer, identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Engine {
     /// The built-in alternating least squares, `als`.
     #[default]
     Als,
-    /// One that the node's configuration names.
+    /// A trainer from the node's configuration.
     Named(TrainerName),
 }
 
-/// The name of a trainer that is not built in: letters, digits, `-` and `_`.
+/// Name of an external trainer: letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrainerName(String);
 
 impl Engine {
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -79,18 +79,16 @@ impl From<Engine> for String {
     }
 }
 
-/// Files of a job, to be named in a command line.
+/// Values of the placeholders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places<'a> {
-    /// The job file.
     pub(super) job: &'a Path,
-    /// The folder of the job.
     pub(super) folder: &'a Path,
-    /// The script for Spark.
+    /// The Spark script.
     pub(super) spark_script: &'a Path,
 }
 
-/// A program and all of its arguments, with places to fill in.
+/// A program and its arguments, with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine(Vec<String>);
 
@@ -98,7 +96,7 @@ impl CommandLine {
     /// Checks the words of a command line.
     ///
     /// # Errors
-    /// What is wrong with them, and what to do.
+    /// What is wrong and how to fix it.
     pub fn new(words: Vec<String>) -> Result<Self, String> {
         let Some(program) = words.first() else {
             return Err("must name a program, as in [\"/opt/trainer/run\", \"--job\", \"{job}\"]".to_owned());
@@ -118,15 +116,15 @@ impl CommandLine {
         Ok(Self(words))
     }
 
-    /// Whether it asks for the script for Spark.
+    /// Whether it contains the placeholder of the Spark script.
     pub(super) fn wants_spark_script(&self) -> bool {
         self.0.iter().any(|word| word.contains(SPARK_SCRIPT))
     }
 
-    /// The words with the places filled in.
+    /// The words with the placeholders substituted.
     ///
     /// # Errors
-    /// `Io` where the path of a place is not UTF-8.
+    /// `Io` if a path is not UTF-8.
     pub(super) fn filled(&self, places: Places) -> Result<Vec<String>, ManagerError> {
         let values = [
             (JOB, text_of(places.job)?),
@@ -137,7 +135,7 @@ impl CommandLine {
     }
 }
 
-/// One pass from the left: what is filled in is not looked at again.
+/// Substitutes placeholders in one pass from the left; substituted text is not scanned again.
 fn fill(word: &str, values: &[(&str, String)]) -> String {
     let (mut filled, mut rest) = (String::new(), word);
     while let Some(at) = rest.find('{') {
@@ -154,7 +152,7 @@ fn fill(word: &str, values: &[(&str, String)]) -> String {
     filled + rest
 }
 
-/// The command lines of a node, by the name of the trainer.
+/// The command lines of a node, by trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trainers(BTreeMap<Engine, CommandLine>);
 
@@ -179,10 +177,10 @@ impl Trainers {
         Ok(Self(trainers))
     }
 
-    /// The command line of a trainer; `None` of the built-in one.
+    /// The command line of a trainer; `None` for the built-in one.
     ///
     /// # Errors
-    /// `TrainerSetting` where the node has no trainer of that name.
+    /// `TrainerSetting` if the node has no trainer of that name.
     pub(crate) fn command_of(&self, engine: &Engine) -> Result<Option<&CommandLine>, ManagerError> {
         if *engine == Engine::Als {
             return Ok(None);
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_that_cannot_work_are_refused_by_name() {
+    fn invalid_command_lines_are_rejected_with_the_name_of_the_trainer() {
         let refused = |name: &str, line: &[&str], why: &str| {
             let problem = trainers(&[(name, line)]).unwrap_err();
             assert!(problem.contains(why) && problem.contains(name), "{problem}");
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trainers_that_the_node_names_are_run() {
+    fn only_configured_trainers_are_run() {
         let trainers = trainers(&[("svd", &["python3", "/opt/trainer.py", "--job", "{job}"])]).unwrap();
         let engine = |name: &str| Engine::try_from(name.to_owned());
         assert_eq!(trainers.command_of(&Engine::Als).unwrap(), None);

@@ -1,20 +1,20 @@
-//! A trainer's process, confined: what runs between the node and a program that is not trusted to behave.
+//! Confined execution of an untrusted trainer process.
 //!
-//! The node starts a *supervisor*, a process of this same binary. The supervisor becomes the reaper of everything that is
-//! started below it, so that no descendant escapes it, not even one that makes itself a session of its own. It starts the
-//! trainer, in a process group of its own, through one more execution of this binary, which limits itself and then becomes
-//! the trainer. Three things end a training:
+//! The node starts a *supervisor*, a process of this same binary. The supervisor becomes the subreaper of all its
+//! descendants, so that none escapes it, not even one that starts its own session. It starts the trainer, in its own
+//! process group, through another process of this binary, which sets resource limits on itself and then executes the
+//! trainer. A training ends in one of three ways:
 //!
-//! - the trainer ends: what it has left running is killed;
-//! - its processes take more than they may, of memory, of processes or of the disk: they are killed;
-//! - the supervisor's standard input ends. The node holds the other end and never writes. It closes it to have a training
-//!   stopped; the kernel closes it when the node is gone, however it went. So no trainer outlives its node.
+//! - the trainer exits: the processes that it left running are killed;
+//! - its processes exceed a limit of memory, processes or disk: they are killed;
+//! - the supervisor's standard input ends. The node holds the other end and never writes to it. The node closes it to
+//! stop a training; the kernel closes it when the node exits for any reason. So no trainer outlives its node.
 //!
-//! If the supervisor itself is killed, the kernel kills the trainer (`PR_SET_PDEATHSIG`), and what the trainer has started
-//! becomes the node's (`orphans.rs`).
+//! If the supervisor itself is killed, the kernel kills the trainer (`PR_SET_PDEATHSIG`), and the trainer's descendants
+//! become children of the node (`orphans.rs`).
 //!
-//! What a trainer is told and what it may take is in a file, the [`Confined`]: the command lines of these processes hold
-//! paths that the node has made, and nothing else.
+//! The trainer's command line and its limits are in a file, a [`Confined`]: the command lines of these processes
+//! contain only paths created by the node.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,41 +37,42 @@ use serde::{Deserialize, Serialize};
 use super::disk::{self, Usage};
 use super::processes::{Reaped, below, kill_all, reap, resident_bytes, threads_of_machine, threads_of_user};
 
-/// The command of this binary that supervises.
+/// Command of this binary that supervises a trainer.
 pub const SUPERVISE: &str = "supervise-trainer";
 
-/// The command of this binary that becomes the trainer.
+/// Command of this binary that executes the trainer.
 pub const BECOME: &str = "become-trainer";
 
-/// Between two looks at the trainer.
+/// Interval of the supervision loop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Between two measurements: five a second, and so much longer as the folder of the job is large to look through.
+/// Minimum interval of the measurements; longer if measuring a large job folder takes long, so that it uses at most one
+/// part in [`DISK_SHARE`] of the time.
 const MEASURE_EVERY: Duration = Duration::from_millis(200);
 const DISK_SHARE: u32 = 10;
 
-/// How much less nice than others a supervisor makes itself where it may: it has to get its turn beside all that its trainer
-/// starts. Where it may not, the kernel counts the processes.
+/// Nice value of the supervisor, if it has the right to lower it: it must be scheduled even if the trainer starts many
+/// processes. Otherwise only the kernel limits the number of processes.
 const NICENESS: i32 = -10;
 
-/// What to run, and what it may take.
+/// Command and limits of a confined trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confined {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// All its processes together.
+    /// Limits for all its processes together.
     pub limits: JobLimits,
     /// The folder of the job, whose growth is limited.
     pub folder: PathBuf,
-    /// Where to write the [`Ending`].
+    /// Path of the file for the [`Ending`].
     pub report: PathBuf,
 }
 
 impl Confined {
-    /// Reads what the node has written.
+    /// Reads the file written by the node.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// If it cannot be read.
     pub fn read(plan: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(plan)?)?)
     }
@@ -81,55 +82,53 @@ impl Confined {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// By itself.
+    /// It exited.
     Exited {
-        /// Its exit code.
         code: i32,
-        /// The most memory that its processes held together, in bytes.
+        /// Peak memory of its processes together, in bytes.
         memory_peak: u64,
     },
-    /// By a signal that the supervisor did not send.
+    /// Killed by a signal that the supervisor did not send.
     Signalled {
-        /// The signal's number.
         signal: i32,
-        /// The most memory that its processes held together, in bytes.
+        /// Peak memory of its processes together, in bytes.
         memory_peak: u64,
     },
-    /// Its processes held so many bytes, more than they may.
+    /// Killed because its processes exceeded the memory limit.
     TooMuchMemory {
-        /// How many.
+        /// Memory in use, in bytes.
         held: u64,
     },
-    /// There were so many processes and threads, more than there may be.
+    /// Killed because there were too many processes and threads.
     TooManyProcesses {
-        /// How many.
+        /// Number of processes and threads.
         running: u64,
     },
-    /// So many bytes came into the folder of the job, more than may.
+    /// Killed because too much was written into the folder of the job.
     TooMuchDisk {
-        /// How many.
+        /// Bytes written.
         written: u64,
     },
-    /// There were so many files in the folder of the job that they are not counted any further.
+    /// Killed because the folder of the job contained too many files to measure.
     TooManyFiles,
-    /// The disk has only so many bytes free, which are the log's.
+    /// Killed because the remaining space of the disk is reserved for the log.
     DiskNearlyFull {
-        /// How many.
+        /// Free bytes.
         free: u64,
     },
-    /// It was to be stopped, or the node went away.
+    /// Stopped by the node, or because the node exited.
     Stopped,
 }
 
-/// Runs a trainer to its end, whatever that is; nothing that it started is left. The caller is the only user of its
-/// process: all of its children are taken for the trainer's.
+/// Runs a trainer until it ends, and kills all its descendants. The caller must not have other child processes: all
+/// children are treated as the trainer's.
 ///
 /// # Errors
-/// Where the trainer cannot be started, or how it ended cannot be written down.
+/// If the trainer cannot be started, or its ending cannot be written.
 pub fn supervise(plan: &Path) -> io::Result<Ending> {
     let confined = Confined::read(plan)?;
     set_child_subreaper(Some(getpid()))?;
-    let stop = watch_standard_input();
+    let stop = standard_input_ended();
     let trainer = Command::new(std::env::current_exe()?)
         .arg(BECOME)
         .arg("--plan")
@@ -138,43 +137,43 @@ pub fn supervise(plan: &Path) -> io::Result<Ending> {
         .process_group(0)
         .stdin(Stdio::null())
         .spawn()?;
-    // Without the right to it the kernel's own count of processes holds, see `limit`.
+    // Without the right to do this, the kernel's limit on processes applies, see `limit`.
     let _ = setpriority_process(None, NICENESS);
     let trainer = Pid::from_child(&trainer);
     let ending = Supervision::new(&confined).follow(trainer, &stop);
     kill_all(trainer);
     let ending = ending?;
-    // Under another name first, so that nobody reads half of it.
+    // Rename the finished file into place, so that readers never see a partial one.
     let unfinished = confined.report.with_extension("tmp");
     fs::write(&unfinished, serde_json::to_vec(&ending)?)?;
     fs::rename(&unfinished, &confined.report)?;
     Ok(ending)
 }
 
-/// True once standard input has ended.
-fn watch_standard_input() -> Arc<AtomicBool> {
+/// Returns a flag that is set once standard input has ended.
+fn standard_input_ended() -> Arc<AtomicBool> {
     let ended = Arc::new(AtomicBool::new(false));
     let seen = ended.clone();
     thread::spawn(move || {
         let mut buffer = [0; 64];
         let mut input = io::stdin().lock();
-        // An error is no other end to listen to either.
+        // An error also means that the other end is gone.
         while input.read(&mut buffer).is_ok_and(|count| count > 0) {}
         seen.store(true, Ordering::Release);
     });
     ended
 }
 
-/// What is known of a trainer while it runs.
+/// State of the supervision of a trainer.
 struct Supervision<'a> {
     confined: &'a Confined,
     memory_peak: u64,
-    /// What the folder of the job held before.
+    /// Usage of the job folder before the start.
     before: Usage,
-    /// Threads of the whole machine when processes were last counted.
+    /// Threads of the whole machine at the last count of processes.
     threads: u64,
     measured: Option<Instant>,
-    /// When the folder of the job is looked through next.
+    /// Time of the next measurement of the job folder.
     disk_at: Instant,
 }
 
@@ -199,7 +198,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// How the trainer has ended, if it has.
+    /// Returns how the trainer ended, if it has.
     fn ended(&self, trainer: Pid) -> io::Result<Option<Ending>> {
         let memory_peak = self.memory_peak;
         loop {
@@ -211,12 +210,12 @@ impl<'a> Supervision<'a> {
                 }
                 Reaped::Ended(..) => {}
                 Reaped::Running => return Ok(None),
-                Reaped::Childless => return Err(io::Error::other("the trainer ended, and nobody told its supervisor")),
+                Reaped::Childless => return Err(io::Error::other("the trainer ended without a wait status")),
             }
         }
     }
 
-    /// Five times a second, and at once where the machine has many more threads than at the last time.
+    /// Measures five times a second, and immediately if the machine has many more threads than at the last count.
     fn measure_processes(&mut self) -> Option<Ending> {
         let limits = &self.confined.limits;
         let threads = threads_of_machine().unwrap_or_default();
@@ -249,12 +248,12 @@ impl<'a> Supervision<'a> {
         if written > self.confined.limits.disk_bytes {
             return Some(Ending::TooMuchDisk { written });
         }
-        // What is written elsewhere, or has no name any more, is not in the folder.
+        // Data written elsewhere, or to unlinked files, is not in the folder.
         disk::nearly_full(&self.confined.folder).map(|free| Ending::DiskNearlyFull { free })
     }
 }
 
-/// Limits this process and becomes the program. Returns only where that fails.
+/// Sets limits on this process and executes the program. Returns only on failure.
 pub fn become_trainer(plan: &Path, parent: i32) -> io::Error {
     let confined = match Confined::read(plan) {
         Ok(confined) => confined,
@@ -271,12 +270,12 @@ pub fn become_trainer(plan: &Path, parent: i32) -> io::Error {
     io::Error::new(error.kind(), format!("cannot run {program}: {error}"))
 }
 
-/// What the kernel itself can keep to, for whatever grows faster than the supervisor looks: data that one process may map
-/// is limited to the memory of all (reserving addresses, as Java does, does not count), one file to the disk of all, and the
-/// processes of the user to those that there are and those that the trainer may have. The last does not hold for root.
+/// Kernel limits, for growth between two measurements of the supervisor: the data segment of one process is limited to
+/// the memory of all (reserved address space, as used by Java, does not count), one file to the disk of all, and the
+/// processes of the user to the current number plus the trainer's limit. The last one does not apply to root.
 fn limit(limits: JobLimits, parent: i32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that went before the signal was asked for will not send it.
+    // A parent that exited before the signal was requested will not send it.
     if getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {
         return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the supervisor is gone"));
     }
@@ -286,13 +285,13 @@ fn limit(limits: JobLimits, parent: i32) -> io::Result<()> {
     lower(Resource::Core, 0)
 }
 
-/// Limits a resource, unless it is limited further already.
+/// Lowers a resource limit, unless it is already lower.
 fn lower(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
-/// What a supervisor wrote down, once it has.
+/// The ending that a supervisor has written, if any.
 #[must_use]
 pub fn read_ending(report: &Path) -> Option<Ending> {
     serde_json::from_slice(&fs::read(report).ok()?).ok()

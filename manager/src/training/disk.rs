@@ -1,4 +1,4 @@
-//! What a folder takes of the disk.
+//! Disk usage of a folder.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,24 +6,24 @@ use std::path::Path;
 
 use crate::disk_space::DiskSpace;
 
-/// Files and folders that are counted; a folder with more is taken for too large, whatever its files hold.
+/// Maximum number of files and folders; a folder with more is too large, regardless of their contents.
 pub(super) const FILES_MAX: u64 = 100_000;
 
-/// Bytes of a block, as `stat` counts them.
+/// Bytes of a block in `stat`.
 const BLOCK_BYTES: u64 = 512;
 
-/// Free bytes that a training leaves on the disk, at most a part of it: twice what the log keeps for itself.
+/// Free bytes that a training must leave on the disk, capped at a part of the disk: twice the log's own reserve.
 const KEPT_FREE: u64 = 512 << 20;
 const KEPT_FREE_ONE_IN: u64 = 4;
 
-/// Bytes on the disk, and files and folders.
+/// Disk usage in bytes, and number of files and folders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) bytes: u64,
     pub(super) files: u64,
 }
 
-/// What is below a folder, links not followed. What comes or goes meanwhile may be counted or not.
+/// Usage below a folder, without following links. Files created or deleted meanwhile may be counted or not.
 pub(super) fn usage(folder: &Path) -> Usage {
     let (mut usage, mut open) = (Usage::default(), vec![folder.to_owned()]);
     while let Some(folder) = open.pop() {
@@ -43,7 +43,7 @@ pub(super) fn usage(folder: &Path) -> Usage {
     usage
 }
 
-/// Free bytes of the disk that a folder is on, where those are fewer than a training may leave.
+/// Free bytes of the disk of a folder, if fewer than a training must leave.
 pub(super) fn nearly_full(folder: &Path) -> Option<u64> {
     let DiskSpace { free, whole } = DiskSpace::of(folder).ok()?;
     (free < KEPT_FREE.min(whole / KEPT_FREE_ONE_IN)).then_some(free)
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_deep_counts_and_what_links_lead_to_does_not() {
+    fn nested_files_count_and_link_targets_do_not() {
         let elsewhere = tempfile::tempdir().unwrap();
         fs::write(elsewhere.path().join("large"), vec![1; 4 << 20]).unwrap();
         let folder = tempfile::tempdir().unwrap();

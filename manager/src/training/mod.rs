@@ -1,9 +1,9 @@
-//! The training step of a job: from the log to a version directory that has not been looked at yet.
+//! The training step of a job: from the log to a version directory that is not yet validated.
 //!
-//! The built-in trainer reads the exported observations and writes the version. Another engine is given a job file of its
-//! own and fewer observations, writes what it has learnt into a folder, and the built-in trainer finishes that into a
-//! version: `docs/rfcs/003-trainer-contract.md`. All of them run confined ([`confined`]), by command lines that the node's
-//! configuration holds (`commands.rs`).
+//! The built-in trainer reads the exported observations and writes the version. An external engine receives its own job
+//! file and fewer observations, and writes its output into a folder, from which the built-in trainer makes a version:
+//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined ([`confined`]), with command lines from the node's
+//! configuration (`commands.rs`).
 
 mod commands;
 pub mod confined;
@@ -38,25 +38,25 @@ use crate::pause::{self, Step as PausedAt};
 use crate::records::ModelRecord;
 use crate::retraining::{TrainFrom, TrainPlan};
 
-/// Every job trains from the same seed: equal data give an equal version.
+/// Seed of every job: equal data gives an equal version.
 const TRAIN_SEED: u64 = 1;
 
-/// Where an engine writes, and where the version is written, in the folder of a job.
+/// Folders of the engine's output and of the version within the folder of a job.
 const RAW: &str = "raw";
 const VERSION: &str = "version";
 
-/// The script that a command line for Spark may ask for, written beside the job, so that the binary is all that has to be
-/// installed besides Spark.
+/// Spark script for command lines with its placeholder. It is written into the job's folder, so that only the binary
+/// and Spark have to be installed.
 const SPARK_SCRIPT: &str = include_str!("../../../retrain/engines/spark_als.py");
 const SPARK_SCRIPT_FILE: &str = "spark_als.py";
 
 impl Manager {
-    /// Exports the log into the job's folder `dir` and has a version made of it; returns its directory. Nothing else is left
-    /// in the folder.
+    /// Exports the log into the job's folder `dir` and trains a version on it. Returns the version's directory and
+    /// removes everything else in the folder.
     ///
     /// # Errors
-    /// `TrainerSetting` where the node does not have the trainer, `Trainer` where that does not do its work, `Outdated`
-    /// where users were erased of whom it has read, or what the export can fail with.
+    /// `TrainerSetting` if the node does not have the trainer, `Trainer` if the trainer fails, `Outdated` if users were
+    /// erased whose events it has read, or the errors of the export.
     pub(crate) async fn make_version(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -65,7 +65,7 @@ impl Manager {
         dir: &Path,
     ) -> Result<Made, ManagerError> {
         let (settings, node) = (&record.config.trainer, &self.options.training);
-        // What the node allows may have changed since the model was configured.
+        // The node's configuration may have changed since the model was configured.
         let line = node.trainers.command_of(&plan.engine)?;
         if line.is_some() && record.config.dim < 2 {
             let problem = "needs a model of dim 2 or more: one factor, and the constant".to_owned();
@@ -109,7 +109,7 @@ impl Manager {
         .await
     }
 
-    /// Writes what trainers read. Blocks the thread.
+    /// Writes the input of the trainers. Blocks the thread.
     fn write_input(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -136,8 +136,8 @@ impl Manager {
         Ok((reading, files))
     }
 
-    /// The version that a training goes on from; `None` where it begins from nothing, as one does by itself where the
-    /// factors that it would go on from were learnt from users who have been erased since.
+    /// The version directory for a warm start; `None` for a cold start. A training starts cold if the factors to start
+    /// from were learnt from users who have been erased since.
     fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
         let (model, active) = (&record.config.name, record.active);
         if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {
@@ -147,13 +147,13 @@ impl Manager {
         let erasures: Vec<ErasedSpan> = erasures.iter().map(ErasedSpan::from).collect();
         let erased = began_with_erased(&self.version(model, active)?, &erasures);
         if erased > 0 {
-            tracing::info!(%model, version = %active, erased, "users were erased since: training begins from nothing");
+            tracing::info!(%model, version = %active, erased, "users were erased since: training starts cold");
             return Ok(None);
         }
         Ok(Some(self.version_dir(record, active)))
     }
 
-    /// Runs a trainer and notes its progress, with the engine's name before the phase where it is not ours.
+    /// Runs a trainer and records its progress, with the engine's name before the phase if it is external.
     async fn run_trainer(self: &Arc<Self>, id: &JobId, engine: Option<&Engine>, run: Run) -> Result<(), ManagerError> {
         let (manager, job, engine) = (Arc::clone(self), id.clone(), engine.cloned());
         if let Some(engine) = &engine {
@@ -173,7 +173,7 @@ fn text_of(path: &Path) -> Result<String, ManagerError> {
     path.to_str().map(str::to_owned).ok_or_else(|| ManagerError::io(path)(problem()))
 }
 
-/// Removes what lies in a folder, but for one name.
+/// Removes the contents of a folder except one entry.
 fn remove_all_but(dir: &Path, kept: &str) -> Result<(), ManagerError> {
     for entry in fs::read_dir(dir).map_err(ManagerError::io(dir))? {
         let entry = entry.map_err(ManagerError::io(dir))?;
@@ -187,26 +187,25 @@ fn remove_all_but(dir: &Path, kept: &str) -> Result<(), ManagerError> {
     Ok(())
 }
 
-/// What a training has made.
+/// Result of a training.
 pub(crate) struct Made {
-    /// The version directory.
     pub(crate) version: PathBuf,
-    /// What it was not trained on.
+    /// The records that it was not trained on.
     pub(crate) holdout: Holdout,
-    /// What it was.
+    /// The registration of the training's read position.
     pub(crate) reading: Arc<ReadingJob>,
 }
 
 /// The job files of a training.
 struct JobFiles {
-    /// For an engine that is not built in.
+    /// Of an external engine.
     engine: Option<PathBuf>,
-    /// For the built-in trainer, which does all of the work or finishes that of an engine.
+    /// Of the built-in trainer, which does all the work or finishes that of an engine.
     own: PathBuf,
     holdout: Holdout,
 }
 
-/// What the job files say beside the model.
+/// Contents of the job files apart from the model.
 struct Training<'a> {
     engine: &'a Engine,
     limits: JobLimits,
@@ -267,7 +266,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, ManagerError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
-        // A job that panics has failed like any other; the panic itself is in the node's log.
+        // A panic fails the job; the panic message is in the node's log.
         Err(panic) => Err(ManagerError::Trainer { reason: panic.to_string() }),
     }
 }

@@ -1,8 +1,8 @@
-//! What is left of a trainer whose supervisor was killed.
+//! Cleanup of trainer processes whose supervisor was killed.
 //!
-//! This process makes itself the reaper of all that is below it, so that the descendants of a supervisor that is gone become
-//! its own children, whatever sessions and groups they have made. The node starts only supervisors, so any other child is a leftover
-//! and is killed with all that is below it.
+//! The node makes itself the subreaper of its descendants, so that the descendants of a dead supervisor become its own
+//! children, in whatever sessions and groups. The node starts no children other than supervisors, so any other child is
+//! a leftover and is killed with its descendants.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,16 +15,16 @@ use tokio::process::{Child, Command};
 
 use super::processes::{below, kill};
 
-/// Between two passes.
+/// Interval between two passes.
 const PASS_EVERY: Duration = Duration::from_millis(5);
 
-/// After this time what does not go is left to the next time.
+/// Time limit; processes that still exist are left to the next call.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 
-/// Supervisors that run. Held while one is started, so that it is never taken for what is left over.
+/// Running supervisors. Locked while one is started, so that it is never taken for a leftover.
 static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// A supervisor that runs, until it is dropped.
+/// A running supervisor; unregistered on drop.
 pub(super) struct Supervisor(i32);
 
 impl Drop for Supervisor {
@@ -33,10 +33,10 @@ impl Drop for Supervisor {
     }
 }
 
-/// Starts a supervisor.
+/// Starts and registers a supervisor.
 ///
 /// # Errors
-/// Where it cannot be started.
+/// If it cannot be started.
 pub(super) fn start(command: &mut Command) -> io::Result<(Child, Supervisor)> {
     let mut supervisors = SUPERVISORS.lock();
     set_child_subreaper(Some(getpid()))?;
@@ -46,7 +46,8 @@ pub(super) fn start(command: &mut Command) -> io::Result<(Child, Supervisor)> {
     Ok((child, Supervisor(pid)))
 }
 
-/// Kills what is below this process and below no supervisor, until nothing is left. Blocks the thread.
+/// Kills all descendants of this process that are not below a supervisor, until none is left or the time limit is
+/// reached. Blocks the thread.
 pub(super) fn end() {
     let deadline = Instant::now() + GONE_WITHIN;
     loop {
@@ -56,7 +57,7 @@ pub(super) fn end() {
             kill(&left, &left.iter().map(|process| process.pid.as_raw_nonzero().get()).collect());
             let me = getpid().as_raw_nonzero().get();
             for child in left.iter().filter(|process| process.parent == me) {
-                // Those further below become children once their parents are gone.
+                // Deeper descendants become children once their parents are gone.
                 let _ = waitpid(Some(child.pid), WaitOptions::NOHANG);
             }
             if left.is_empty() {
@@ -64,9 +65,7 @@ pub(super) fn end() {
             }
         }
         if Instant::now() > deadline {
-            tracing::error!(
-                "processes that a trainer has left behind do not end; they are looked for again after the next"
-            );
+            tracing::error!("processes left by a trainer do not end; the next cleanup retries");
             return;
         }
         thread::sleep(PASS_EVERY);

@@ -1,4 +1,4 @@
-//! What a trainer says: progress lines are told, the rest is kept in part, and all of it shows that it is alive.
+//! Output of a trainer: progress lines are reported, the rest is kept in part, and all of it counts as a heartbeat.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,18 +8,17 @@ use celeris_retrain::Step;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Of what is said, the first bytes are kept, since the first error is often the cause, and the last, since it is as
-/// often the last.
+/// Bytes kept from the beginning and the end of the output, since the cause of a failure is usually the first or the
+/// last error.
 const HEAD_BYTES: usize = 4 << 10;
 const TAIL_BYTES: usize = 8 << 10;
 
-/// A longer line is no line of progress.
+/// A longer line is not a progress line.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes read at a time.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// When something was last heard of a trainer.
+/// Time of the last output of a trainer.
 #[derive(Debug, Clone)]
 pub(super) struct Pulse(Arc<Mutex<Instant>>);
 
@@ -37,16 +36,16 @@ impl Pulse {
     }
 }
 
-/// The beginning and the end of what was said.
+/// Beginning and end of the output.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct OutputExcerpt {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     dropped: bool,
 }
 
-impl Said {
-    fn hear(&mut self, bytes: &[u8]) {
+impl OutputExcerpt {
+    fn push(&mut self, bytes: &[u8]) {
         let room = HEAD_BYTES - self.head.len();
         let (head, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend(head);
@@ -67,15 +66,15 @@ impl Said {
 }
 
 /// Reads a stream of the trainer to its end, in bounded memory.
-pub(super) async fn hear(
+pub(super) async fn read_output(
     mut stream: impl AsyncRead + Unpin,
     pulse: Pulse,
-    said: Arc<Mutex<Said>>,
+    excerpt: Arc<Mutex<OutputExcerpt>>,
     tell: impl Fn(Step),
 ) {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut line: Vec<u8> = Vec::new();
-    // What cannot be read is not said; how the process ended speaks for itself.
+    // A read error ends the output; how the process ended is reported separately.
     while let Ok(count @ 1..) = stream.read(&mut chunk).await {
         pulse.beat();
         for part in chunk[..count].split_inclusive(|byte| *byte == b'\n') {
@@ -85,13 +84,13 @@ pub(super) async fn hear(
             if part.ends_with(b"\n") {
                 match serde_json::from_slice::<Step>(&line) {
                     Ok(step) => tell(Step { fraction: step.fraction.clamp(0.0, 1.0), ..step }),
-                    Err(_) => said.lock().hear(&line),
+                    Err(_) => excerpt.lock().push(&line),
                 }
                 line.clear();
             }
         }
     }
-    said.lock().hear(&line);
+    excerpt.lock().push(&line);
 }
 
 #[cfg(test)]
@@ -99,14 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_and_the_end_are_kept() {
-        let mut said = Said::default();
-        said.hear(b"first\n");
+    fn the_beginning_and_the_end_of_the_output_are_kept() {
+        let mut excerpt = OutputExcerpt::default();
+        excerpt.push(b"first\n");
         for _ in 0..10_000 {
-            said.hear(b"and so on\n");
+            excerpt.push(b"and so on\n");
         }
-        said.hear(b"last\n");
-        let text = said.text();
+        excerpt.push(b"last\n");
+        let text = excerpt.text();
         assert!(text.starts_with("first") && text.ends_with("last"), "{text}");
         assert!(text.len() <= HEAD_BYTES + TAIL_BYTES + 16, "{}", text.len());
     }

@@ -1,4 +1,4 @@
-//! The processes below one process: found, measured, and killed until none is left.
+//! The descendants of a process: listing, measuring and killing them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -9,26 +9,24 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
 
-/// Between two passes that kill: as short as this while there is somebody new, up to the other where nothing changes.
+/// Interval between two passes of killing: the minimum while new processes appear, rising to the maximum.
 const PASS_MIN: Duration = Duration::from_millis(1);
 const PASS_MAX: Duration = Duration::from_millis(200);
 
-/// A process at a moment.
+/// Snapshot of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: i32,
-    /// Its process group.
     group: i32,
-    /// Its threads.
     pub(super) threads: u64,
 }
 
 impl Process {
-    /// `None` of one that is gone.
+    /// Returns `None` if the process is gone.
     fn read(pid: i32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before it, in parentheses, may hold anything.
+        // The preceding field, the name in parentheses, may contain any character.
         let (_, behind_name) = text.rsplit_once(')')?;
         let fields: Vec<&str> = behind_name.split_whitespace().collect();
         let number = |field: usize| fields.get(field)?.parse::<i32>().ok();
@@ -37,14 +35,14 @@ impl Process {
     }
 }
 
-/// All processes that this one can see.
+/// All visible processes.
 fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(Process::read).collect()
 }
 
-/// All processes below this one, but for children that are in `but` and what is below those.
+/// All descendants of this process except the children in `but` and their descendants.
 pub(super) fn below(but: &BTreeSet<i32>) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for process in all() {
@@ -61,7 +59,7 @@ pub(super) fn below(but: &BTreeSet<i32>) -> Vec<Process> {
     found
 }
 
-/// Threads of all processes of this one's user: what the kernel counts for its limit.
+/// Threads of all processes of this user, as counted by the kernel's limit.
 pub(super) fn threads_of_user() -> u64 {
     let user = rustix::process::getuid().as_raw();
     let owned = |process: &Process| {
@@ -71,13 +69,13 @@ pub(super) fn threads_of_user() -> u64 {
     all().iter().filter(|process| owned(process)).map(|process| process.threads).sum()
 }
 
-/// Threads of the whole machine, which are cheap to ask for.
+/// Threads of the whole machine, which is cheap to read.
 pub(super) fn threads_of_machine() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// Bytes of memory that a process holds now; 0 of one that is gone.
+/// Resident memory of a process in bytes; 0 if it is gone.
 pub(super) fn resident_bytes(process: &Process) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/status", process.pid.as_raw_nonzero())).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -85,12 +83,12 @@ pub(super) fn resident_bytes(process: &Process) -> u64 {
     kibibytes.unwrap_or_default() << 10
 }
 
-/// Kills these, and first their groups: a group dies at once, however fast its members multiply. Of groups only those that
-/// one of `leaders` has made: any other may hold processes that have nothing to do with these.
+/// Kills these processes, their groups first: a group is killed at once, however fast it forks. Only groups created by
+/// one of `leaders` are killed, since any other group may contain unrelated processes.
 pub(super) fn kill(processes: &[Process], leaders: &BTreeSet<i32>) {
     let groups = processes.iter().map(|process| process.group).filter(|group| leaders.contains(group));
     let groups: BTreeSet<i32> = groups.collect();
-    // One that is gone by now needs no killing.
+    // Errors are ignored: the process may have ended already.
     for group in groups.into_iter().filter_map(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -99,20 +97,20 @@ pub(super) fn kill(processes: &[Process], leaders: &BTreeSet<i32>) {
     }
 }
 
-/// What there is to hear of children.
+/// Result of a non-blocking wait.
 pub(super) enum Reaped {
-    /// This one has ended.
+    /// This child has ended.
     Ended(Pid, WaitStatus),
-    /// There are some, and none has ended.
+    /// There are children, and none has ended.
     Running,
-    /// There are none.
+    /// There are no children.
     Childless,
 }
 
-/// Takes note of one child that has ended, of whatever group, if there is one.
+/// Reaps one child that has ended, of any group, if there is one.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// If the system call fails.
 pub(super) fn reap() -> io::Result<Reaped> {
     match wait(WaitOptions::NOHANG) {
         Ok(Some((pid, status))) => Ok(Reaped::Ended(pid, status)),
@@ -122,11 +120,11 @@ pub(super) fn reap() -> io::Result<Reaped> {
     }
 }
 
-/// Kills everything below this process until nothing is left, however long that takes: one that is deep in a write to a
-/// slow disk goes when that ends.
+/// Kills all descendants of this process until none is left. May take long: a process in an uninterruptible write to a
+/// slow disk ends only after that.
 ///
-/// The end is what the kernel says, not what a listing shows, which may miss what starts meanwhile: this process is the
-/// reaper of all below it, so as long as one of them lives, it has a child.
+/// The result of `wait` decides, since a listing may miss new processes: this process is the subreaper of all its
+/// descendants, so it has a child as long as one of them lives.
 pub(super) fn kill_all(trainer: Pid) {
     let (mut known, mut pause) = (BTreeSet::from([trainer.as_raw_nonzero().get()]), PASS_MIN);
     loop {

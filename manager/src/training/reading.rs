@@ -1,8 +1,8 @@
-//! What trainings under way have read of the log, and what the erasure of a user means for them.
+//! Trainings in progress and the part of the log that they have read, for the erasure of users.
 //!
-//! A training that has read what a user said begins again once the user is erased: its input is removed, its trainer
-//! stopped, and what it makes from then on knows nothing of the user. Where erasures come faster than it trains, the last
-//! of a few attempts is let through, and its version is one that knows of erased users, as every list of versions says.
+//! If a user is erased whose events a training has read, the training starts again: its input is removed, its trainer
+//! is stopped, and the next attempt does not contain the user. If erasures are more frequent than trainings, the last
+//! of a few attempts is completed anyway, and its version is listed as trained on erased users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,36 +15,34 @@ use crate::error::ManagerError;
 use crate::jobs::JobId;
 use crate::manager::Manager;
 
-/// Attempts of a job, of which the last is let through whoever is erased meanwhile.
+/// Maximum number of attempts of a job; the last one is completed even if users are erased.
 pub(crate) const ATTEMPTS_MAX: u32 = 3;
 
-/// How long a training that begins again may take to be rid of its input, while the node runs: a part of the export, and
-/// the end of a trainer's processes.
+/// Time limit for a restarted training to remove its input while the node runs: a part of the export, and the end of a
+/// trainer's processes.
 const REMOVED_WITHIN_MS: i64 = 120_000;
 
-/// A training's view of the log.
+/// The part of the log that a training reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     model: ModelName,
     stream: StreamName,
-    /// Up to where it reads.
+    /// End of the part that it reads.
     watermark: Watermark,
-    /// When its input is gone at latest, where it is let through.
+    /// Latest time at which its input is removed, if it is the last attempt.
     let_through_until: Option<Timestamp>,
 }
 
-/// A training under way that has read what an erased user had said.
+/// A training in progress that has read events of an erased user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadingTraining {
-    /// The training.
     pub job: JobId,
-    /// Its model.
     pub model: ModelName,
-    /// When its input is removed at latest, while the node runs; a node that starts removes what there is.
+    /// Latest time at which its input is removed while the node runs; otherwise the next start removes it.
     pub input_removed_by: Timestamp,
 }
 
-/// Which attempt at a training it is, and how long it may take.
+/// Number of an attempt at a training, and its time limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     pub(crate) number: u32,
@@ -54,18 +52,18 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     fn let_through_until(self) -> Option<Timestamp> {
-        // The export, and one trainer or two of them.
+        // The export, and one or two trainers.
         let longest = i64::try_from(self.seconds_max.saturating_mul(3_000)).unwrap_or(i64::MAX);
         (self.number >= ATTEMPTS_MAX).then(|| Timestamp(self.began.0.saturating_add(longest)))
     }
 }
 
-/// A training that reads, until this is dropped.
+/// A registered reading training; unregistered on drop.
 pub(crate) struct ReadingJob {
     manager: Arc<Manager>,
     job: JobId,
     reading: Reading,
-    /// Erasures of the node that have been looked at.
+    /// Value of the node's erasure counter at the last check.
     looked_at: AtomicU64,
 }
 
@@ -76,14 +74,14 @@ impl Drop for ReadingJob {
 }
 
 impl ReadingJob {
-    /// Begins to read up to where `up_to` says, of the log as it is now.
+    /// Registers a training that reads the current log up to the result of `up_to`.
     pub(crate) fn begin(
         manager: &Arc<Manager>,
         (job, attempt): (&JobId, Attempt),
         (model, stream): (&ModelName, &StreamName),
         up_to: impl FnOnce(Watermark) -> Watermark,
     ) -> Arc<Self> {
-        // Under the lock: an erasure that this does not find durable finds this.
+        // Under the lock: an erasure that is not yet durable here will see this entry.
         let mut readings = manager.readings.lock();
         let reading = Reading {
             model: model.clone(),
@@ -95,7 +93,7 @@ impl ReadingJob {
         Arc::new(Self { manager: manager.clone(), job: job.clone(), reading, looked_at: AtomicU64::new(u64::MAX) })
     }
 
-    /// Refuses to go on where a user has been erased of whom the training has read.
+    /// Fails if a user was erased whose events the training has read.
     ///
     /// # Errors
     /// `Outdated`, or `Storage`.
@@ -110,18 +108,18 @@ impl ReadingJob {
         Ok(())
     }
 
-    /// The same, cheap where nobody has been erased since it was last asked.
+    /// The same as a boolean; cheap if no user was erased since the last call.
     pub(crate) fn is_outdated(&self) -> bool {
         let erased = self.manager.erased.load(Ordering::Acquire);
         // If erasures cannot be read now, `conclude` reads them again.
         self.looked_at.swap(erased, Ordering::AcqRel) != erased && matches!(self.check(), Err(ManagerError::Outdated))
     }
 
-    /// Ends the reading by what `admit` makes a version of it. An erasure is either found here, or finds that version: a
-    /// receipt that is being written waits.
+    /// Ends the reading and registers the version by `admit`, under the lock. An erasure is either found here, or finds
+    /// the version: receipts in progress wait for the lock.
     ///
     /// # Errors
-    /// `Outdated`, or `Storage`, and nothing is admitted; or what `admit` fails with.
+    /// `Outdated`, or `Storage`, without calling `admit`; or the error of `admit`.
     pub(crate) fn conclude<T>(&self, admit: impl FnOnce() -> Result<T, ManagerError>) -> Result<T, ManagerError> {
         let mut readings = self.manager.readings.lock();
         self.check()?;
@@ -132,7 +130,7 @@ impl ReadingJob {
 }
 
 impl Manager {
-    /// Trainings under way that have read what a user had said who was erased `at` a time.
+    /// Trainings in progress that have read events of a user who was erased at time `at`.
     #[must_use]
     pub fn trainings_holding(&self, stream: &StreamName, erased: ErasedSpan, at: Timestamp) -> Vec<ReadingTraining> {
         let readings = self.readings.lock();

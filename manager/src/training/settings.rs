@@ -1,4 +1,4 @@
-//! Who trains a model, and what a training may take.
+//! Trainer settings of a model and resource limits of trainings.
 
 use std::fs;
 use std::path::Path;
@@ -11,57 +11,57 @@ use super::commands::{Engine, Trainers};
 use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 
-/// The least memory that a limit can grant: less than any trainer starts in.
+/// Smallest memory limit; no trainer starts with less.
 const MEMORY_MIN: u64 = 128 << 20;
 
-/// The most memory or disk that a limit can grant.
+/// Largest memory or disk limit.
 const BYTES_MAX: u64 = 1 << 52;
 
-/// Where the machine does not tell how much memory it has.
+/// Assumed memory if the size of the machine's memory is unknown.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 
-/// The longest that a training may be allowed to take.
+/// Largest time limit.
 const SECONDS_MAX: u64 = 7 * 24 * 3600;
 
-/// Processes and threads: fewer than these the supervisor and a shell need, more than those the kernel does not count.
+/// Range of the limit on processes and threads: the supervisor and a shell need the minimum, and the kernel counts no
+/// more than the maximum.
 const PROCESSES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 
-/// The least disk that a limit can grant.
+/// Smallest disk limit.
 const DISK_MIN: u64 = 1 << 20;
 
-/// Who trains a model and how.
+/// Trainer settings of a model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainerSettings {
-    /// The trainer, where a retraining names no other.
+    /// The trainer, unless a retraining request names another.
     pub engine: Engine,
-    /// Iterations, for a trainer that is not built in: said in its job file, as the next two are.
+    /// Number of iterations of an external trainer; passed in its job file, like the next two fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
-    /// How much factors are held back.
+    /// Regularization of the factors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regularization: Option<f64>,
-    /// How much an observation adds to the confidence under implicit feedback.
+    /// Confidence weight of an observation under implicit feedback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// What a training may take, where that is to be less than the node allows.
+    /// Limits below those of the node.
     pub limits: LowerLimits,
 }
 
-/// What one training may take, all its processes together; the node's limits where a figure is missing.
+/// Limits of one training, for all its processes together; missing values default to the node's limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LowerLimits {
-    /// Bytes of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Seconds from its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Seconds in which it neither says a line nor changes its output folder, after which it is taken for dead.
+    /// Seconds without output and without a change of its output folder after which it is considered hung.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_seconds: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// Bytes that it may write into the folder of its job.
@@ -69,18 +69,18 @@ pub struct LowerLimits {
     pub disk: Option<u64>,
 }
 
-/// What any training of a node may take.
+/// Limits of every training of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrainerLimits {
-    /// Bytes of memory; half of the machine's where it is missing.
+    /// Bytes of memory; defaults to half of the machine's memory.
     pub memory: Option<u64>,
-    /// From its start.
+    /// Time from its start.
     pub time: Duration,
-    /// In which it neither says a line nor changes its output folder, after which it is taken for dead.
+    /// Time without output and without a change of its output folder after which it is considered hung.
     pub heartbeat: Duration,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub processes: u64,
-    /// Bytes that it may write into the folder of its job; half of what is free where it is missing.
+    /// Bytes that it may write into the folder of its job; defaults to half of the free space.
     pub disk: Option<u64>,
 }
 
@@ -97,10 +97,10 @@ impl Default for TrainerLimits {
 }
 
 impl TrainerLimits {
-    /// Checks that every figure is one that can be kept to.
+    /// Checks that every value is in range.
     ///
     /// # Errors
-    /// The figure's name, its range and what it is.
+    /// The name of the value, its range and the value.
     pub fn check(&self) -> Result<(), String> {
         let [time, heartbeat] = [self.time, self.heartbeat].map(|time| time.as_secs());
         let figures = [
@@ -118,7 +118,7 @@ impl TrainerLimits {
         Ok(())
     }
 
-    /// The same in figures for this machine, and for jobs in `dir`.
+    /// Resolves the defaults for this machine and for jobs in `dir`.
     fn on_this_machine(&self, dir: &Path) -> JobLimits {
         JobLimits {
             memory_bytes: self.memory.unwrap_or_else(|| machine_memory().map_or(MEMORY_UNKNOWN, |total| total / 2)),
@@ -138,7 +138,7 @@ fn machine_memory() -> Option<u64> {
 }
 
 impl LowerLimits {
-    /// The less of these and the node's, which may have been lowered since the model was configured.
+    /// The minimum of these limits and the node's, which may have been lowered since the model was configured.
     pub(crate) fn within(&self, node: &TrainerLimits, dir: &Path) -> JobLimits {
         let node = node.on_this_machine(dir);
         let less = |asked: Option<u64>, most: u64| asked.map_or(most, |asked| asked.min(most));
@@ -172,20 +172,20 @@ impl LowerLimits {
     }
 }
 
-/// What whoever configures the node allows those who configure models.
+/// Training options in the node's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrainingOptions {
     /// Trainers besides the built-in one.
     pub trainers: Trainers,
-    /// What any training may take.
+    /// Limits of every training.
     pub limits: TrainerLimits,
 }
 
 impl TrainerSettings {
-    /// Checks that the settings are within range, and that the node has the trainer and allows what is asked for.
+    /// Checks that the settings are in range, that the node has the trainer, and that the limits are within the node's.
     ///
     /// # Errors
-    /// `TrainerSetting`, naming the field and what to do.
+    /// `TrainerSetting` with the field and a remedy.
     pub(crate) fn check(&self, engine: &Engine, node: &TrainingOptions) -> Result<(), ManagerError> {
         let wrong = |field, problem| Err(ManagerError::TrainerSetting { field, problem });
         if let Some(iterations) = self.iterations.filter(|iterations| !(1..=1000).contains(iterations)) {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_out_of_range_or_beyond_the_nodes_are_refused_by_name() {
+    fn values_out_of_range_or_above_the_nodes_limits_are_rejected_by_name() {
         let limits = TrainerLimits { memory: Some(1 << 30), processes: 100, ..TrainerLimits::default() };
         let node = TrainingOptions { limits, ..TrainingOptions::default() };
         let refusal = |text: &str| settings(text).check(&Engine::Als, &node).unwrap_err().to_string();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lower_of_both_limits_holds() {
+    fn the_lower_of_both_limits_applies() {
         let node = TrainerLimits { memory: Some(1 << 30), disk: Some(1 << 30), ..TrainerLimits::default() };
         let asked: LowerLimits =
             serde_json::from_str(r#"{"memory": 4294967296, "disk": 2097152, "seconds": 9}"#).unwrap();

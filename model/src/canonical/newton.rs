@@ -1,4 +1,4 @@
-//! The mode of a posterior whose likelihood is not Gaussian, by iterated reweighting.
+//! The mode of a posterior with a non-Gaussian likelihood, by iteratively reweighted least squares.
 
 use nalgebra::DVector;
 
@@ -8,18 +8,19 @@ use crate::linear::cholesky_of_squares;
 use crate::prior::Prior;
 use crate::user_model::History;
 
-/// Newton's method doubles the digits with every step once it is near; far from it, a damped step still gains. Where it
-/// does not arrive within so many, the last point serves: still a function of the history alone.
+/// Near the mode, Newton's method doubles the correct digits with every step; far from it, a damped step still makes
+/// progress. Without convergence after this many steps the last point is used: it is still a function of the history
+/// alone.
 const STEPS_MAX: usize = 64;
 
-/// How often a step that loses is halved.
+/// Maximum number of halvings of a step that lowers the log posterior.
 const HALVINGS_MAX: usize = 30;
 
-/// The largest last step, relative to the weights: its square, which is what remains, is below the rounding of `f64`.
+/// The largest last step, relative to the weights: the remaining error is its square, below the rounding of `f64`.
 const TOLERANCE: f64 = 1e-8;
 
-/// Adds the block to `sums`, each example approximated around the mode of the posterior that prior, `sums` and block
-/// have together, which [`GramSums::solve`] finds again from the result. Returns the point of the approximation, `w - w0`.
+/// Adds the block to `sums`, each example approximated around the mode of the posterior given the prior, `sums` and the
+/// block. [`GramSums::solve`] of the result returns the same mode. Returns the point of the approximation, `w - w0`.
 ///
 /// Iteratively reweighted least squares, that is Newton's method: solve for the weights, take curvature and slope of
 /// every example at them, repeat (Bishop, "Pattern Recognition and Machine Learning", 2006, sections 4.3.3 and 4.5.1).
@@ -52,7 +53,7 @@ pub(super) fn add_around_mode<H: History + ?Sized>(
     Ok(here.delta)
 }
 
-/// What prior and sums say of the weights before the block.
+/// The Gaussian given by the prior and the sums before the block.
 struct Gaussian<'a> {
     /// Row-major.
     precision: Vec<f64>,
@@ -73,12 +74,12 @@ impl Gaussian<'_> {
     }
 }
 
-/// Weights on the way, with the approximation around them.
+/// An iterate, with the approximation around it.
 struct Point {
     /// `w - w0`, length `dim`.
     delta: Vec<f64>,
     sums: GramSums,
-    /// Up to a constant.
+    /// Up to an additive constant.
     log_posterior: f64,
 }
 

@@ -17,7 +17,7 @@ from sklearn.metrics import log_loss
 SEED, DIM, ITEMS, USERS, HELD_OUT = 7, 8, 60, 24, 200
 
 random = np.random.default_rng(SEED)
-# Numbers of few digits are the same in f32, f64 and JSON's decimals, but for the last bit.
+# Numbers of few digits are the same in f32, f64 and JSON's decimals, except for the last bit.
 items = np.round(random.uniform(-1.7, 1.7, (ITEMS, DIM)), 3)
 items[:, -1] = 1.0
 basis = random.normal(size=(DIM, DIM))
@@ -28,7 +28,7 @@ whitened = np.linalg.solve(lower, items.T).T
 users = []
 for user in range(USERS):
     truth = np.linalg.solve(lower.T, random.normal(size=DIM))
-    # The first two stop at a checkpoint, where the online posterior is solved afresh.
+    # The first two stop at a checkpoint, where the online posterior is solved from scratch.
     count = (64, 256)[user] if user < 2 else random.integers(20, 400)
     told, asked = random.integers(0, ITEMS, count), random.integers(0, ITEMS, HELD_OUT)
     chance = 1.0 / (1.0 + np.exp(-items @ truth))

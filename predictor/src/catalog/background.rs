@@ -1,6 +1,5 @@
-//! What is done for searches while they go on without it: the graph of a large table, opened or built, and now and then a
-//! search by the graph made again exactly, to tell how much it finds. One thread, behind everything else that the node
-//! does.
+//! Background work for searches on one low-priority thread: opens or builds the graph of a large table, and now and
+//! then repeats a graph search exactly to measure its recall.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -16,37 +15,37 @@ use rand_distr::StandardNormal;
 use super::retrieval::matrix;
 use crate::version::ServingVersion;
 
-/// Smaller tables are searched exactly in the time that a graph takes.
+/// Below this size an exact search is as fast as a graph search.
 const GRAPH_ROWS_MIN: usize = 50_000;
 
-/// The file of the graph in a version's directory. It can be built again, so that the manifest does not name it.
+/// The graph's file in a version's directory. The manifest does not list it, since it can be rebuilt.
 const GRAPH_FILE: &str = "search_graph";
 
-/// Weights that a graph is measured with, drawn from the version's prior.
+/// Number of weight vectors, drawn from the version's prior, that the graph is measured with.
 const QUERIES: usize = 48;
 
-/// The seed of these draws.
+/// Seed of these draws.
 const QUERIES_SEED: u64 = 6;
 
-/// How much nicer than the rest of the node this thread is: requests go first.
+/// Nice value of this thread: requests have priority.
 const NICENESS: i32 = 15;
 
-/// A search by a graph, to be made again exactly.
+/// A graph search to be repeated exactly.
 pub(super) struct Sample {
     pub(super) version: Arc<ServingVersion>,
     pub(super) weights: Vec<f32>,
     pub(super) allowed: CandidateSet,
-    /// What the graph found.
+    /// The result of the graph search.
     pub(super) found: Vec<Hit>,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Versions without their graph yet. Those that serve no more are not waited for.
+    /// Versions without a graph yet; weak, so that versions that no longer serve are skipped.
     versions: Vec<Weak<ServingVersion>>,
-    /// One is enough: others are not sampled meanwhile.
+    /// At most one sample waits; further searches are not sampled meanwhile.
     sample: Option<Sample>,
-    /// What is worked on, so that it can be told to stop.
+    /// The version whose graph is being built, so that it can be cancelled.
     building: Weak<ServingVersion>,
     stopping: bool,
 }
@@ -57,7 +56,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// The thread, begun when there is first something to do. Dropping this stops it.
+/// The thread, started with the first task. Dropping this stops it.
 #[derive(Default)]
 pub(crate) struct Background {
     shared: Arc<Shared>,
@@ -65,7 +64,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Gets the graph of a version that serves, if its table is large and it lies in a directory.
+    /// Queues the graph of a serving version, if its table is large and the version has a directory.
     pub(crate) fn want_graph(&self, version: &Arc<ServingVersion>) {
         if version.theta.items().len() < GRAPH_ROWS_MIN || version.dir.is_none() {
             return;
@@ -77,7 +76,7 @@ impl Background {
         self.wake();
     }
 
-    /// Whether a search should be told of now.
+    /// Whether the queue has room for a sample.
     pub(super) fn wants_sample(&self) -> bool {
         self.shared.waiting.try_lock().is_some_and(|waiting| waiting.sample.is_none())
     }
@@ -91,14 +90,14 @@ impl Background {
         let mut thread = self.thread.lock();
         if thread.is_none() && !self.shared.waiting.lock().stopping {
             let shared = Arc::clone(&self.shared);
-            let begun = std::thread::Builder::new().name("celeris-graph".to_owned()).spawn(move || shared.work());
-            // Without it searches stay exact and unsampled; the next wish tries again.
-            *thread = begun.ok();
+            let spawned = std::thread::Builder::new().name("celeris-graph".to_owned()).spawn(move || shared.work());
+            // Without the thread searches stay exact and unsampled; the next request to start it tries again.
+            *thread = spawned.ok();
         }
         self.shared.changed.notify_one();
     }
 
-    /// Ends the thread, and waits for that: it writes files, and must not meet the end of the process.
+    /// Stops the thread and joins it: it writes files, which must not be cut off by the end of the process.
     pub(crate) fn stop(&self) {
         let mut waiting = self.shared.waiting.lock();
         waiting.stopping = true;
@@ -122,7 +121,7 @@ impl Drop for Background {
 
 impl Shared {
     fn work(&self) {
-        // Where that is not allowed, it competes with requests.
+        // If the priority cannot be set, the thread competes with requests.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         loop {
             let mut waiting = self.waiting.lock();
@@ -148,13 +147,13 @@ impl Shared {
     }
 }
 
-/// Opens a version's graph or builds it. Searches are exact until ack, and where that fails.
+/// Opens a version's graph or builds it. Searches are exact until it is attached, and if that fails.
 fn obtain(version: &ServingVersion) {
     let Some(dir) = &version.dir else { return };
     let (path, retrieval) = (dir.join(GRAPH_FILE), version.retrieval());
     let found = match GraphIndex::open(&path, matrix(&version.theta)) {
         Ok(found) => Ok(found),
-        // Missing, torn or another table's: in each case the way on is to build it.
+        // Missing, torn or of another table: rebuild it.
         Err(_) if !retrieval.is_retired() => build(version, &path),
         Err(error) => Err(error),
     };
@@ -185,7 +184,7 @@ fn build(version: &ServingVersion, path: &Path) -> Result<GraphIndex, GraphError
     build.run()
 }
 
-/// Makes a search again exactly, and notes how much of it the graph found.
+/// Repeats a search exactly and records the recall of the graph.
 fn check(sample: &Sample) {
     let Sample { version, weights, allowed, found } = sample;
     let retrieval = version.retrieval();

@@ -1,4 +1,4 @@
-//! A stream's catalog as the store has it.
+//! Loads a stream's catalog from the store.
 
 use std::time::Instant;
 
@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 use super::StreamCatalog;
 use crate::error::PredictorError;
 
-/// Items that are parsed at once, on all processors.
+/// Items parsed in one batch, on all processors.
 const ITEMS_AT_ONCE: usize = 16_384;
 
 type Read = (ItemId, Option<Map<String, Value>>);
 
-/// Reads all items of a stream; deleted ones too, so that no version's table brings one back.
+/// Reads all items of a stream, including deleted ones, so that no version's table restores a deleted item.
 pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatalog, PredictorError> {
     let started = Instant::now();
     let mut catalog = Catalog::new();

@@ -1,9 +1,11 @@
-//! The items that a stream's models may recommend, as the node holds them: one catalog for a stream, and for every
-//! version that serves, what is searched of it.
+//! The items that a stream's models may recommend, in memory: one catalog for each stream, and one search index for
+//! each serving version.
 //!
-//! The catalog is read from the store when the stream's first model is served, and kept with every change of an item,
-//! inside the request that makes it: whoever has been answered finds it done. An item's change is stored first and then
-//! told to the catalog, both under the item's lock, so that memory and disk agree about which change was last.
+//! The catalog is loaded when the stream's first model is served, and updated within every request that changes an
+//! item: the change is visible when the request returns. A change is stored first and then applied to the catalog, both
+//! under the item's lock, so that memory and disk agree on the order of changes. The delta indexes of all versions that serve
+//! or are being prepared are updated in the same request; a version that is being prepared is registered for changes before
+//! it reads the catalog, so it misses none.
 
 mod background;
 mod load;
@@ -31,19 +33,19 @@ pub use view::{CatalogView, SearchView};
 use background::Sample;
 use retrieval::matrix;
 
-/// Rows that change under one lock: readers wait for some ten microseconds.
+/// Rows changed under one lock; readers wait for about ten microseconds.
 const ROWS_AT_ONCE: usize = 512;
 
-/// One of so many searches by a graph is made again exactly, behind the answer.
+/// One in so many graph searches is repeated exactly in the background.
 const SAMPLED_EVERY: u32 = 256;
 
-/// The catalogs in use, by stream. One that no model and no request uses any more is gone.
+/// The catalogs in use, by stream; weak, so that a catalog is dropped with the last model and request that use it.
 pub(crate) type Catalogs = Mutex<HashMap<StreamName, Weak<StreamCatalog>>>;
 
-/// A change of an item that is durable.
+/// A durable change of an item.
 pub(crate) enum ItemNews<'a> {
     Described(&'a ItemId, &'a Map<String, Value>),
-    /// Its features were given anew; its attributes are as they were.
+    /// Its features were given again; its attributes are unchanged.
     Given(&'a ItemId),
     Deleted(&'a ItemId),
 }
@@ -51,50 +53,47 @@ pub(crate) enum ItemNews<'a> {
 /// The items of one stream, shared by its models.
 pub(crate) struct StreamCatalog {
     stream: StreamName,
-    /// Held for microseconds: what takes longer is done outside.
+    /// Held for microseconds: longer work is done outside.
     catalog: RwLock<Catalog>,
-    /// Who must be told of changes.
+    /// The versions to be notified of changes.
     versions: Mutex<Vec<Weak<ServingVersion>>>,
 }
 
 impl StreamCatalog {
-    /// The row of an item that has one, whether it may be shown or not.
+    /// The row of an item, whether it may be shown or not.
     pub(crate) fn row_of(&self, item: &ItemId) -> Option<Row> {
         self.catalog.read().row(item)
     }
 
-    /// The rows of many items.
     pub(crate) fn rows_of<'i>(&self, items: impl IntoIterator<Item = &'i ItemId>) -> Vec<Option<Row>> {
         let catalog = self.catalog.read();
         items.into_iter().map(|item| catalog.row(item)).collect()
     }
 
-    /// The items of many rows.
     pub(crate) fn items_of(&self, rows: impl IntoIterator<Item = Row>) -> Vec<ItemId> {
         let catalog = self.catalog.read();
         rows.into_iter().map(|row| catalog.item(row).clone()).collect()
     }
 
-    /// Whether the item may be found: somebody has described it or a version that serves was trained on it, and nobody
-    /// has deleted it.
+    /// Whether the item may be found: it is described or a serving version was trained on it, and it is not deleted.
     pub(crate) fn is_alive(&self, item: &ItemId) -> bool {
         let catalog = self.catalog.read();
         catalog.row(item).is_some_and(|row| catalog.is_alive(row))
     }
 
-    /// Whether somebody has deleted the item, and nobody has described it since.
+    /// Whether the item was deleted and not described again since.
     pub(crate) fn is_deleted(&self, item: &ItemId) -> bool {
         let catalog = self.catalog.read();
         catalog.row(item).is_some_and(|row| catalog.is_deleted(row))
     }
 
-    /// Whether somebody has described the item, and nobody has deleted it since.
+    /// Whether the item was described and not deleted since.
     pub(crate) fn is_described(&self, item: &ItemId) -> bool {
         let catalog = self.catalog.read();
         catalog.row(item).is_some_and(|row| catalog.is_described(row))
     }
 
-    /// Refuses attributes that cannot be indexed; see [`Catalog::check`].
+    /// Rejects attributes that cannot be indexed; see [`Catalog::check`].
     pub(crate) fn check(
         &self,
         attributes: &Map<String, Value>,
@@ -103,23 +102,22 @@ impl StreamCatalog {
         self.catalog.read().check(attributes, coming)
     }
 
-    /// What may be shown at `now`.
+    /// The items that may be shown at `now` and pass the filter.
     pub(crate) fn allowed(&self, filter: Option<&Filter>, now: Timestamp) -> CandidateSet {
         let selection = self.catalog.read().select(filter, now);
         selection.allowed()
     }
 
-    /// Looks through ids and texts.
+    /// Searches ids and texts.
     pub(crate) fn search(&self, search: Search<'_>, page: Page<'_>) -> Found {
         self.catalog.read().search(search, page)
     }
 
-    /// How large it is.
     pub(crate) fn size(&self) -> CatalogSize {
         self.catalog.read().size()
     }
 
-    /// Takes in changes that are durable, in their order; answers the rows that changed.
+    /// Applies durable changes in their order; returns the rows that changed.
     pub(crate) fn take_in(&self, news: &[ItemNews<'_>]) -> Vec<Row> {
         let mut rows = Vec::with_capacity(news.len());
         for news in news.chunks(ROWS_AT_ONCE) {
@@ -136,7 +134,7 @@ impl StreamCatalog {
         rows
     }
 
-    /// Rows for all of these items.
+    /// The rows of these items, added where they are missing.
     fn rows_for(&self, items: &[ItemId]) -> Vec<Row> {
         let mut rows = Vec::with_capacity(items.len());
         for items in items.chunks(ROWS_AT_ONCE) {
@@ -146,18 +144,19 @@ impl StreamCatalog {
         rows
     }
 
-    /// The items of `version`'s table may be shown from now on.
+    /// Allows the items of `version`'s table to be shown.
     pub(crate) fn enlist(&self, version: &ServingVersion) {
         version.retrieval().rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().enlist(rows));
     }
 
-    /// The items that only `version`'s table has may be shown no more.
+    /// Retires `version`: items that only its table has are no longer shown.
     pub(crate) fn dismiss(&self, version: &ServingVersion) {
         version.retrieval().retire();
         version.retrieval().rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().dismiss(rows));
     }
 
-    /// Those of `rows` that belong to a version's fresh items: described, and not in its table. Others are `None`.
+    /// For each row, the item if it belongs in the version's delta index, that is, it is described and not in the
+    /// version's table; `None` otherwise.
     fn fresh_items(&self, retrieval: &Retrieval, rows: &[Row]) -> Vec<Option<ItemId>> {
         let catalog = self.catalog.read();
         let fresh = |row: &Row| {
@@ -167,7 +166,7 @@ impl StreamCatalog {
         rows.iter().map(fresh).collect()
     }
 
-    /// The versions that serve or are about to.
+    /// The versions that serve or are being prepared.
     fn versions(&self) -> Vec<Arc<ServingVersion>> {
         let mut versions = self.versions.lock();
         versions.retain(|version| version.strong_count() > 0);
@@ -176,7 +175,7 @@ impl StreamCatalog {
 }
 
 impl Predictor {
-    /// The catalog of a stream, read from the store where it is not in memory.
+    /// The catalog of a stream, loaded from the store if it is not in memory.
     pub(crate) fn catalog(&self, stream: &StreamName) -> Result<Arc<StreamCatalog>, PredictorError> {
         let mut catalogs = self.catalogs.lock();
         catalogs.retain(|_, catalog| catalog.strong_count() > 0);
@@ -188,12 +187,11 @@ impl Predictor {
         Ok(catalog)
     }
 
-    /// The catalogs in use.
     fn catalogs_in_use(&self) -> Vec<Arc<StreamCatalog>> {
         self.catalogs.lock().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// What may be shown to `subject` at `now`, as far as items go.
+    /// The items that may be shown at `now`; users' seen items are not considered.
     pub(crate) fn allowed(&self, subject: &RequestContext, filter: Option<&Filter>, now: Timestamp) -> CandidateSet {
         subject.model.catalog.allowed(filter, now)
     }
@@ -219,8 +217,7 @@ impl Predictor {
         if fresh.is_empty() { trained } else { best_of(k, [trained.as_slice(), fresh.as_slice()]) }
     }
 
-    /// Takes in what has changed for the items of these rows, for every version of the stream: they are found with the
-    /// features that they have now.
+    /// Updates these rows in every version of the stream with the current features of their items.
     pub(crate) fn refresh(&self, catalog: &StreamCatalog, rows: &[Row]) -> Result<(), PredictorError> {
         for version in catalog.versions() {
             version.retrieval().refresh(&self.features, &version, rows)?;
@@ -228,11 +225,11 @@ impl Predictor {
         Ok(())
     }
 
-    /// Makes what is searched of a version, before it serves: its table, and the items that are not in it.
+    /// Builds the search index of a version before it serves: its table, and the items outside it.
     pub(crate) fn equip(&self, stream: &StreamName, version: &Arc<ServingVersion>) -> Result<(), PredictorError> {
         let catalog = self.catalog(stream)?;
         version.equip(Retrieval::new(&version.theta, Arc::clone(&catalog)));
-        // From here on every change reaches it, so that what was described before is all that is missing.
+        // From here on the version receives every change, so only items described before are missing.
         catalog.versions.lock().push(Arc::downgrade(version));
         let described: Vec<Row> = catalog.catalog.read().described().collect();
         retrieval::fill(&self.features, version, &described)

@@ -1,4 +1,4 @@
-//! What is searched of one version: the table of its trained items, and the items that came after.
+//! The search index of one version: the table of its trained items, and a delta index of items added since training.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,57 +14,56 @@ use crate::error::PredictorError;
 use crate::features::FeatureSource;
 use crate::version::ServingVersion;
 
-/// Locks that fresh rows share by their number.
+/// Locks that fresh rows share, by row number.
 const STRIPES: usize = 64;
 
-/// Rows that are resolved under one round of locks when a version is filled.
+/// Rows resolved under one set of locks when a version is filled.
 const FILL_ROWS: usize = 256;
 
-/// A version as it is searched.
+/// The search index of one version.
 pub(crate) struct Retrieval {
-    /// Whose rows these are; a version that is prepared keeps it in memory.
+    /// The catalog that the rows belong to; kept in memory while the version exists.
     catalog: Arc<StreamCatalog>,
     table: Table,
-    /// Items that are described and not in the table, with the features that they have under the version.
+    /// Described items that are not in the table, with their features under the version.
     fresh: RwLock<DeltaIndex>,
-    /// Whether the version serves no more, so that nothing need be built for it.
+    /// Whether the version no longer serves, so that its graph build can stop.
     retired: AtomicBool,
     recall: Mutex<RecallSum>,
-    /// Held from reading an item's features until they are in `fresh`, so that what is read last stays.
+    /// Held from reading an item's features until they are in `fresh`, so that the latest read wins.
     refreshing: [Mutex<()>; STRIPES],
 }
 
-/// Recalls that were measured.
+/// Sum and count of the measured recalls.
 #[derive(Debug, Clone, Copy, Default)]
 struct RecallSum {
     sum: f64,
     samples: u64,
 }
 
-/// How a version is searched, in figures.
+/// Figures about a version's search index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetrievalView {
     /// Items that are not in the version's table.
     pub fresh: usize,
-    /// Bytes kept for searching, beside the version's own table and what is mapped.
+    /// Bytes of the index, without the version's own table and memory-mapped files.
     pub bytes: usize,
-    /// Rows in the graph: `None` before there is one, 0 where it was measured not to pay.
+    /// Rows in the graph: `None` before it is built, 0 if measurement showed no gain.
     pub graph_rows: Option<usize>,
-    /// Bytes of the graph's file, which is mapped.
+    /// Bytes of the graph's memory-mapped file.
     pub graph_bytes: u64,
-    /// Searches by the graph that were made again exactly.
+    /// Graph searches that were repeated exactly.
     pub recall_samples: u64,
-    /// The mean share of what these found that the graph had found too.
+    /// Mean recall of the graph in these searches.
     pub recall: Option<f64>,
 }
 
-/// The matrix that a version's table was built over.
+/// The matrix of a version's table.
 pub(crate) fn matrix(theta: &Theta) -> Matrix<'_> {
     Matrix::new(theta.dim(), theta.features(), theta.offsets())
 }
 
 impl Retrieval {
-    /// Over the version's table.
     pub(super) fn new(theta: &Theta, catalog: Arc<StreamCatalog>) -> Self {
         let rows = catalog.rows_for(theta.items());
         Self {
@@ -77,7 +76,6 @@ impl Retrieval {
         }
     }
 
-    /// Whose rows these are.
     pub(crate) fn catalog(&self) -> &Arc<StreamCatalog> {
         &self.catalog
     }
@@ -86,7 +84,7 @@ impl Retrieval {
         &self.table
     }
 
-    /// The version serves no more.
+    /// Marks the version as no longer serving.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
@@ -99,14 +97,14 @@ impl Retrieval {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// The graph has found this share of what an exact search finds.
+    /// Records the recall of one graph search.
     pub(super) fn note_recall(&self, share: f64) {
         let mut recall = self.recall.lock();
         recall.sum += share;
         recall.samples += 1;
     }
 
-    /// How the version is searched, as it is now.
+    /// The current figures.
     pub(super) fn view(&self) -> RetrievalView {
         let recall = *self.recall.lock();
         let graph = self.table.graph();
@@ -121,7 +119,6 @@ impl Retrieval {
         }
     }
 
-    /// The rows of the table.
     pub(super) fn rows(&self) -> &[Row] {
         self.table.rows()
     }
@@ -135,20 +132,20 @@ impl Retrieval {
         self.table.slot(row).is_some()
     }
 
-    /// The best `k` of the fresh items that are allowed, best first.
+    /// The best `k` allowed items of the delta index, best first.
     pub(super) fn search_fresh(&self, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         self.fresh.read().search(weights, k, allowed)
     }
 
-    /// The `k` of the allowed rows that are most alike, the most alike first.
+    /// The `k` allowed rows that are most similar, most similar first.
     pub(crate) fn alike(&self, theta: &Theta, wanted: &Similarity<'_>, k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         let trained = wanted.search(matrix(theta), self.table.rows(), k, allowed);
         let fresh = self.fresh.read().alike(wanted, k, allowed);
         best_of(k, [trained.as_slice(), fresh.as_slice()])
     }
 
-    /// Brings these rows to what their items are now: with the features that they have under `version` where they belong
-    /// to its fresh items, and out of them else.
+    /// Updates these rows to the current state of their items: in the delta index with their features under `version`,
+    /// or removed from it.
     pub(super) fn refresh(
         &self,
         features: &FeatureSource,
@@ -174,7 +171,7 @@ impl Retrieval {
         Ok(())
     }
 
-    /// The locks of these rows, taken in one order, so that two refreshings never wait for one another.
+    /// Takes the locks of these rows in ascending order, so that two refreshes cannot deadlock.
     fn hold(&self, rows: &[Row]) -> Vec<MutexGuard<'_, ()>> {
         let mut stripes: Vec<usize> = rows.iter().map(|row| *row as usize % STRIPES).collect();
         stripes.sort_unstable();
@@ -183,7 +180,7 @@ impl Retrieval {
     }
 }
 
-/// Brings all of `rows` to what their items are now, on all processors.
+/// Refreshes those of `rows` that are not in the table, on all processors.
 pub(super) fn fill(features: &FeatureSource, version: &ServingVersion, rows: &[Row]) -> Result<(), PredictorError> {
     let retrieval = version.retrieval();
     let later: Vec<Row> = rows.iter().copied().filter(|row| !retrieval.has_in_table(*row)).collect();

@@ -1,43 +1,38 @@
-//! Figures of catalogs and searches, for whoever looks after the node.
+//! Figures of catalogs and searches, for monitoring.
 
 use celeris_model::{ModelName, StreamName, VersionId};
 
 use super::RetrievalView;
 use crate::node::Predictor;
 
-/// A stream's catalog in figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogView {
-    /// The stream.
     pub stream: StreamName,
-    /// Items that may be found.
+    /// Items that can be found.
     pub items: usize,
-    /// Rows: these items, and those that were deleted or are in no table any more.
+    /// Rows: these items, and those that were deleted or are no longer in any table.
     pub rows: usize,
-    /// Different attributes.
+    /// Distinct attribute names.
     pub fields: usize,
-    /// Bytes in memory, about.
+    /// Approximate bytes in memory.
     pub bytes: usize,
 }
 
-/// What is searched of a model's active version, in figures.
+/// The search index of a model's active version, in figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchView {
-    /// The model.
     pub model: ModelName,
-    /// Its active version.
     pub version: VersionId,
-    /// The figures.
     pub retrieval: RetrievalView,
 }
 
 impl Predictor {
-    /// Ends what is under way behind requests, and waits for that. Requests are answered on.
+    /// Stops background work and waits for it. Requests are still answered.
     pub fn stop(&self) {
         self.background.stop();
     }
 
-    /// The catalogs of the streams that models serve.
+    /// The catalogs of the streams that have serving models.
     #[must_use]
     pub fn catalogs(&self) -> Vec<CatalogView> {
         let view = |catalog: &super::StreamCatalog| {
@@ -54,7 +49,7 @@ impl Predictor {
         self.catalogs_in_use().iter().map(|catalog| view(catalog)).collect()
     }
 
-    /// How the active version of every model is searched.
+    /// Search figures of every model's active version.
     #[must_use]
     pub fn searches(&self) -> Vec<SearchView> {
         let view = |model| {

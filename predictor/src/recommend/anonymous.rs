@@ -1,8 +1,7 @@
-//! Recommendations for somebody without a name, who brings their past along.
+//! Recommendations for an anonymous user, whose history is part of the request.
 //!
-//! Their state is what a user of that history would have: the prior, and the canonical solve over it. It lives for the
-//! request only. Nothing of it is stored, cached or recorded, and so no decision is logged: a reward that names it joins
-//! nothing.
+//! The state is that of a user with this history: the prior, and the canonical solve over it. It exists for the request
+//! only. Nothing is stored, cached or recorded, and no decision is logged, so rewards cannot join it.
 
 use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::CandidateSet;
@@ -13,15 +12,15 @@ use crate::error::PredictorError;
 use crate::node::{Persistence, Predictor, RequestContext, compute};
 use crate::users::{ResolvedEvents, Stretch, UserEntry, UserKey, UserSnapshot};
 
-/// How much of a past a request may bring along.
+/// Maximum number of observations in the history of a request.
 pub const PAST_MAX: usize = 1000;
 
-/// Stands where a user's id does, and is never looked at: such a subject leaves nothing behind.
-const NOBODY: &str = "nobody";
+/// Placeholder for the user id; never stored, since such a request leaves nothing behind.
+const ANONYMOUS: &str = "nobody";
 
 impl Predictor {
-    /// Recommends to whoever has this past, in its order.
-    pub(super) fn recommend_to_stranger(
+    /// Recommends for a user with this history, in its order.
+    pub(super) fn recommend_to_anonymous(
         &self,
         past: &[PastItem],
         recommending: Recommending<'_>,
@@ -29,7 +28,7 @@ impl Predictor {
         if recommending.request.min_epoch.is_some() {
             return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
         }
-        let subject = self.stranger(&recommending)?;
+        let subject = self.anonymous(&recommending)?;
         self.check_past(past, &subject)?;
         compute(false, || {
             let moment = self.moment_after(past, &subject, recommending.now)?;
@@ -41,9 +40,9 @@ impl Predictor {
         })
     }
 
-    fn stranger(&self, recommending: &Recommending<'_>) -> Result<RequestContext, PredictorError> {
+    fn anonymous(&self, recommending: &Recommending<'_>) -> Result<RequestContext, PredictorError> {
         let model = self.model(recommending.model)?;
-        let user = UserId::new(NOBODY).expect("a word is a valid id");
+        let user = UserId::new(ANONYMOUS).expect("a word is a valid id");
         Ok(RequestContext {
             version: model.active.load_full(),
             key: UserKey { stream: model.stream.clone(), user },
@@ -53,7 +52,7 @@ impl Predictor {
         })
     }
 
-    /// The state of who has this past and no other.
+    /// The state of a user with exactly this history.
     fn moment_after(
         &self,
         past: &[PastItem],
@@ -74,7 +73,7 @@ impl Predictor {
         Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), pending: None })
     }
 
-    /// What an observation must be, of every entry.
+    /// Checks every entry like an observation.
     fn check_past(&self, past: &[PastItem], subject: &RequestContext) -> Result<(), PredictorError> {
         if past.len() > PAST_MAX {
             return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
@@ -99,7 +98,7 @@ impl Predictor {
     }
 }
 
-/// Takes out of `allowed` what `rule` says is in this past.
+/// Removes the items of this history that count as seen by `rule` from `allowed`.
 fn take_out(
     past: &[PastItem],
     rule: &SeenRule,

@@ -1,7 +1,7 @@
-//! What a request asks of the order besides the policy, as the decision records it.
+//! Boosts and diversity of a request, as the decision records them.
 //!
-//! It stands in the record's `policy`, under [`KEY`]: `{"name": "greedy", "arranged": {"diversity": 0.3}}`. Which items
-//! a boost was about is not recorded, so such a decision is not replayed.
+//! They are stored in the record's `policy`, under [`KEY`]: `{"name": "greedy", "arranged": {"diversity": 0.3}}`. The
+//! boosted items are not recorded, so such a decision cannot be replayed.
 
 use celeris_bandits::PolicySpec;
 use serde::Serialize;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::recommend::request::RecommendRequest;
 
-/// Where it stands in the recorded policy.
+/// Key in the recorded policy.
 const KEY: &str = "arranged";
 
-/// What boosts of a request added, and its diversity.
+/// What the boosts of a request add, and its diversity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Arrangement {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -22,7 +22,7 @@ pub(crate) struct Arrangement {
 }
 
 impl Arrangement {
-    /// That of a request, if it asks for any.
+    /// The arrangement of a request, if it has boosts or diversity.
     pub(crate) fn of(request: &RecommendRequest) -> Option<Self> {
         let boost = request.boosts.iter().map(|boost| boost.add).collect();
         let is_any = !request.boosts.is_empty() || request.diversity.is_some();
@@ -42,8 +42,8 @@ pub(crate) fn recorded_policy(policy: &PolicySpec, arrangement: Option<&Arrangem
     policy.to_string()
 }
 
-/// Whether more than the policy decided on the order.
+/// Whether boosts or diversity influenced the order.
 pub(crate) fn is_arranged(recorded: &str) -> bool {
-    // Whatever is no object was recorded by another program, which is told apart where the policy is read.
+    // A value that is not an object was recorded by another program; the parser of the policy rejects it.
     recorded.contains(KEY) && serde_json::from_str::<Value>(recorded).is_ok_and(|policy| policy.get(KEY).is_some())
 }

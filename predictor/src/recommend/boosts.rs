@@ -1,24 +1,23 @@
-//! Preferences of a request, exactly: what matches a boost is ranked as if it scored so much more.
+//! Boosts of a request, applied exactly: items that match a boost are ranked as if their score were higher by its
+//! amount.
 //!
-//! Within a cell, the rows that match the same boosts, the order is that of the scores, so the best of all cells together
-//! are the best by boosted score.
+//! Within a cell, that is, the rows that match the same boosts, the order is that of the scores; so merging the best of
+//! all cells gives the best by boosted score.
 
 use celeris_retrieval::{CandidateSet, Row};
 
-/// The boosts of a request, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Boosts(Vec<(CandidateSet, f32)>);
 
-/// Rows that match the same boosts.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) rows: CandidateSet,
-    /// What is added to the score of each.
+    /// Added to the score of each row.
     pub(crate) add: f32,
 }
 
 impl Boosts {
-    /// Each boost's rows with what it adds.
+    /// Pairs of a boost's rows and the amount it adds.
     pub(crate) fn new(boosts: Vec<(CandidateSet, f32)>) -> Self {
         Self(boosts)
     }
@@ -27,12 +26,12 @@ impl Boosts {
         self.0.is_empty()
     }
 
-    /// What is added to the score of `row`.
+    /// The sum of the boosts of `row`.
     pub(crate) fn of(&self, row: Row) -> f32 {
         self.0.iter().filter(|(rows, _)| rows.contains(row)).map(|(_, add)| add).sum()
     }
 
-    /// The cells of `allowed` that are not empty. Every row is in exactly one.
+    /// The non-empty cells of `allowed`. Every row is in exactly one.
     pub(crate) fn cells(&self, allowed: &CandidateSet) -> Vec<Cell> {
         let mut cells = vec![(allowed.words().to_vec(), Vec::new())];
         for (rows, add) in &self.0 {
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_in_the_one_cell_that_adds_what_its_boosts_do() {
+    fn every_row_is_in_exactly_one_cell_with_the_sum_of_its_boosts() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         for boosts in 0..=4 {
             let mut some = |share: f64, upto: Row| {
@@ -68,7 +67,7 @@ mod tests {
                 rows
             };
             let allowed = some(0.7, 300);
-            // Shorter than what is allowed, and longer.
+            // Shorter than `allowed`, and longer.
             let boosts = Boosts::new((0..boosts).map(|at| (some(0.5, 150 + 100 * at), at as f32 - 1.5)).collect());
             let cells = boosts.cells(&allowed);
             let mut met: Vec<Row> = Vec::new();

@@ -1,12 +1,12 @@
-//! What a policy chooses from when nobody gives it a list: a shortlist of the best, and a few drawn blindly.
+//! Candidate generation for requests without a list of items: the best by score, and a few drawn at random.
 //!
-//! A policy cannot look at a million items. What it looks at is found by searches: the best by the mean of the user's
-//! weights, for Thompson sampling also by weights drawn from their posterior. Policies that draw, and those that look for
-//! uncertainty, are also given rows drawn uniformly from all that are allowed, so that nothing is without a chance. With the
-//! candidates fixed, the policy ranks as it ranks a list, and its propensities are those given the candidates.
+//! A policy cannot rank a million items, so searches select its candidates: the best by the mean of the user's weights,
+//! and for Thompson sampling also by weights drawn from their posterior. Policies that draw, and those that use
+//! uncertainty, also get rows drawn uniformly from all allowed ones, so that every item has a chance. Given the
+//! candidates, the policy ranks them like a list, and its propensities are conditional on them.
 //!
-//! The validation pool must not be chosen by the model, so its candidates are drawn and nothing else. The coin is tossed
-//! before: given the candidates, the pool draws for certain or not at all, and the record says so.
+//! The model must not influence the validation pool, so the pool's candidates are only drawn. The pool is chosen first:
+//! given the candidates, its probability is 0 or 1, and the record says which.
 
 use std::collections::HashSet;
 
@@ -25,41 +25,40 @@ use crate::recommend::sample::sample;
 use crate::scoring::ResolvedItems;
 use crate::users::UserSnapshot;
 
-/// Up to so many allowed items, all of them are candidates. No larger than what decisions record in full unless told
-/// otherwise, and so are the other numbers together.
+/// Up to this many allowed items, all are candidates. Not more than decisions record in full by default; the same holds
+/// for the sum of the other numbers.
 const WHOLE: usize = 256;
 
-/// The best by the mean weights that a policy which draws chooses among.
+/// Candidates by mean weights for a policy that draws.
 const SHORTLIST: usize = 128;
 
-/// The best by weights drawn from the posterior, for Thompson sampling.
+/// Candidates by weights drawn from the posterior, for Thompson sampling.
 const BY_DRAW: usize = 64;
 
-/// Rows drawn uniformly.
 pub(crate) const SAMPLED: usize = 64;
 
-/// Among how many of the best by the mean optimists look for the best by their bound.
+/// Rows by mean weights among which policies with an upper bound select by their bound.
 const WIDE: usize = 1024;
 
-/// How many of these are candidates.
+/// Candidates selected by the bound.
 const BY_BOUND: usize = 192;
 
-/// Candidates behind the last slot, so that there is something to choose.
+/// Candidates beyond the number of slots, so that there is a choice.
 const SPARE: usize = 16;
 
-/// Among how many for each slot diversity looks, and how many at least and at most.
+/// Candidates for diversity: for each slot, at least, and at most.
 const DIVERSE: (usize, usize, usize) = (5, 100, 2048);
 
-/// Streams of the seed's generator; rankings draw from stream 0, simulations from 1 and from 2^32 on.
+/// Streams of the seed's generator; rankings use stream 0, simulations 1 and those from 2^32.
 const SAMPLE_STREAM: u64 = 2;
 const WEIGHTS_STREAM: u64 = 3;
 
-/// How many rows each search contributes.
+/// Number of rows from each search.
 struct Widths {
     by_mean: usize,
     by_draw: usize,
     sampled: usize,
-    /// How many of all these are kept, by the policy's own bound.
+    /// How many of these rows are kept, by the policy's own bound.
     by_bound: Option<usize>,
 }
 
@@ -85,30 +84,30 @@ impl Widths {
     }
 }
 
-/// What is looked for, and where.
+/// Inputs of a search for candidates.
 pub(crate) struct Search<'a> {
     pub(crate) subject: &'a RequestContext,
     pub(crate) moment: &'a UserSnapshot,
-    /// What may be shown.
+    /// The rows that may be shown.
     pub(crate) allowed: &'a CandidateSet,
     pub(crate) boosts: &'a Boosts,
     pub(crate) draw: Draw<'a>,
 }
 
-/// What the policy chooses from: distinct, the best by the mean first.
+/// Candidates for a policy: distinct, the best by mean weights first.
 pub(crate) struct Shortlist {
     pub(crate) rows: Vec<Row>,
-    /// Their items.
+    /// The items of `rows`.
     pub(crate) items: Vec<ItemId>,
-    /// The probability that the pool draws, given these.
+    /// The probability that the pool draws, given these candidates.
     pub(crate) pool_share: Option<PoolShare>,
 }
 
 impl Predictor {
-    /// The candidates of a ranking: at least `k`, where that many are allowed.
+    /// The candidates of a ranking: at least `k`, if that many are allowed.
     ///
     /// # Errors
-    /// `Bandit` or `Model` where the policy refuses, or `Storage`.
+    /// `Bandit` or `Model` if the policy fails, or `Storage`.
     pub(crate) fn shortlist(&self, search: &Search<'_>) -> Result<Shortlist, PredictorError> {
         let Search { allowed, draw, .. } = search;
         if allowed.count() <= WHOLE {
@@ -149,7 +148,7 @@ impl Predictor {
         hits.into_iter().map(|hit| hit.row).collect()
     }
 
-    /// The `kept` of these rows that the policy, which draws nothing, would show.
+    /// The `kept` rows with the highest bounds under the policy, which draws nothing.
     fn by_bound(&self, search: &Search<'_>, rows: &[Row], kept: usize) -> Result<Vec<Row>, PredictorError> {
         let Search { subject, moment, boosts, draw, .. } = search;
         let items = subject.model.catalog.items_of(rows.iter().copied());
@@ -162,14 +161,14 @@ impl Predictor {
         Ok(order.into_iter().map(|candidate| rows[candidate]).collect())
     }
 
-    /// Candidates among which slots can differ: enough of the best.
+    /// Candidates for a diverse ranking: enough of the best by score.
     pub(crate) fn diverse_shortlist(&self, search: &Search<'_>) -> Shortlist {
         let rows = self.best(search, &mean_weights(search.moment), diverse_width(search.draw.k));
         listed(search, rows, None)
     }
 }
 
-/// Among how many of the best `k` slots can differ.
+/// Number of candidates for `k` diverse slots.
 pub(crate) fn diverse_width(k: usize) -> usize {
     let (each, least, most) = DIVERSE;
     (each * k).clamp(least, most)
@@ -180,14 +179,14 @@ fn listed(search: &Search<'_>, rows: Vec<Row>, pool_share: Option<PoolShare>) ->
     Shortlist { rows, items, pool_share }
 }
 
-/// `n` rows drawn uniformly of those that are allowed, by the stream of the seed that is theirs; all where there are fewer.
+/// `n` rows drawn uniformly from the allowed ones with the seed's sample stream; all if there are fewer.
 fn sampled(search: &Search<'_>, n: usize) -> Vec<Row> {
     let Search { subject, allowed, draw, .. } = search;
     let retrieval = subject.version.retrieval();
     let mut drawn = n;
     loop {
         let mut rows = sample(allowed, drawn, &mut generator(draw.seed.value, SAMPLE_STREAM));
-        // What only another model of the stream was trained on is nothing that this one can tell of.
+        // Rows that only another model of the stream was trained on cannot be scored.
         rows.retain(|row| retrieval.has(*row));
         if rows.len() >= n || drawn >= allowed.count() {
             rows.truncate(n);
@@ -211,7 +210,7 @@ fn mean_weights(moment: &UserSnapshot) -> Vec<f32> {
     moment.model.weights().into_iter().map(|weight| weight as f32).collect()
 }
 
-/// Weights drawn from the user's posterior, as wide as the policy draws them.
+/// Weights drawn from the user's posterior, with the policy's width.
 fn drawn_weights(search: &Search<'_>) -> Result<Vec<f32>, PredictorError> {
     let PolicySpec::Thompson(policy) = search.draw.policy else { return Ok(mean_weights(search.moment)) };
     let mut rng = generator(search.draw.seed.value, WEIGHTS_STREAM);

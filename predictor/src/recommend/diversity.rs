@@ -1,22 +1,22 @@
-//! Rankings whose slots differ: maximal marginal relevance.
+//! Diverse rankings by maximal marginal relevance.
 //!
-//! Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and producing summaries"
-//! (SIGIR 1998): each slot goes to what is both relevant and unlike what stands above it.
+//! Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and producing
+//! summaries" (SIGIR 1998): each slot goes to the item that is relevant and differs from the slots above.
 
-/// What is reordered: `n` items, best first.
+/// Items to be reordered: `n`, best first.
 pub(crate) struct Relevant<'a> {
-    /// Length `n`: what they are ranked by.
+    /// Length `n`: the scores by which they are ranked.
     pub(crate) scores: &'a [f32],
-    /// Of each, its features without the constant, all of one length.
+    /// Length `n`: features without the constant, all of one length.
     pub(crate) features: Vec<&'a [f32]>,
 }
 
-/// The first `k` of an order in which each slot has the greatest
-/// `(1 - diversity) · relevance - diversity · similarity`: relevance is the score, brought to 0 for the least and 1 for the
-/// greatest of the `n`, so that it compares with a cosine; similarity is the greatest cosine with the features of a slot
-/// above, 0 for the first. Ties go to the earlier item.
+/// The first `k` of an order in which each slot has the greatest `(1 - diversity) · relevance - diversity ·
+/// similarity`: relevance is the score, scaled to 0 for the lowest and 1 for the highest of the `n`, so that it is
+/// comparable with a cosine; similarity is the greatest cosine with the features of a slot above, 0 for the first slot.
+/// Ties go to the earlier item.
 ///
-/// Theirs has `lambda = 1 - diversity`. Takes O(n k dim).
+/// The paper's `lambda` is `1 - diversity`. Takes O(n k dim).
 pub(crate) fn marginal_relevance(relevant: &Relevant<'_>, diversity: f32, k: usize) -> Vec<usize> {
     let Relevant { scores, features } = relevant;
     let (least, greatest) = scores
@@ -29,14 +29,15 @@ pub(crate) fn marginal_relevance(relevant: &Relevant<'_>, diversity: f32, k: usi
     let mut left: Vec<usize> = (0..scores.len()).collect();
     let mut order = Vec::with_capacity(k.min(left.len()));
     while order.len() < k && !left.is_empty() {
-        let worth = |index: usize| (1.0 - diversity) * relevance(index) - diversity * similarity[index].unwrap_or(0.0);
+        let marginal =
+            |index: usize| (1.0 - diversity) * relevance(index) - diversity * similarity[index].unwrap_or(0.0);
         let mut best = 0;
         for place in 1..left.len() {
-            if worth(left[place]) > worth(left[best]) {
+            if marginal(left[place]) > marginal(left[best]) {
                 best = place;
             }
         }
-        // Keeps what is left in order, so that ties go to the earlier.
+        // Keeps the order of the others, so that ties go to the earlier item.
         let chosen = left.remove(best);
         order.push(chosen);
         for &other in &left {
@@ -56,7 +57,7 @@ fn dot(left: &[f32], right: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Two near twins, one that differs, one opposite.
+    /// Two similar items, one orthogonal, one opposite.
     const FEATURES: [[f32; 2]; 4] = [[1.0, 0.0], [0.99, 0.1], [0.0, 1.0], [-1.0, 0.0]];
     const SCORES: [f32; 4] = [4.0, 3.9, 3.0, 0.0];
 
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn without_diversity_scores_decide_and_with_it_twins_stand_apart() {
+    fn diversity_separates_similar_items() {
         assert_eq!(order(0.0, 4), [0, 1, 2, 3]);
         assert_eq!(order(0.3, 4), [0, 2, 1, 3], "0.7 · 0.75 against 0.7 · 0.975 - 0.3 · 0.995 for the twin");
         assert_eq!(order(1.0, 2), [0, 3], "the opposite is the least like it");
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_features_or_the_same_score_is_like_nothing() {
+    fn items_without_features_keep_their_order() {
         let flat = marginal_relevance(&Relevant { scores: &[2.0; 3], features: vec![&[0.0], &[0.0], &[0.0]] }, 0.5, 3);
         assert_eq!(flat, [0, 1, 2]);
     }

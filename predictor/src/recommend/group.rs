@@ -1,13 +1,13 @@
-//! Recommendations for several users at once: by the mean of their scores, or by the least of them.
+//! Recommendations for a group of users, by the mean or the minimum of their scores.
 //!
-//! A mean of scores is the score by the mean of the weights, so the best by the mean are found by one search. The least
-//! of several numbers is never above their mean, so the best by the least are found among the best by the mean: once
-//! the `k`-th best least score among `n` of them is above the mean of the last, whatever was not looked at has a mean,
-//! and so a least score, below it. Until ack, `n` grows. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for
-//! middleware", PODS 2001, stop by the same argument.)
+//! The mean of scores is the score of the mean weights, so one search finds the best by mean. The minimum is never
+//! above the mean, so the best by minimum are among the best by mean: once the `k`-th best minimum among the `n` best
+//! by mean exceeds the lowest of these means, every other item has a lower mean, and so a lower minimum. `n` grows
+//! until that holds. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware", PODS 2001, use the same
+//! stopping rule.)
 //!
-//! Groups are ranked greedily. No decision is recorded: decisions are one user's, and so are the rewards that join
-//! them.
+//! Groups are ranked greedily. No decision is recorded: a decision belongs to one user, and so do the rewards that join
+//! it.
 
 use celeris_bandits::{Greedy, PolicySpec};
 use celeris_model::{DecisionId, Estimate, FeatureOrigin, UserEpoch, UserId};
@@ -24,25 +24,25 @@ use crate::scoring::{self, ResolvedItems};
 use crate::topk::{Ranked, Ranking};
 use crate::users::UserSnapshot;
 
-/// How many users a group has, at least and at most.
+/// Allowed numbers of users in a group.
 pub const GROUP_SIZES: std::ops::RangeInclusive<usize> = 2..=16;
 
-/// Where the search for the best least scores begins: so many for each slot, and at least so many in all.
+/// Initial number of rows for the search by minimum: for each slot, and at least in total.
 const WIDENING: (usize, usize) = (4, 64);
 
-/// By how much it grows where that was not enough.
+/// Growth factor of the number of rows.
 const GROWTH: usize = 4;
 
-/// How far a sum of `f32` may be from what it stands for, relative to its size: the threshold keeps this distance.
+/// Relative rounding error of a sum of `f32`, as a margin of the stopping rule.
 const ROUNDING: f32 = 1e-5;
 
-/// A member, and their state at this moment.
+/// A member with a snapshot of their state.
 struct Member {
     subject: RequestContext,
     moment: UserSnapshot,
 }
 
-/// A group on its way.
+/// A group's request with its inputs.
 struct Group<'a> {
     members: &'a [Member],
     by: Aggregate,
@@ -51,18 +51,18 @@ struct Group<'a> {
     recommending: Recommending<'a>,
 }
 
-/// An item with what the group makes of it.
+/// A row with the group's scores.
 #[derive(Debug, Clone, Copy)]
-struct Judged {
+struct ScoredRow {
     row: Row,
-    /// The mean of the members' scores, and what boosts add.
+    /// The mean of the members' scores, plus boosts.
     mean: f32,
-    /// What the item is ranked by: the mean, or the least of their scores and what boosts add.
-    worth: f32,
+    /// The score used for ranking: the mean, or the minimum of the members' scores plus boosts.
+    rank_score: f32,
 }
 
 impl Predictor {
-    /// Recommends to all of `users` at once.
+    /// Recommends to the group `users`.
     pub(super) async fn recommend_to_group(
         &self,
         users: &[UserId],
@@ -74,7 +74,7 @@ impl Predictor {
         for user in users {
             let mut subject = self.subject(recommending.model, user)?;
             if let Some(first) = members.first() {
-                // A switch meanwhile does not part the group.
+                // All members use one version, even if a switch happens meanwhile.
                 subject.version = first.subject.version.clone();
             }
             let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
@@ -101,12 +101,12 @@ impl Predictor {
         let (subject, request) = (&members[0].subject, recommending.request);
         let wanted = request.diversity.map_or(request.k, |_| diverse_width(request.k));
         let mut best = self.best_of_group(group, wanted)?;
-        let items = subject.model.catalog.items_of(best.iter().map(|judged| judged.row));
+        let items = subject.model.catalog.items_of(best.iter().map(|scored| scored.row));
         let picked = ResolvedItems::all(&subject.version, &items);
         let resolved = self.resolve_all(subject, &picked)?;
         let mut order: Vec<usize> = (0..best.len()).collect();
         if let Some(diversity) = request.diversity {
-            let scores: Vec<f32> = best.iter().map(|judged| judged.worth).collect();
+            let scores: Vec<f32> = best.iter().map(|scored| scored.rank_score).collect();
             let features = resolved.iter().map(|item| without_constant(item.features())).collect();
             order = marginal_relevance(&Relevant { scores: &scores, features }, diversity, request.k);
         }
@@ -117,14 +117,14 @@ impl Predictor {
         };
         let slots: Vec<Ranked> = order.iter().zip(estimates).map(ranked).collect();
         best = order.iter().map(|index| best[*index]).collect();
-        let shown = best.iter().map(|judged| judged.row).zip(slots.iter().map(|slot| &slot.scored.item));
+        let shown = best.iter().map(|scored| scored.row).zip(slots.iter().map(|slot| &slot.scored.item));
         let is_more = slots.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
         Ok(Recommendation { ranking: group.ranking(slots), next })
     }
 
-    /// The best `wanted` by what the group makes of them, the best first.
-    fn best_of_group(&self, group: &Group<'_>, wanted: usize) -> Result<Vec<Judged>, PredictorError> {
+    /// The best `wanted` rows by the group's score, best first.
+    fn best_of_group(&self, group: &Group<'_>, wanted: usize) -> Result<Vec<ScoredRow>, PredictorError> {
         let weights = group.mean_weights();
         let Group { members, by, allowed, boosts, recommending } = group;
         let (subject, moment) = (&members[0].subject, &members[0].moment);
@@ -134,24 +134,25 @@ impl Predictor {
         loop {
             let rows = self.best(&search, &weights, width);
             let is_whole = rows.len() < width;
-            let mut judged = self.judge(group, &rows)?;
+            let mut scored = self.score_rows(group, &rows)?;
             if *by == Aggregate::Mean {
-                // In the order in which the search has found them.
-                return Ok(judged);
+                // Already in order of the mean.
+                return Ok(scored);
             }
-            let beyond = judged.iter().map(|judged| judged.mean).fold(f32::INFINITY, f32::min);
-            judged.sort_unstable_by(|a, b| b.worth.total_cmp(&a.worth).then(a.row.cmp(&b.row)));
-            let is_certain = |last: &Judged| last.worth > beyond + ROUNDING * (1.0 + last.worth.abs() + beyond.abs());
-            if is_whole || judged.get(wanted.saturating_sub(1)).is_some_and(is_certain) {
-                judged.truncate(wanted);
-                return Ok(judged);
+            let beyond = scored.iter().map(|scored| scored.mean).fold(f32::INFINITY, f32::min);
+            scored.sort_unstable_by(|a, b| b.rank_score.total_cmp(&a.rank_score).then(a.row.cmp(&b.row)));
+            let is_certain =
+                |last: &ScoredRow| last.rank_score > beyond + ROUNDING * (1.0 + last.rank_score.abs() + beyond.abs());
+            if is_whole || scored.get(wanted.saturating_sub(1)).is_some_and(is_certain) {
+                scored.truncate(wanted);
+                return Ok(scored);
             }
             width *= GROWTH;
         }
     }
 
-    /// What the group makes of each row.
-    fn judge(&self, group: &Group<'_>, rows: &[Row]) -> Result<Vec<Judged>, PredictorError> {
+    /// The group's scores of each row.
+    fn score_rows(&self, group: &Group<'_>, rows: &[Row]) -> Result<Vec<ScoredRow>, PredictorError> {
         let subject = &group.members[0].subject;
         let items = subject.model.catalog.items_of(rows.iter().copied());
         let resolved = self.resolve_all(subject, &ResolvedItems::all(&subject.version, &items))?;
@@ -164,17 +165,17 @@ impl Predictor {
                 *least = least.min(score);
             }
         }
-        let judged = |((row, sum), least): ((&Row, f64), f32)| {
+        let scored = |((row, sum), least): ((&Row, f64), f32)| {
             let add = group.boosts.of(*row);
             let mean = (sum / group.members.len() as f64) as f32 + add;
-            Judged { row: *row, mean, worth: if group.by == Aggregate::Mean { mean } else { least + add } }
+            ScoredRow { row: *row, mean, rank_score: if group.by == Aggregate::Mean { mean } else { least + add } }
         };
-        Ok(rows.iter().zip(sums).zip(leasts).map(judged).collect())
+        Ok(rows.iter().zip(sums).zip(leasts).map(scored).collect())
     }
 }
 
 impl Group<'_> {
-    /// The weights whose scores are the mean of the members' scores.
+    /// Weights whose scores are the mean of the members' scores.
     fn mean_weights(&self) -> Vec<f32> {
         let mut mean = vec![0.0; self.members[0].subject.version.dim()];
         for Member { moment, .. } in self.members {
@@ -185,8 +186,8 @@ impl Group<'_> {
         mean.into_iter().map(|sum: f64| (sum / self.members.len() as f64) as f32).collect()
     }
 
-    /// What is told of each item: of a mean, the mean with its uncertainty; of the least score, the estimate of the
-    /// member whose it is.
+    /// The estimate reported for each item: for the mean, the mean with its uncertainty; for the minimum, the estimate
+    /// of the member with the lowest score.
     fn estimates<'r>(&self, resolved: impl Iterator<Item = &'r Resolved<'r>> + Clone) -> Vec<Estimate> {
         let version = &*self.members[0].subject.version;
         let of_member = |member: &Member| scoring::estimates(&member.moment.model, version, resolved.clone());
@@ -194,7 +195,7 @@ impl Group<'_> {
         let of_item = |(item, resolved): (usize, &Resolved<'_>)| {
             let estimates: Vec<Estimate> = all.iter().map(|estimates| estimates[item]).collect();
             match self.by {
-                // What attributes do not tell of an item puts all members wrong together.
+                // Errors of features mapped from attributes are common to all members.
                 Aggregate::Mean if resolved.origin() == FeatureOrigin::Attributes => {
                     mean_of(&estimates, Errors::Shared)
                 }
@@ -227,16 +228,16 @@ impl Group<'_> {
     }
 }
 
-/// How the errors of members' scores go together.
+/// How errors of the members' scores combine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Errors {
-    /// Each member's posterior is their own: variances add.
+    /// Independent posteriors: variances add.
     Independent,
-    /// In part they have one cause. Deviations add, which no correlation exceeds.
+    /// Partly a common cause: standard deviations add, an upper bound for any correlation.
     Shared,
 }
 
-/// The mean of the scores, with the deviation of a mean.
+/// The mean of the scores, with the standard deviation of a mean.
 fn mean_of(estimates: &[Estimate], errors: Errors) -> Estimate {
     let count = estimates.len() as f64;
     let mean = |entry: fn(&Estimate) -> f32| estimates.iter().map(|it| f64::from(entry(it))).sum::<f64>() / count;

@@ -1,8 +1,10 @@
-//! Rankings from the whole catalog: the best for a user of all that may be shown, each leaving a decision behind.
+//! Recommendations from the whole catalog: the best items for a user among all that may be shown, each recorded as a
+//! decision.
 //!
-//! What may be shown is exact: the filter, what is available now, what the request excludes, what the user has seen, and
-//! what earlier pages have shown are one set of rows, and everything is searched or drawn within it. What the policy then
-//! chooses from is in `candidates`; from there on a recommendation is a ranking like any other.
+//! The set of allowed rows is exact: the filter, current availability, the request's exclusions, the user's seen items
+//! and the items of earlier pages are combined, and all searches and draws stay within it. `candidates` then selects
+//! the policy's candidates; from there on a recommendation is a ranking like any other. Only the choice of the best allowed
+//! items may be approximate.
 
 mod anonymous;
 pub(crate) mod arrangement;
@@ -44,23 +46,22 @@ pub use request::{
     Recommendation, SeenRule,
 };
 
-/// The policy of requests that ask for diversity.
 static DIVERSE_POLICY: PolicySpec = PolicySpec::Greedy(Greedy);
 
-/// A request on its way, as one model answers it.
+/// A request in progress, as one model answers it.
 #[derive(Clone, Copy)]
 pub(crate) struct Recommending<'a> {
     pub(crate) request: &'a RecommendRequest,
     /// The model that answers.
     pub(crate) model: &'a ModelName,
-    /// Where a selection has chosen it: its choice.
+    /// The choice of the selection that chose the model, if any.
     pub(crate) selection: Option<&'a SelectionFacts>,
     pub(crate) seed: Seed,
     pub(crate) now: Timestamp,
 }
 
 impl<'a> Recommending<'a> {
-    /// What draws the ranking.
+    /// How the ranking is drawn.
     fn draw(&self, subject: &'a RequestContext) -> Draw<'a> {
         let defaults = &subject.model.defaults;
         let (policy, pool_share) = match (&self.request.policy, self.request.diversity) {
@@ -73,9 +74,9 @@ impl<'a> Recommending<'a> {
 }
 
 impl Predictor {
-    /// Recommends from the whole catalog, and leaves a decision record.
+    /// Recommends from the whole catalog, and records the decision.
     ///
-    /// `segment` is that of a selection that has a state for each.
+    /// `segment` is for a selection with a state for each segment.
     ///
     /// # Errors
     /// `UnknownModel`, `Field`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
@@ -100,12 +101,12 @@ impl Predictor {
     async fn recommend_by_model(&self, recommending: Recommending<'_>) -> Result<Recommendation, PredictorError> {
         match &recommending.request.audience {
             Audience::User(user) => self.recommend_to_user(user, recommending).await,
-            Audience::Anonymous(past) => self.recommend_to_stranger(past, recommending),
+            Audience::Anonymous(past) => self.recommend_to_anonymous(past, recommending),
             Audience::Group { users, by } => self.recommend_to_group(users, *by, recommending).await,
         }
     }
 
-    /// The arm that the selection draws answers.
+    /// Recommends by the arm that the selection draws.
     async fn recommend_among(
         &self,
         selection: &Selection,
@@ -140,7 +141,7 @@ impl Predictor {
         let subject = self.subject(recommending.model, user)?;
         self.reach(&subject, recommending.request.min_epoch).await?;
         let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
-        // What has been seen is read from the log, which tells of what is durable only; the reply waits for it anyway.
+        // Seen items are read from the log, which has only durable records; the reply waits for these anyway.
         self.settle(&subject, moment.pending.as_ref()).await?;
         compute(false, || {
             let mut allowed = self.showable(&subject, &recommending);
@@ -153,8 +154,8 @@ impl Predictor {
         })
     }
 
-    /// What may be shown whatever has been seen: what the filter lets through, is available, not excluded, and on no page
-    /// before.
+    /// The rows that may be shown, apart from seen items: those that pass the filter, are available, not excluded, and
+    /// not on an earlier page.
     pub(crate) fn showable(&self, subject: &RequestContext, recommending: &Recommending<'_>) -> CandidateSet {
         let (request, catalog) = (recommending.request, &subject.model.catalog);
         let mut allowed = self.allowed(subject, request.filter.as_ref(), recommending.now);
@@ -165,7 +166,7 @@ impl Predictor {
         allowed
     }
 
-    /// Ranks what is allowed for a user of this state.
+    /// Ranks the allowed rows for a user with this state.
     fn recommend_at(
         &self,
         subject: &RequestContext,
@@ -219,7 +220,7 @@ impl Predictor {
     }
 }
 
-/// The ranking that nothing was drawn for.
+/// A deterministic ranking.
 fn certain(order: &[usize]) -> BanditRanking {
     let slot = |candidate: &usize| Slot { candidate: *candidate, propensity: Some(1.0) };
     BanditRanking { slots: order.iter().map(slot).collect(), pool: false }

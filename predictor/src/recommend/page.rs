@@ -1,7 +1,8 @@
-//! Paging that does not repeat: a page carries what the pages before it have shown.
+//! Paging without repetition: a page token contains the items of the pages before it.
 //!
-//! Weights move between two pages, so a place in the ranking means nothing; what has been shown does. Each item is told
-//! by its row, which finds it at once, and by a hash of its id, which tells after a restart that rows have changed.
+//! Weights change between two pages, so a position in the ranking would not identify the next page; the shown items do.
+//! Each item is stored as its row, for direct access, and a hash of its id, which detects that rows have changed after
+//! a restart.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,19 +12,19 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::catalog::StreamCatalog;
 
-/// How many items pages tell of at most: a token of 16 KB.
+/// Maximum number of items in a token, which is then 16 KB long.
 pub const SHOWN_MAX: usize = 1000;
 
-/// Bytes before the items: the form's number and a checksum.
+/// Bytes before the items: format number and checksum.
 const HEAD_BYTES: usize = 5;
 
 /// Bytes of an item: its row and the hash of its id.
 const SHOWN_BYTES: usize = 12;
 
-/// The number of the form of a token.
+/// Format number of a token.
 const FORM: u8 = 1;
 
-/// What earlier pages have shown.
+/// The items of earlier pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
     shown: Vec<Shown>,
@@ -44,7 +45,7 @@ fn checksum(body: &[u8]) -> [u8; 4] {
 }
 
 impl Page {
-    /// Reads a token; `None` where it is none of ours, or broken.
+    /// Parses a token; `None` if it is invalid.
     #[must_use]
     pub fn read(token: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
@@ -60,7 +61,7 @@ impl Page {
         shown.filter(|_| is_ours).map(|shown| Self { shown })
     }
 
-    /// The token, in letters that URLs take as they are.
+    /// The token, as URL-safe text.
     #[must_use]
     pub fn token(&self) -> String {
         let mut body = Vec::with_capacity(self.shown.len() * SHOWN_BYTES);
@@ -74,14 +75,14 @@ impl Page {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The page behind these items; `None` where it would have to tell of too many.
+    /// The next page, after these items; `None` if it would contain too many.
     pub(crate) fn after<'a>(&self, shown: impl IntoIterator<Item = (Row, &'a ItemId)>) -> Option<Self> {
         let mut page = self.clone();
         page.shown.extend(shown.into_iter().map(|(row, item)| Shown { row, id_hash: id_hash(item) }));
         (page.shown.len() <= SHOWN_MAX).then_some(page)
     }
 
-    /// Takes out of `allowed` what has been shown.
+    /// Removes the items of earlier pages from `allowed`.
     pub(crate) fn take_out(&self, allowed: &mut CandidateSet, catalog: &StreamCatalog) {
         let given_out = catalog.size().rows;
         let (known, unknown): (Vec<Shown>, Vec<Shown>) =
@@ -97,7 +98,7 @@ impl Page {
         if moved.is_empty() {
             return;
         }
-        // The node has been restarted since, and has numbered its rows anew.
+        // The node has restarted since, and its rows have other numbers.
         moved.sort_unstable();
         let rows: Vec<Row> = allowed.rows().collect();
         let items = catalog.items_of(rows.iter().copied());
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_back_as_they_went_and_tell_of_a_thousand_items_at_most() {
+    fn tokens_round_trip_and_hold_at_most_a_thousand_items() {
         for shown in [0, 1, 7, SHOWN_MAX] {
             let page = page(shown).unwrap();
             assert_eq!(Page::read(&page.token()), Some(page), "{shown}");
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_no_token() {
+    fn broken_tokens_are_rejected() {
         let token = page(3).unwrap().token();
         let mut changed = token.clone();
         changed.replace_range(10..11, if &token[10..11] == "A" { "B" } else { "A" });

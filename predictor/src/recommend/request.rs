@@ -1,4 +1,4 @@
-//! What is asked for, and what is answered.
+//! Request and reply types of recommendations.
 
 use std::time::Duration;
 
@@ -10,121 +10,112 @@ use crate::error::PredictorError;
 use crate::recommend::page::Page;
 use crate::topk::Ranking;
 
-/// How many slots a recommendation may have.
+/// Maximum number of slots of a recommendation.
 pub const RECOMMENDED_MAX: usize = 1000;
 
-/// How many items a request may exclude by id.
+/// Maximum number of items that a request may exclude by id.
 pub const EXCLUDED_MAX: usize = 10_000;
 
-/// How many kinds of feedback a rule of what was seen may name.
+/// Maximum number of feedback kinds in a [`SeenRule`].
 pub const SEEN_KINDS_MAX: usize = 64;
 
-/// How many boosts a request may bring: they are searched apart wherever they overlap, in up to 16 cells.
+/// Maximum number of boosts in a request: overlaps are searched separately, in up to 16 cells.
 pub const BOOSTS_MAX: usize = 4;
 
-/// The largest magnitude of what a boost adds: that of a label.
+/// Maximum magnitude of a boost: that of a label.
 pub const BOOST_ABS_MAX: f32 = celeris_model::observation::LABEL_ABS_MAX;
 
-/// What to recommend, to whom, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecommendRequest {
     /// The model that scores.
     pub model: ModelName,
-    /// Who is to like it.
     pub audience: Audience,
-    /// How many slots to fill: from 1 to [`RECOMMENDED_MAX`].
+    /// Number of slots to fill: from 1 to [`RECOMMENDED_MAX`].
     pub k: usize,
-    /// What may be shown; everything available where there is none.
+    /// Restricts the items; `None` for all available ones.
     pub filter: Option<Filter>,
-    /// What may not, by id; at most [`EXCLUDED_MAX`].
+    /// Items not to be shown; at most [`EXCLUDED_MAX`].
     pub exclude: Vec<ItemId>,
-    /// What of the past may not be shown again; `None` where all of it may.
+    /// Which seen items are not shown again; `None` to allow all.
     pub exclude_seen: Option<SeenRule>,
-    /// What is preferred, at most [`BOOSTS_MAX`].
+    /// At most [`BOOSTS_MAX`].
     pub boosts: Vec<Boost>,
-    /// How much the slots shall differ from each other, from 0 to 1; such a request is ranked greedily.
+    /// Weight of diversity, from 0 to 1; a request with diversity is ranked greedily.
     pub diversity: Option<f32>,
-    /// What earlier pages have shown.
+    /// The items of earlier pages.
     pub page: Option<Page>,
-    /// The policy; where none is named the model's default ranks, validation pool included.
+    /// The policy; `None` for the model's default, including the validation pool.
     pub policy: Option<PolicySpec>,
-    /// Seeds what is drawn; the server draws one where it is missing.
+    /// The seed of all draws; `None` for a random one.
     pub seed: Option<u64>,
-    /// The answer must reflect at least that many of the user's events.
+    /// The answer must reflect at least this epoch of the user.
     pub min_epoch: Option<UserEpoch>,
 }
 
-/// Who is recommended to.
+/// The user or users to recommend to.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Audience {
-    /// A user, known or not.
+    /// A user, known or unknown.
     User(UserId),
-    /// Somebody without a name, who brings their past along; nothing of it is kept.
+    /// An anonymous user with their history; nothing of it is kept.
     Anonymous(Vec<PastItem>),
-    /// Several users at once.
     Group {
-        /// The users.
         users: Vec<UserId>,
-        /// What the group makes of their scores.
+        /// How the users' scores are combined.
         by: Aggregate,
     },
 }
 
-/// One observation of a past that a request brings along.
+/// One observation of an anonymous user's history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastItem {
-    /// The item.
     pub item: ItemId,
-    /// The label.
     pub label: f32,
-    /// How many times over it counts; 1 unless told.
+    /// The observation's weight; 1 by default.
     pub weight: f32,
-    /// When it happened; now where the request does not say.
+    /// When it happened; now if `None`.
     pub timestamp: Option<Timestamp>,
-    /// What kind of feedback it is.
+    /// The kind of feedback.
     pub feedback: Option<String>,
 }
 
-/// What a group makes of its members' scores of an item.
+/// How the scores of a group's members are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Aggregate {
-    /// Their mean.
     #[default]
     Mean,
-    /// The least of them.
+    /// The minimum.
     LeastMisery,
 }
 
-/// What of a user's past counts as seen.
+/// Which of a user's observations count as seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SeenRule {
-    /// Only observations of the last so long, by their timestamps; all where there is none.
+    /// Only observations within this window before now, by their timestamps; `None` for all.
     pub window: Option<Duration>,
-    /// Only observations of these kinds of feedback, at most `SEEN_KINDS_MAX`; of all kinds, and of none, where it is
-    /// empty.
+    /// Only observations with these kinds of feedback, at most `SEEN_KINDS_MAX`; if empty, all observations, with or
+    /// without a kind.
     pub feedback: Vec<String>,
 }
 
-/// A preference for some items: what matches is ranked as if it scored so much more.
+/// A preference for items: matching items are ranked as if their score were higher by `add`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Boost {
-    /// What is preferred.
+    /// The preferred items.
     pub filter: Filter,
-    /// Added to the score by which items are ranked; below zero to put them back.
+    /// Added to the score used for ranking; negative to demote.
     pub add: f32,
 }
 
-/// A page of recommendations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recommendation {
-    /// The ranking.
     pub ranking: Ranking,
-    /// Asks for the next page; `None` where nothing is left, or more has been shown than a page can tell of.
+    /// The next page; `None` if nothing is left, or more was shown than a page token can hold.
     pub next: Option<Page>,
 }
 
 impl RecommendRequest {
-    /// Refuses what is out of range, or does not go together.
+    /// Rejects fields that are out of range or contradict each other.
     ///
     /// # Errors
     /// `Field`.

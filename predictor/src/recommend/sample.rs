@@ -1,14 +1,14 @@
-//! Rows drawn uniformly from those that are allowed.
+//! Uniform sampling of allowed rows.
 
 use celeris_retrieval::{CandidateSet, Row};
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-/// `min(n, count)` distinct rows of `allowed` in the order drawn, each set and order as likely as any other. Takes a pass
-/// over the words of the set.
+/// `min(n, count)` distinct rows of `allowed` in random order, each set and order equally likely. Scans the words of
+/// the set once.
 pub(crate) fn sample(allowed: &CandidateSet, n: usize, rng: &mut ChaCha8Rng) -> Vec<Row> {
     let drawn = index::sample(rng, allowed.count(), n.min(allowed.count())).into_vec();
-    // Which of them is the how-manieth row, in ascending order, so that one pass finds all.
+    // Sorted by rank, so that one pass finds all rows.
     let mut ranks: Vec<(usize, usize)> = drawn.iter().copied().zip(0..).collect();
     ranks.sort_unstable();
     let mut rows: Vec<Row> = vec![0; ranks.len()];
@@ -25,7 +25,7 @@ pub(crate) fn sample(allowed: &CandidateSet, n: usize, rng: &mut ChaCha8Rng) -> 
     rows
 }
 
-/// The place of the one bit with `n` ones below it.
+/// The position of the one bit with `n` ones below it.
 fn nth_one(mut word: u64, n: usize) -> usize {
     for _ in 0..n {
         word &= word - 1;
@@ -43,7 +43,7 @@ mod tests {
     const CHI_SQUARE_MAX: f64 = 67.98;
 
     #[test]
-    fn every_row_is_drawn_as_often_as_any_other_and_none_twice() {
+    fn rows_are_drawn_uniformly_without_replacement() {
         let mut allowed = CandidateSet::none();
         (0..37).for_each(|row| allowed.insert(row * row));
         let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -58,7 +58,7 @@ mod tests {
             assert_eq!(rows.len(), n);
             rows.iter().for_each(|row| drawn[row.isqrt() as usize] += 1);
         }
-        // Drawing without replacement varies less than chi-square has it.
+        // Sampling without replacement has less variance than chi-square assumes.
         for (counts, expected) in [(&drawn, f64::from(rounds) * 5.0 / 37.0), (&first, f64::from(rounds) / 37.0)] {
             let chi_square: f64 = counts.iter().map(|count| (f64::from(*count) - expected).powi(2) / expected).sum();
             assert!(chi_square < CHI_SQUARE_MAX, "{chi_square}");

@@ -1,8 +1,7 @@
-//! What users have seen: the items of their observations, as rows of the catalog.
+//! Items that users have seen: the items of their observations, as rows of the catalog.
 //!
-//! It is a view of the log like everything else of a user, kept in a bounded cache. Where the user has done something
-//! since, only the later events are read; where these do not follow on without a gap, something between was forgotten,
-//! and the history is read anew, as far back as [`EVENTS_MAX`] events.
+//! A view of the log, kept in a bounded cache. If the user has later events, only these are read; if their epochs have
+//! a gap, an event was retracted or erased, and the history is read again, up to [`EVENTS_MAX`] events back.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -18,32 +17,31 @@ use crate::error::PredictorError;
 use crate::recommend::request::SeenRule;
 use crate::users::UserKey;
 
-/// How many of a user's latest events are read where nothing is known of the user: what was seen before them may be shown
-/// again.
+/// Number of latest events that are read for a user not in the cache: items seen before them may be shown again.
 const EVENTS_MAX: u64 = 1 << 16;
 
-/// The kind of an observation whose client named none.
+/// The kind of an observation without feedback kind.
 const NO_KIND: u32 = u32::MAX;
 
-/// One observation, as far as it matters here.
+/// An observation of a seen item.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// Its place in the log, by which it is retracted.
+    /// Its position in the log, for retractions.
     sequence: Sequence,
     timestamp: Timestamp,
-    /// The index of its kind of feedback.
+    /// Index of its kind of feedback.
     kind: u32,
 }
 
-/// What matters here of an event.
+/// The relevant fields of an event.
 struct SeenEvent {
     sequence: Sequence,
     epoch: UserEpoch,
     timestamp: Timestamp,
-    /// The item of an observation.
+    /// The item, if the event is an observation.
     item: Option<ItemId>,
     feedback: Option<String>,
-    /// What a retraction takes back.
+    /// Positions of the observations that a retraction removes.
     retracted: Vec<Sequence>,
 }
 
@@ -60,16 +58,16 @@ impl SeenEvent {
     }
 }
 
-/// The items of a user's observations up to an event.
+/// The items of a user's observations up to an epoch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     epoch: UserEpoch,
-    /// The catalog that the rows are of.
+    /// The catalog that the rows belong to.
     catalog: Weak<StreamCatalog>,
     rows: Vec<(Row, Mark)>,
-    /// Observations of items that the catalog does not list; it may do so later.
+    /// Observations of items that the catalog does not list yet.
     unlisted: Vec<(ItemId, Mark)>,
-    /// The kinds of feedback that occur.
+    /// The kinds of feedback, by index.
     kinds: Vec<String>,
 }
 
@@ -94,9 +92,9 @@ impl Seen {
         self.catalog.ptr_eq(&Arc::downgrade(catalog))
     }
 
-    /// Takes in later events; `false` where they do not follow on, so that the history has to be read from its beginning.
+    /// Adds later events; returns `false` if their epochs have a gap, so that the history must be read again.
     ///
-    /// A retraction leaves nothing where its observation was, and an erasure nothing at all: either shows as a gap.
+    /// A retracted observation and an erasure leave no event: either shows as a gap.
     fn extend(&mut self, later: &[SeenEvent], epoch: UserEpoch, catalog: &StreamCatalog) -> bool {
         let follows = later.iter().zip(self.epoch.0 + 1..).all(|(event, epoch)| event.epoch.0 == epoch);
         let reached = later.last().map_or(self.epoch, |event| event.epoch);
@@ -131,7 +129,7 @@ impl Seen {
         self.epoch = events.last().map_or(epoch, |event| event.epoch.max(epoch));
     }
 
-    /// Takes out of `allowed` what `rule` says has been seen by `now`.
+    /// Removes the items from `allowed` that were seen by `now` according to `rule`.
     pub(crate) fn take_out(
         &self,
         rule: &SeenRule,
@@ -148,10 +146,10 @@ impl Seen {
     }
 }
 
-/// Which observations a rule counts.
+/// Selects the observations that count by a rule.
 struct Counts {
     since: Timestamp,
-    /// By the index of the kind; `None` where all kinds count, and those without.
+    /// By the index of the kind; `None` if all observations count.
     kinds: Option<Vec<bool>>,
 }
 
@@ -168,14 +166,14 @@ impl Counts {
 }
 
 impl SeenRule {
-    /// From when on observations count.
+    /// The earliest timestamp that counts.
     pub(crate) fn since(&self, now: Timestamp) -> Timestamp {
         let millis = |window: Duration| i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
         Timestamp(self.window.map_or(i64::MIN, |window| now.0.saturating_sub(millis(window))))
     }
 }
 
-/// What users have seen, bounded in bytes.
+/// Cache of seen items, bounded in bytes.
 pub(crate) struct SeenCache(BoundedCache<UserKey, Arc<Seen>>);
 
 impl SeenCache {
@@ -183,8 +181,8 @@ impl SeenCache {
         Self(BoundedCache::new("seen", bytes_max))
     }
 
-    /// What the user has seen up to `epoch` at least. All events up to it must be durable. Reads from disk where the
-    /// user has done something since this was last asked.
+    /// The user's seen items up to at least `epoch`. All events up to it must be durable. Reads from disk if the user
+    /// has events since the last call.
     pub(crate) fn of(
         &self,
         key: &UserKey,
@@ -227,7 +225,7 @@ impl SeenCache {
         Ok(seen)
     }
 
-    /// Forgets a user at once: what is read from now on is what the log holds.
+    /// Drops a user's entry: the next call reads the log.
     pub(crate) fn forget(&self, key: &UserKey) {
         self.0.purge(|other| other == key);
     }

@@ -1,4 +1,4 @@
-//! Who answers a request of a selection.
+//! Chooses the arm or arms that answer a request to a selection.
 
 use std::sync::Arc;
 
@@ -10,51 +10,47 @@ use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
 use crate::selection::Selection;
 
-/// Who answered for a selection.
+/// The arm or arms that answered for a selection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SelectedBy {
-    /// One arm.
     Arm {
-        /// The arm.
         arm: ModelName,
-        /// The probability with which it was drawn.
         propensity: f32,
     },
     /// All arms together.
     All {
         /// In the order of the configuration.
         arms: Vec<WeightedArm>,
-        /// Of each answered item, the share of the arms that agree with its score.
+        /// For each item, the share of the arms that agree with its score.
         confidence: Vec<f32>,
     },
 }
 
-/// An arm's part in an answer.
+/// An arm's weight in a combined answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedArm {
-    /// The arm.
     pub arm: ModelName,
-    /// Its weight; those of all arms add up to 1.
+    /// Its weight; the weights of all arms add up to 1.
     pub weight: f64,
-    /// The version that it answered with.
     pub version: VersionId,
 }
 
-/// Whose turn it is.
+/// The inputs of a choice.
 pub(crate) struct Turn<'a> {
     pub(crate) user: &'a UserId,
     pub(crate) min_epoch: Option<UserEpoch>,
     pub(crate) segment: Option<&'a ModelName>,
-    /// Draws the arm; `None` for a request that leaves no decision, whose arm stays until the user's next event.
+    /// Determines the arm; `None` for a request without a decision, whose arm stays the same until the user's next
+    /// event.
     pub(crate) seed: Option<u64>,
 }
 
-/// A number from 0 up to, without, 1 that is drawn by these bytes.
+/// A hash of these parts as a number in [0, 1).
 fn lot(selection: &ModelName, parts: [&[u8]; 2]) -> f64 {
     let mut bytes = Vec::with_capacity(128);
     for part in [selection.as_str().as_bytes()].into_iter().chain(parts) {
         bytes.extend_from_slice(part);
-        // No text holds this byte, so no two lists of parts run together.
+        // No UTF-8 text contains this byte, so different lists of parts give different bytes.
         bytes.push(0xff);
     }
     (xxh3_64(&bytes) >> 11) as f64 / (1_u64 << 53) as f64
@@ -65,7 +61,7 @@ impl Predictor {
         self.selections.load().get(name).cloned()
     }
 
-    /// Who answers, by what is durable now.
+    /// Chooses the arm or arms, from durable records only.
     pub(crate) async fn choose(&self, selection: &Selection, turn: &Turn<'_>) -> Result<Selected, PredictorError> {
         let rule = &selection.rule;
         let group = rule.group(turn.segment)?;
@@ -98,7 +94,7 @@ impl Predictor {
         }
     }
 
-    /// The user's epoch, once everything up to it is durable.
+    /// The user's epoch, once all events up to it are durable.
     pub(crate) async fn durable_epoch(
         &self,
         model: &ModelName,

@@ -1,4 +1,4 @@
-//! What a record says of a selection's arms.
+//! How a record updates the loss sums of a selection's arms.
 
 use celeris_bandits::selection::strategy::Learns;
 use celeris_bandits::selection::{ArmSums, Outcome};
@@ -6,18 +6,18 @@ use celeris_model::{Partition, Record, RecordKind, SelectionFacts, Sequence};
 
 use crate::selection::SelectionRule;
 
-/// What an outcome adds, and to which group of sums.
-pub(crate) struct WeightedTarget {
+/// The sums that an outcome adds to the arms of a group.
+pub(crate) struct SumsUpdate {
     pub(crate) group: usize,
-    pub(crate) said: Vec<(usize, ArmSums)>,
+    pub(crate) sums: Vec<(usize, ArmSums)>,
 }
 
 impl SelectionRule {
-    /// What a record says of the arms; `None` where it says nothing.
+    /// The update that a record makes; `None` if it makes none.
     ///
-    /// A function of the rule and the record alone, and so is every state. The weight of an observation does not count: a
-    /// loss is one loss.
-    pub(crate) fn lesson(&self, sequence: Sequence, record: &Record) -> Option<WeightedTarget> {
+    /// A function of the rule and the record alone, and so is every state. The weight of an observation is ignored:
+    /// every loss counts once.
+    pub(crate) fn update(&self, sequence: Sequence, record: &Record) -> Option<SumsUpdate> {
         if record.kind != RecordKind::Observe || sequence <= self.begins.get(Partition::of(&record.user)) {
             return None;
         }
@@ -25,14 +25,14 @@ impl SelectionRule {
         let facts = facts.filter(|facts| facts.model_id == self.id);
         let strategy = self.strategy.strategy();
         let group = self.group(facts.and_then(|facts| facts.segment.as_ref())).ok()?;
-        let said = match strategy.learns() {
+        let sums = match strategy.learns() {
             Learns::FromServed => strategy.observe(self.served(facts?, record)?),
             Learns::FromEvery => {
                 let losses: Vec<Option<f64>> = (0..self.arms.len()).map(|arm| self.loss(arm, record)).collect();
                 strategy.observe(Outcome::Every(&losses))
             }
         };
-        (!said.is_empty()).then_some(WeightedTarget { group, said })
+        (!sums.is_empty()).then_some(SumsUpdate { group, sums })
     }
 
     fn served(&self, facts: &SelectionFacts, record: &Record) -> Option<Outcome<'static>> {

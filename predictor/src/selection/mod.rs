@@ -1,12 +1,12 @@
 //! Selections: models that answer by other models of their stream, their *arms* (Clipper §5).
 //!
-//! What a selection has learnt is a view of the stream's log, like a user's state: sums of losses made of what records
-//! say of the arms (`lessons`). A selection with one state for all users, or one for each segment, reads on in the log when
-//! it is asked (`stream_view`); one with a state for each user reads that user's history (`user_view`). Nothing is learnt
-//! on the way of an observation, so that one pays nothing for selections; and whatever a reply reflects is durable, since only
-//! that can be read.
+//! A selection's state is a view of the stream's log, like a user's state: sums of the arms' losses, computed from
+//! records (`lessons`). A selection with one state for all users, or one for each segment, reads new log records when a
+//! request needs its state (`stream_view`); one with a state for each user reads that user's history (`user_view`).
+//! Observations do not update selections, so they are not slowed down; and since only durable records can be read,
+//! every reply reflects only durable records.
 //!
-//! `choose` says who answers a request, `serve` lets them answer, and `report` tells what a selection knows.
+//! `choose` chooses the arms for a request, `serve` combines their answers, and `report` shows a selection's state.
 
 pub(crate) mod choose;
 mod lessons;
@@ -33,54 +33,51 @@ pub(crate) use user_view::UserViews;
 
 use stream_view::StreamView;
 
-/// Whose losses a state is made of.
+/// The set of users that share a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Every user has a state of their own.
+    /// Each user has a state.
     User,
-    /// There is one for everybody.
+    /// All users share one state.
     Global,
-    /// There is one for each of these segments, of which every request names one.
+    /// Each of these segments has a state; every request names one.
     Segment(Vec<ModelName>),
 }
 
-/// A selection as it is configured.
+/// Configuration of a selection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectionRule {
-    /// Its name.
     pub name: ModelName,
-    /// Its identity, under which its decisions are kept.
+    /// The id under which its decisions are stored.
     pub id: ModelId,
     /// The stream of its arms.
     pub stream: StreamName,
     /// The models that answer, at least two.
     pub arms: Vec<ModelName>,
-    /// The identities of the arms, in their order, and as many.
+    /// The ids of the arms, in the same order.
     pub arm_ids: Vec<ModelId>,
-    /// How it selects among them.
     pub strategy: StrategySpec,
-    /// Whose losses a state is made of.
     pub scope: Scope,
-    /// What a loss is.
+    /// How losses are computed.
     pub scale: LossScale,
-    /// How losses fade.
+    /// Half-life of losses, in records; `None` if they do not fade.
     pub half_life: Option<HalfLifeRecords>,
-    /// How it ranks where all arms answer together and a request names no policy.
+    /// Ranking defaults if all arms answer together.
     pub defaults: RankingDefaults,
-    /// Where its part of the log begins.
+    /// Log positions after which records count.
     pub begins: Watermark,
 }
 
-/// A selection that serves.
+/// A serving selection.
 pub(crate) struct Selection {
     pub(crate) rule: SelectionRule,
-    /// Names it in cache keys: no other of this process has it.
+    /// Identifies it in cache keys; unique in this process.
     serial: u64,
-    /// `None` where every user has a state.
+    /// `None` if each user has a state.
     stream: Option<StreamView>,
 }
 
-/// The serial handed out last.
+/// The last serial that was assigned.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl Selection {
@@ -91,7 +88,7 @@ impl Selection {
 }
 
 impl Selection {
-    /// Answers what only models have.
+    /// The error for operations that need a model.
     pub(crate) fn is_no_model(&self) -> PredictorError {
         PredictorError::IsSelection { model: self.rule.name.clone(), arms: listed(&self.rule.arms) }
     }
@@ -107,16 +104,16 @@ impl SelectionRule {
         Layout { arms: self.arms.len(), groups, lanes, half_life: self.half_life }
     }
 
-    /// One estimate of those of the arms.
+    /// Combines the estimates of the arms.
     fn combine(&self, weights: &[f64], estimates: &[Estimate], loss: Loss) -> Combined {
         let strategy = self.strategy.strategy();
         strategy.combine(weights, estimates, Labels { loss, range: self.scale.range })
     }
 
-    /// The group of sums that a request or a record of this segment is part of.
+    /// The group of sums for a request or record of this segment.
     ///
     /// # Errors
-    /// `Segment` where the selection asks for one and it is missing or unknown, or asks for none and it is there.
+    /// `Segment` if the selection needs one and it is missing or unknown, or needs none and one is given.
     fn group(&self, segment: Option<&ModelName>) -> Result<usize, PredictorError> {
         let wrong = |problem: String| PredictorError::Segment { model: self.name.clone(), problem };
         match (&self.scope, segment) {
@@ -133,7 +130,7 @@ impl SelectionRule {
     }
 }
 
-/// Refuses a segment for what does not select by it.
+/// Fails if a segment is given for a model.
 pub(crate) fn without_segment(model: &ModelName, segment: Option<&ModelName>) -> Result<(), PredictorError> {
     if segment.is_none() {
         return Ok(());
@@ -143,37 +140,37 @@ pub(crate) fn without_segment(model: &ModelName, segment: Option<&ModelName>) ->
 
 const NO_SEGMENT: &str = "cannot be given: the model does not select by it";
 
-/// Names in words.
+/// The names as a comma-separated list.
 fn listed(names: &[ModelName]) -> String {
     names.iter().map(ModelName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Tells whether two states are equal to the bit in a group.
+/// Hash of a group's state; equal states have equal hashes.
 fn hash(state: &State, group: usize) -> u64 {
     xxh3_64(&state.canonical_bytes(group))
 }
 
 impl Predictor {
-    /// Lets a selection serve, in place of another of its name. The caller guarantees that its arms serve, learn from its
-    /// stream, and are models.
+    /// Starts serving a selection, replacing one of the same name. The caller guarantees that its arms are serving
+    /// models that learn from its stream.
     pub fn select_among(&self, rule: SelectionRule) {
         let selection = Selection::new(rule);
         self.change_selections(|selections| drop(selections.insert(selection.rule.name.clone(), selection.into())));
     }
 
-    /// Stops serving a selection; whether there was one.
+    /// Stops serving a selection; returns whether it was serving.
     pub fn select_no_more(&self, name: &ModelName) -> bool {
         let mut removed = false;
         self.change_selections(|selections| removed = selections.remove(name).is_some());
         removed
     }
 
-    /// The model through which `name` reaches its stream: itself, or of a selection its first arm.
+    /// The model through which `name` reaches its stream: itself, or the first arm of a selection.
     pub(crate) fn of_stream(&self, name: &ModelName) -> ModelName {
         self.selection(name).map_or_else(|| name.clone(), |selection| selection.rule.arms[0].clone())
     }
 
-    /// The selections among models of a stream.
+    /// The ids of the selections of a stream.
     pub(crate) fn selections_of(&self, stream: &StreamName) -> Vec<ModelId> {
         let selections = self.selections.load();
         selections
@@ -184,7 +181,7 @@ impl Predictor {
             .collect()
     }
 
-    /// Reads on in the log what selections have not read yet, so that no request has to. Blocks on the disk.
+    /// Reads new log records into all selections with a shared state, so that requests need not. Blocks on the disk.
     ///
     /// # Errors
     /// `Storage`.

@@ -1,4 +1,4 @@
-//! What a selection knows of its arms, and how that has moved.
+//! A selection's current state and the history of its weights.
 
 use celeris_bandits::selection::comparison::{Difference, difference};
 use celeris_bandits::selection::{State, StrategySpec};
@@ -8,51 +8,47 @@ use crate::error::PredictorError;
 use crate::node::{Predictor, compute};
 use crate::selection::{Scope, SelectionRule, hash};
 
-/// Points of a curve at most.
+/// Maximum number of points of a curve.
 const CURVE_POINTS: u64 = 60;
 
-/// What is known of one arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmReport {
-    /// The arm.
     pub arm: ModelName,
-    /// The probability with which it is drawn, or its weight where all answer together.
+    /// The probability of drawing the arm, or its weight if all arms answer together.
     pub weight: f64,
-    /// Outcomes of which its loss is known, as far as they still count.
+    /// Number of outcomes with a known loss that still count.
     pub outcomes: u64,
-    /// The mean of these losses, the later counting more where losses fade.
+    /// The mean of these losses, with later ones weighted more if losses fade.
     pub mean_loss: Option<f64>,
-    /// Of an A/B split with one state: how much greater its mean loss is than that of the first arm.
+    /// For an A/B split with a shared state: the mean loss minus that of the first arm.
     pub difference: Option<Difference>,
 }
 
-/// The weights when the log was as long as that.
+/// The weights at an earlier log position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurvePoint {
-    /// Records of the stream; of a state by user, events of the user.
+    /// Number of records of the stream, or of events of the user if each user has a state.
     pub position: u64,
-    /// In the order of the arms.
     pub weights: Vec<f64>,
 }
 
-/// What a selection knows.
+/// A selection's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectionReport {
-    /// In the order of the configuration.
     pub arms: Vec<ArmReport>,
-    /// Records of the stream, or of a state by user the user's events, that the state reflects.
+    /// Number of records of the stream that the state reflects, or of events of the user if each user has a state.
     pub records: u64,
-    /// Equal exactly where the sums are equal to the bit.
+    /// Equal if and only if the sums are equal to the bit, up to hash collisions.
     pub state_hash: u64,
-    /// How the weights have moved, oldest first, as far as what still counts tells.
+    /// History of the weights, oldest first, over the records that still count.
     pub curve: Vec<CurvePoint>,
 }
 
 impl Predictor {
-    /// What a selection knows of its arms: for this user where every user has a state, in this segment where segments have.
+    /// A selection's state: for this user if each user has one, in this segment if each segment has one.
     ///
     /// # Errors
-    /// `UnknownModel` where there is no such selection, `Segment`, `UserMissing` or `Storage`.
+    /// `UnknownModel` if there is no such selection, `Segment`, `UserMissing` or `Storage`.
     pub async fn selection_report(
         &self,
         name: &ModelName,
@@ -87,10 +83,10 @@ fn report(rule: &SelectionRule, state: &State, group: usize) -> SelectionReport 
         mean_loss: faded.arms[arm].mean_loss(),
         difference: (compared && arm > 0).then(|| difference(&lanes, arm, 0)).flatten(),
     };
-    let told = state.told();
-    let points = told.min(CURVE_POINTS);
+    let known = state.known_back();
+    let points = known.min(CURVE_POINTS);
     let point = |number: u64| {
-        let back = told - told * number / points.max(1);
+        let back = known - known * number / points.max(1);
         CurvePoint { position: state.records() - back, weights: strategy.weights(&state.faded_before(group, back)) }
     };
     SelectionReport {

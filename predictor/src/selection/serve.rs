@@ -1,4 +1,4 @@
-//! A selection's arms answer for it.
+//! Answers of a selection, by one arm or by all arms combined.
 
 use celeris_bandits::selection::{Combined, Selected};
 use celeris_bandits::{BanditError, Candidates, Wants};
@@ -13,19 +13,19 @@ use crate::selection::Selection;
 use crate::selection::choose::{SelectedBy, Turn, WeightedArm};
 use crate::topk::{Ranked, RankedSlots, Ranking, RankingInput, TopkRequest, scene_digest};
 
-/// What all arms say of the same items, made one.
+/// The combined answers of all arms.
 struct Together {
     scored: Vec<Scored>,
     confidence: Vec<f32>,
     arms: Vec<WeightedArm>,
     loss: Loss,
-    /// The least that any arm reflects.
+    /// The lowest epoch that any arm reflects.
     user_epoch: UserEpoch,
     cold: bool,
 }
 
 impl Selection {
-    /// What a decision's record says of who answered.
+    /// The facts for a decision's record.
     pub(crate) fn facts(
         &self,
         arm: Option<&ModelName>,
@@ -68,7 +68,7 @@ impl Predictor {
         }
     }
 
-    /// What every arm says of the items, and their mean by `weights`.
+    /// Predicts by every arm and combines the estimates by `weights`.
     async fn together(
         &self,
         selection: &Selection,
@@ -131,7 +131,7 @@ impl Predictor {
         }
     }
 
-    /// Ranks by the combined scores. The decision is recorded with the version of the arm that weighs most.
+    /// Ranks by the combined scores. The decision is recorded with the version of the arm with the largest weight.
     async fn topk_together(
         &self,
         selection: &Selection,
@@ -165,7 +165,7 @@ impl Predictor {
         Ok(ranking)
     }
 
-    /// A ranking by the combined scores, and the agreement on what each slot shows.
+    /// Draws a ranking by the combined scores; also returns the confidence of each slot.
     fn draw_together(
         &self,
         subject: &RequestContext,
@@ -191,7 +191,7 @@ impl Predictor {
             .map(|slot| Ranked { scored: together.scored[slot.candidate].clone(), propensity: slot.propensity });
         let shown = ranked.collect();
         let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
-        // Policies that look at scores alone know their propensities.
+        // Policies that need only scores and uncertainty have closed-form propensities.
         let scene = scene_digest(&scores, &[]);
         Ok((RankedSlots { moment, pool: ranking.pool, shown, explored, scene, unknown: None }, confidence))
     }

@@ -1,5 +1,4 @@
-//! The state of a selection that learns from everybody: read from the log, partition by partition, as far as that is
-//! durable.
+//! The state of a selection shared by all users: read from the durable log, partition by partition.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,7 +11,7 @@ use parking_lot::Mutex;
 use crate::error::PredictorError;
 use crate::selection::SelectionRule;
 
-/// A state and how far it has read.
+/// A state and the log positions up to which it has read.
 pub(crate) struct StreamView {
     held: Mutex<Held>,
 }
@@ -31,7 +30,7 @@ impl StreamView {
         Self { held: Mutex::new(Held { state: State::new(layout), read: Watermark::start(), faded }) }
     }
 
-    /// Whether there is nothing to read.
+    /// Whether there is nothing new to read.
     pub(crate) fn is_current(&self, rule: &SelectionRule, storage: &Storage) -> bool {
         self.held.try_lock().is_some_and(|held| held.read == storage.watermark(&rule.stream))
     }
@@ -40,7 +39,7 @@ impl StreamView {
         self.held.lock().catch_up(rule, storage)
     }
 
-    /// The sums of a group, of everything that is durable.
+    /// The sums of a group over all durable records.
     pub(crate) fn faded(&self, rule: &SelectionRule, storage: &Storage, group: usize) -> Result<Faded, PredictorError> {
         let mut held = self.held.lock();
         held.catch_up(rule, storage)?;
@@ -48,7 +47,7 @@ impl StreamView {
         Ok(faded[group].get_or_insert_with(|| state.faded(group)).clone())
     }
 
-    /// Hands the state, of everything that is durable, to `look`.
+    /// Passes the state over all durable records to `look`.
     pub(crate) fn look<T>(
         &self,
         rule: &SelectionRule,
@@ -62,7 +61,7 @@ impl StreamView {
 }
 
 impl Held {
-    /// Reads what has become durable since.
+    /// Reads the records that have become durable since the last call.
     fn catch_up(&mut self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
         let end = storage.watermark(&rule.stream);
         if end == self.read {
@@ -77,7 +76,7 @@ impl Held {
                 continue;
             }
             if let Err(error) = self.catch_up_in(rule, storage, partition, up_to) {
-                // Half of a run may have been added, and must not be twice.
+                // Part of the range may have been added and must not be added twice.
                 self.state = State::new(rule.layout());
                 self.read = Watermark::start();
                 return Err(error);
@@ -87,10 +86,10 @@ impl Held {
         Ok(())
     }
 
-    /// Reads what has become durable in a partition.
+    /// Reads new durable records of a partition.
     ///
-    /// An amendment has changed records before it, in blocks that are then read anew. Reading a block twice does no harm, so
-    /// it does not matter whether the change was there already when the block was first read.
+    /// If they include an amendment, the blocks with the amended records are read again. Reading a block twice is
+    /// harmless, so it does not matter whether the first reading already saw the amendment.
     fn catch_up_in(
         &mut self,
         rule: &SelectionRule,
@@ -108,20 +107,20 @@ impl Held {
                 changed.extend(record.targets.iter().map(|target| target.0));
             }
         })?;
-        let mut read_anew_to = 0;
+        let mut read_again_to = 0;
         for position in changed {
-            if position <= read_anew_to || !self.state.counts(lane, position) {
+            if position <= read_again_to || !self.state.counts(lane, position) {
                 continue;
             }
             let (first, last) = self.state.span(lane, position);
             self.state.clear(lane, position);
             self.learn(rule, storage, &range(Sequence(first - 1), Sequence(last).min(up_to)), |_| ())?;
-            read_anew_to = last;
+            read_again_to = last;
         }
         Ok(())
     }
 
-    /// Adds what the records of a range say.
+    /// Adds the updates of the records in a range.
     fn learn(
         &mut self,
         rule: &SelectionRule,
@@ -132,12 +131,12 @@ impl Held {
         let lane = usize::from(range.partition.index());
         let outcome: ControlFlow<()> = storage.scan(range, |sequence, record| {
             notice(&record);
-            if let Some(lesson) = rule.lesson(sequence, &record) {
-                self.state.add(Place { lane, position: sequence.0, group: lesson.group }, &lesson.said);
+            if let Some(update) = rule.update(sequence, &record) {
+                self.state.add(Place { lane, position: sequence.0, group: update.group }, &update.sums);
             }
             ControlFlow::Continue(())
         })?;
-        debug_assert!(outcome.is_continue(), "nothing breaks it off");
+        debug_assert!(outcome.is_continue(), "the scan is not interrupted");
         Ok(())
     }
 }

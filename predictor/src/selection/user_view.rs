@@ -1,4 +1,4 @@
-//! The states of selections that learn from each user apart: read from the user's history when the user is touched.
+//! States of selections with a state for each user: read from the user's history on access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,6 @@ use crate::cache::{BoundedCache, Held};
 use crate::error::PredictorError;
 use crate::selection::{Selection, SelectionRule};
 
-/// Whose state of which selection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct UserViewKey {
     /// [`Selection::serial`].
@@ -20,7 +19,7 @@ pub(crate) struct UserViewKey {
     user: UserId,
 }
 
-/// A user's state, and how many of the user's events it reflects.
+/// A user's state, and the epoch that it reflects.
 pub(crate) struct UserView {
     /// `None` before it is first read.
     held: Mutex<Option<(State, UserEpoch)>>,
@@ -28,7 +27,7 @@ pub(crate) struct UserView {
 }
 
 impl UserView {
-    /// Whether the first `epoch` events of the user need not be read.
+    /// Whether the state already reflects the first `epoch` events of the user.
     pub(crate) fn is_current(&self, epoch: UserEpoch) -> bool {
         self.held.try_lock().is_some_and(|held| held.as_ref().is_some_and(|(_, known)| *known >= epoch))
     }
@@ -44,7 +43,6 @@ impl Held for Arc<UserView> {
     }
 }
 
-/// The states that are in memory.
 pub(crate) struct UserViews {
     cache: BoundedCache<UserViewKey, Arc<UserView>>,
 }
@@ -54,7 +52,7 @@ impl UserViews {
         Self { cache: BoundedCache::new("selections", bytes_max) }
     }
 
-    /// The user's place in memory.
+    /// The user's entry, created if missing.
     pub(crate) fn of(&self, selection: &Selection, user: &UserId) -> (UserViewKey, Arc<UserView>) {
         let key = UserViewKey { selection: selection.serial, user: user.clone() };
         let empty = || UserView { held: Mutex::new(None), bytes: AtomicUsize::new(size_of::<UserView>()) };
@@ -62,7 +60,7 @@ impl UserViews {
         (key, view)
     }
 
-    /// Hands the state, of at least the first `epoch` events of the user, to `look`. All of these are durable.
+    /// Passes the state over at least the first `epoch` events of the user, all of which are durable, to `look`.
     pub(crate) fn look<T>(
         &self,
         (key, view): &(UserViewKey, Arc<UserView>),
@@ -84,13 +82,13 @@ impl UserViews {
         Ok(seen)
     }
 
-    /// Forgets the user's states.
+    /// Drops the user's states.
     pub(crate) fn purge(&self, user: &UserId) {
         self.cache.purge(|key| key.user == *user);
     }
 }
 
-/// The state with the events that came since; read anew where they are not all observations that follow it.
+/// Extends the state by the later events; reads it again if they are not all observations without gaps.
 fn read_on(
     (mut state, known): (State, UserEpoch),
     (rule, storage): (&SelectionRule, &Storage),
@@ -120,7 +118,7 @@ fn read(
     state.advance(&[epoch.0]);
     let after = UserEpoch(state.first_counting(0) - 1);
     let mut events = storage.history_after(&rule.stream, user, after)?;
-    // Events that have come since this reading began are left to the next.
+    // Events appended since this read began are left to the next one.
     events.retain(|(_, record)| record.user_epoch <= epoch);
     learn(&mut state, rule, &events);
     Ok((state, epoch))
@@ -128,8 +126,8 @@ fn read(
 
 fn learn(state: &mut State, rule: &SelectionRule, events: &[(Sequence, Record)]) {
     for (sequence, record) in events {
-        if let Some(lesson) = rule.lesson(*sequence, record) {
-            state.add(Place { lane: 0, position: record.user_epoch.0, group: lesson.group }, &lesson.said);
+        if let Some(update) = rule.update(*sequence, record) {
+            state.add(Place { lane: 0, position: record.user_epoch.0, group: update.group }, &update.sums);
         }
     }
 }

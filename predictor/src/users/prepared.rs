@@ -1,4 +1,5 @@
-//! States under versions that do not serve: prepared before a switch, kept for the way back, or compared with.
+//! States under versions that do not serve: prepared before a switch, kept for a rollback, or compared with the active
+//! one.
 
 use std::sync::Arc;
 
@@ -8,18 +9,18 @@ use super::{Event, HeldState, ResolvedEvents, Sources, Stretch, UserState};
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
-/// Histories up to this length are copied and rebuilt outside the user's lock; a longer one costs too much to copy. They
-/// are whole in memory, too.
+/// Histories up to this length are copied and rebuilt outside the user's lock; longer ones are too expensive to copy.
+/// They are also completely in memory.
 const COPIED_EVENTS_MAX: u64 = 4096;
 
-/// What a state is built from, as it was at one moment.
+/// Copy of the events that a state is built from.
 pub(crate) struct Excerpt {
     amended: UserEpoch,
     events: Vec<Event>,
 }
 
 impl Excerpt {
-    /// The state under `version` that these events amount to.
+    /// Builds the state under `version` from these events.
     pub(crate) fn rebuild(
         &self,
         version: &ServingVersion,
@@ -30,13 +31,13 @@ impl Excerpt {
     }
 }
 
-/// What preparing a user's state takes.
+/// How to prepare a user's state.
 pub(crate) enum Preparation {
-    /// Nothing: it is there, or the user has said nothing.
+    /// Nothing to do: the state exists, or the user has no observations.
     Done,
-    /// Computing outside the lock, and [`UserState::put_prepared`].
+    /// Build outside the lock, then [`UserState::put_prepared`].
     Copied(Excerpt),
-    /// [`UserState::model`], under the lock.
+    /// Call [`UserState::model`] under the lock.
     UnderLock,
 }
 
@@ -55,8 +56,8 @@ impl UserState {
         }
     }
 
-    /// Keeps a state that was built outside the lock from these sources, unless the past has changed meanwhile. Events
-    /// that were only added leave it lagging.
+    /// Keeps a state that was built outside the lock from these sources, unless the history was amended meanwhile. If
+    /// events were only added, the kept state lags behind.
     pub(crate) fn put_prepared(
         &mut self,
         version: &ServingVersion,
@@ -75,8 +76,8 @@ impl UserState {
         self.states.retain(|held| held.model != model || kept.contains(&held.version));
     }
 
-    /// What `version` expected of the event of this epoch, had it predicted it before learning from it; learns from
-    /// it afterwards. `None` where the event is gone, or the state has learnt from it already.
+    /// The label that `version` predicts for the event of this epoch from the events before it; the state then learns
+    /// from the event. `None` if the event is gone or the state has already learnt from it.
     pub(crate) fn predict_event(
         &mut self,
         epoch: UserEpoch,

@@ -1,4 +1,4 @@
-//! A user's events with the features that one version has for their items.
+//! A user's events with the features of their items under one version.
 
 use celeris_model::{Example, History, Timestamp};
 use celeris_storage::Event;
@@ -15,7 +15,7 @@ pub(crate) struct ResolvedEvents<'a> {
 }
 
 impl<'a> ResolvedEvents<'a> {
-    /// The events as `version` sees them now, for what answers once and is not kept.
+    /// Resolves the events without freezing features, for a single answer that is not kept.
     pub(crate) fn of(
         stretch: Stretch<'a>,
         version: &'a ServingVersion,
@@ -25,7 +25,8 @@ impl<'a> ResolvedEvents<'a> {
         Self::by(stretch, version, |event| sources.features.resolve(version, stream, &event.item))
     }
 
-    /// The events for a state that is about to learn from them under `version`: all features are frozen from now on.
+    /// Resolves the events for a state that is about to learn from them under `version`, and freezes all their
+    /// features.
     pub(super) fn frozen(
         stretch: Stretch<'a>,
         version: &'a ServingVersion,
@@ -60,7 +61,7 @@ impl History for ResolvedEvents<'_> {
     }
 }
 
-/// What an event says of the item with these features, which was taken before at that time.
+/// The training example of an event, given its item's features and when the item was taken before.
 pub(super) fn example<'a>(event: &Event, resolved: &'a Resolved<'_>, taken_before: Option<Timestamp>) -> Example<'a> {
     Example {
         features: resolved.features(),

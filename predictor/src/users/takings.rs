@@ -1,5 +1,5 @@
-//! When a user had taken each item before, for models with implicit loss ([`celeris_model::preference`]). It is a view of
-//! the history, made when such a model first learns from it; users without one pay nothing for it.
+//! When a user last took each item, for models with implicit loss ([`celeris_model::preference`]). A view of the
+//! history, built when such a model first learns from it; users without such a model pay nothing.
 
 use std::borrow::Cow;
 
@@ -11,17 +11,17 @@ use super::{Sources, UserState};
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
-/// A run of a user's events, with what came before it as far as the loss of a version asks.
+/// A run of a user's events, with the earlier takings that the version's loss needs.
 pub(crate) struct Stretch<'a> {
     /// The index of its first event in the history.
     pub(super) first: u64,
     pub(super) events: &'a [Event],
-    /// Of each event, when its item was taken before; empty under other losses than implicit.
+    /// For each event, when its item was last taken before it; empty unless the loss is implicit.
     taken_before: Cow<'a, [Option<Timestamp>]>,
 }
 
 impl<'a> Stretch<'a> {
-    /// A history from its beginning.
+    /// A history from its start.
     pub(crate) fn whole(events: &'a [Event], version: &ServingVersion) -> Self {
         let mut taken_before = Vec::new();
         if asks(version) {
@@ -31,7 +31,7 @@ impl<'a> Stretch<'a> {
         Self { first: 0, events, taken_before: taken_before.into() }
     }
 
-    /// When the item of the event at this place of the stretch was taken before.
+    /// When the item of the event at this position of the stretch was last taken before it.
     pub(super) fn taken_before(&self, place: usize) -> Option<Timestamp> {
         self.taken_before.get(place).copied().flatten()
     }
@@ -42,17 +42,17 @@ fn asks(version: &ServingVersion) -> bool {
     version.learning.loss() == Loss::Implicit
 }
 
-/// What was taken up to the last event of a history.
+/// Takings up to the last event of a history.
 pub(super) struct UserTakings {
     takings: Takings<ItemId>,
-    /// Of each event in memory, when its item was taken before it.
+    /// For each event in memory, when its item was last taken before it.
     before: Vec<Option<Timestamp>>,
-    /// Bytes of the long ids in `takings`, which may share them.
+    /// Heap bytes of the long ids in `takings`; an upper bound, since they may be shared.
     item_bytes: usize,
 }
 
 impl UserTakings {
-    /// Of a history of which `earlier` is no longer in memory, and `events` is.
+    /// Built from a history whose events `earlier` are no longer in memory and whose `events` are.
     fn of(earlier: &[Event], events: &[Event]) -> Self {
         let mut all = Self { takings: Takings::default(), before: Vec::with_capacity(events.len()), item_bytes: 0 };
         for event in earlier {
@@ -71,13 +71,13 @@ impl UserTakings {
         before
     }
 
-    /// Takes in the next event of the history, which is in memory.
+    /// Adds the next event of the history, which is in memory.
     pub(super) fn remember(&mut self, event: &Event) {
         let before = self.take(event);
         self.before.push(before);
     }
 
-    /// The first events are no longer in memory; `kept` are.
+    /// Drops the entries of all but the last `kept` events.
     pub(super) fn keep_last(&mut self, kept: usize) {
         self.before = self.before.split_off(self.before.len().saturating_sub(kept));
     }
@@ -91,8 +91,8 @@ impl UserTakings {
 }
 
 impl UserState {
-    /// Sees to it that what was taken before is known where a state of `version` asks. What is no longer in memory is read
-    /// from the log; from then on every event is one step.
+    /// Builds the takings if the loss of `version` needs them. Events that are no longer in memory are read from the
+    /// log; later events are added one at a time.
     pub(super) fn know_takings(
         &mut self,
         version: &ServingVersion,
@@ -105,7 +105,7 @@ impl UserState {
         Ok(())
     }
 
-    /// What came before the events in memory, all of which is durable.
+    /// The events before those in memory, all of which are durable.
     pub(super) fn earlier(&self, sources: &Sources<'_>) -> Result<Vec<Event>, PredictorError> {
         if self.before == 0 {
             return Ok(Vec::new());
@@ -117,12 +117,12 @@ impl UserState {
         Ok(all)
     }
 
-    /// The events from index `first` up to, not including, `end`, all of which are in memory; takings are known where
-    /// `version` asks.
+    /// The events with index from `first` to `end`, exclusive, all of which are in memory. If `version` needs takings,
+    /// they have been built.
     pub(super) fn stretch<'a>(&'a self, first: u64, end: u64, version: &ServingVersion) -> Stretch<'a> {
         let places = self.place(first)..self.place(end);
         let known = self.takings.as_deref().filter(|_| asks(version));
-        debug_assert!(known.is_some() || !asks(version), "a state asks for takings that nobody has gone through");
+        debug_assert!(known.is_some() || !asks(version), "a state needs takings that have not been built");
         let taken_before = known.map_or(&[][..], |known| &known.before[places.clone()]);
         Stretch { first, events: &self.events[places], taken_before: taken_before.into() }
     }

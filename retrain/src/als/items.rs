@@ -1,4 +1,4 @@
-//! The items' half of a iteration: latent factors and biases, and the noise that they leave.
+//! The items' half of an iteration: latent factors, biases, and the noise variance.
 
 use celeris_model::ModelError;
 use nalgebra::{DMatrix, DVector};
@@ -8,7 +8,7 @@ use super::ridge::{Normal, Solved, VarianceSums, solve_dual};
 use super::{Als, BIAS_SHARE, CHUNK_ROWS, NOISE_SHARE_MIN, START_EVIDENCE, write_row};
 use crate::ratings::Entry;
 
-/// The regression of an item's latent factors and then its bias, `(D + R^T R) z = R^T t`.
+/// Regression of an item's latent factors, followed by its bias: `(D + R^T R) z = R^T t`.
 struct Fit {
     /// `z`.
     mean: Vec<f64>,
@@ -21,11 +21,11 @@ struct Fit {
     targets: Targets,
 }
 
-/// Sums over an item's ratings, each as often as it counts.
+/// Weighted sums over an item's ratings.
 #[derive(Clone, Copy, Default)]
 struct Targets {
     weight: f64,
-    /// Of `t^2`.
+    /// Weighted sum of `t^2`.
     square: f64,
 }
 
@@ -44,15 +44,15 @@ struct ItemRow<'a> {
     bias_variance: &'a mut f32,
 }
 
-/// Expected squared residuals under both sides' posteriors.
+/// Expected squared residuals under the posteriors of both sides.
 #[derive(Clone, Copy, Default)]
 struct Residuals {
-    /// The sum of the ratings' weights.
+    /// Sum of the ratings' weights.
     weight: f64,
     square: f64,
 }
 
-/// What the items of a chunk leave behind.
+/// Sums over the items of a chunk.
 #[derive(Clone, Copy, Default)]
 struct ItemSums {
     rated: f64,
@@ -73,18 +73,20 @@ impl ItemSums {
     }
 }
 
-/// Memory that goes from item to item.
+/// Buffers reused for all items.
 struct Scratch {
     normal: Normal,
-    /// Of the users' weights, all coordinates.
+    /// Sums of the variances of the users' weights, for all coordinates.
     posterior_variance: VarianceSums,
     /// `D`.
     ridge: Vec<f64>,
 }
 
 impl Als {
+    /// Solves all items.
+    ///
     /// # Errors
-    /// [`ModelError`] where sums have overflowed.
+    /// [`ModelError`] on overflow.
     pub(super) fn solve_items(&mut self) -> Result<(), ModelError> {
         let (dim, latent) = (self.shape.dim(), self.shape.latent);
         let mut features = std::mem::take(&mut self.features);
@@ -92,7 +94,7 @@ impl Als {
         let mut biases = std::mem::take(&mut self.biases);
         let mut bias_variances = std::mem::take(&mut self.bias_variances);
         let this = &*self;
-        // Without latent factors their variances have no entries, and so no chunks to go along with the others.
+        // Without latent factors the table of variances is empty, so it cannot be chunked along with the others.
         let mut rest = factor_variances.as_mut_slice();
         let mut rows: Vec<ItemRow> = features
             .chunks_exact_mut(dim)
@@ -129,14 +131,14 @@ impl Als {
         Ok(())
     }
 
-    /// Writes one item's posterior; an item without ratings is zero, and adds nothing to the sums.
+    /// Writes one item's posterior. An item without ratings gets zeros and adds nothing to the sums.
     fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, scratch: &mut Scratch) -> Result<ItemSums, ModelError> {
         let latent = self.shape.latent;
         if entries.is_empty() {
             item.features[..latent].fill(0.0);
             return Ok(ItemSums::default());
         }
-        // SideFeatures and the constant.
+        // Side features and the constant.
         let known = &item.features[latent..];
         let fit = if entries.len() > latent {
             self.fit_many(entries, known, scratch)?
@@ -153,13 +155,13 @@ impl Als {
         Ok(ItemSums { rated: 1.0, bias_square: bias * bias + variance, residuals })
     }
 
-    /// The regression of an item that has more ratings than latent factors.
+    /// Regression of an item with more ratings than latent factors.
     fn fit_many(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
         let Scratch { normal, posterior_variance, ridge } = scratch;
         let latent = self.shape.latent;
         let mut targets = Targets::default();
         let Solved { solution, moment, diagonal, inverse } = normal.solve_row(|normal| {
-            // A second time where `f32` did not do.
+            // Called a second time if `f32` was not accurate enough.
             targets = Targets::default();
             posterior_variance.begin();
             normal.begin_from_nothing();
@@ -182,7 +184,7 @@ impl Als {
         })
     }
 
-    /// The regression of an item that has no more ratings than latent factors.
+    /// Regression of an item with at most as many ratings as latent factors.
     fn fit_few(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
         let Scratch { posterior_variance, ridge, .. } = scratch;
         let (mut targets, mut roots_of_targets) = (Targets::default(), Vec::with_capacity(entries.len()));
@@ -209,7 +211,8 @@ impl Als {
         })
     }
 
-    /// The regression's ridge: the priors of factors and bias, and the posterior_variance about the users' weights.
+    /// Sets the ridge of the regression: the priors of factors and bias, plus the posterior variance of the users'
+    /// weights.
     fn set_ridge(&self, ridge: &mut [f64], posterior_variances: &[f64]) {
         let latent = self.shape.latent;
         for (ridge, posterior_variance) in ridge.iter_mut().zip(posterior_variances) {
@@ -218,7 +221,7 @@ impl Als {
         ridge[latent] = self.noise_variance / self.bias_variance;
     }
 
-    /// The user's latent weights, and what is left of the label for the item's own factors and bias to explain.
+    /// The user's latent weights, and the residual of the label for the item's factors and bias to explain.
     fn seen_by(&self, entry: &Entry, known: &[f32]) -> (&[f32], f64) {
         let (latent, others) = self.user_row(&self.weights, entry.other).split_at(self.shape.latent);
         let expected: f32 = others.iter().zip(known).map(|(w, g)| w * g).sum();
@@ -227,9 +230,10 @@ impl Als {
 }
 
 impl Fit {
-    /// The expected squared residuals, from sums that the regression has formed anyway.
+    /// Expected squared residuals, from sums that the regression has already computed.
     ///
-    /// With `(D + R^T R) z = R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t - z·D z`. Of `w·x + b` the variance is
+    /// With `(D + R^T R) z = R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t - z·D z`. The variance of `w·x +
+    /// b` is
     /// `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`.
     fn residuals(&self, known: &[f32], variances: &[f64], scratch: &mut Scratch) -> Residuals {
         let latent = self.mean.len() - 1;

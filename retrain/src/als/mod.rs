@@ -1,12 +1,12 @@
-//! Alternating least squares in which each side knows how unsure the other one is.
+//! Alternating least squares in which each side accounts for the posterior variance of the other.
 //!
-//! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~ N(0, I)`, item biases
-//! `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and known side_features `g_i` of the item (see [`crate::side_features`]). With
-//! one side fixed the other is a ridge regression per row, as in ALS (Zhou et al. 2008). Two things differ from the
-//! textbook. The ridge of a row also holds the posterior variances of its partners, so it grows with the number of
-//! ratings exactly as far as the partners are not known (variational matrix factorisation, Lim and Teh 2007, with the
-//! variances kept per coordinate). And `w0`, `S`, `tau^2` and the noise are estimated again after every iteration, so that a
-//! factor which the data do not support fades out instead of fitting the noise.
+//! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~ N(0, I)`, item
+//! biases `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and given side features `g_i` of the item (see
+//! [`crate::side_features`]). With one side fixed, the other is a ridge regression per row, as in ALS (Zhou et al.
+//! 2008). There are two differences. The ridge of a row includes the posterior variances of its partners, so it grows
+//! with the number of ratings according to the uncertainty of the partners (variational matrix factorisation, Lim and
+//! Teh 2007, with one variance per coordinate). And `w0`, `S`, `tau^2` and the noise variance are estimated again after
+//! every iteration, so that a factor without support in the data shrinks to zero instead of fitting the noise.
 //!
 //! Rows are solved in parallel and their sums are added in chunks of fixed size, so the result does not depend on the
 //! number of threads.
@@ -22,34 +22,36 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use celeris_model::linear::dot;
-use celeris_model::{ModelError, kernel};
+use celeris_kernel as kernel;
+use celeris_model::{ModelError, };
 use serde::{Deserialize, Serialize};
 
 use crate::ratings::{Entry, Ratings, Rows};
 
-/// Rows solved, and their sums added, together.
+/// Rows per parallel chunk.
 const CHUNK_ROWS: usize = 64;
 
-/// How many ratings before its turn a partner's row is fetched. Partners come in no order, and their rows do not fit into
-/// the caches near a core.
+/// Prefetch distance in ratings. Partners are in random order, and their rows do not fit into the caches close to a
+/// core.
 const FETCHED_AHEAD: usize = 8;
 
-/// How many rows' worth of evidence the starting value of a variance counts for.
+/// Weight of the starting value of a variance, in rows.
 const START_EVIDENCE: f64 = 5.0;
 
-/// Starting variances as shares of the labels' variance: of one latent weight, of one trait's weight, of the biases.
+/// Starting variances as shares of the labels' variance: of one latent weight, of the weight of one side feature, of
+/// the biases.
 const LATENT_SHARE: f64 = 0.02;
 const SIDE_FEATURE_SHARE: f64 = 0.03;
 const BIAS_SHARE: f64 = 0.2;
 
-/// The starting noise, and the least that the noise can become, as shares of the labels' variance.
+/// Starting noise variance and its lower bound, as shares of the labels' variance.
 const NOISE_SHARE: f64 = 0.8;
 const NOISE_SHARE_MIN: f64 = 1e-3;
 
-/// The least labels' variance that the shares are taken of, so that equal labels train too.
+/// Lower bound of the labels' variance for these shares, so that equal labels can be trained on.
 const LABEL_VARIANCE_MIN: f64 = 1e-6;
 
-/// How the `dim` coordinates of a user's weights are used, in this order: latent factors, side_features, the constant.
+/// Layout of the `dim` coordinates of a user's weights, in this order: latent factors, side features, the constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) latent: usize,
@@ -62,7 +64,7 @@ impl Shape {
     }
 }
 
-/// Ratings grouped from both sides.
+/// Ratings grouped by user and by item.
 #[derive(Debug, Clone)]
 pub(crate) struct Grouped {
     by_user: Arc<Rows>,
@@ -76,13 +78,13 @@ impl Grouped {
     }
 }
 
-/// What a fit starts from, besides the ratings.
+/// Input of a fit apart from the ratings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) shape: Shape,
     /// Row-major `items x shape.side_features`.
     pub(crate) side_features: &'a [f32],
-    /// How much of the partners' variances goes into a row's ridge: 1 as the model says, 0 for plain ALS.
+    /// Share of the partners' variances in a row's ridge: 1 as in the model, 0 for plain ALS.
     pub(crate) regularization: f64,
     pub(crate) seed: u64,
 }
@@ -91,12 +93,11 @@ pub(crate) struct Start<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Als {
     pub(crate) shape: Shape,
-    /// The mean label.
     pub(crate) mean: f64,
     pub(crate) noise_variance: f64,
-    /// Row-major `items x dim`: latent factors, side_features, 1.
+    /// Row-major `items x dim`: latent factors, side features, 1.
     pub(crate) features: Vec<f32>,
-    /// Length `items`, around `mean`.
+    /// Length `items`, relative to `mean`.
     pub(crate) biases: Vec<f32>,
     /// Row-major `users x dim`; zero for users without ratings.
     pub(crate) weights: Vec<f32>,
@@ -118,26 +119,25 @@ pub(crate) struct Als {
     by_item: Arc<Rows>,
 }
 
-/// What a fit knows of items and of the population of users: with it and the ratings, the next iteration is the one that the
-/// fit would have gone on with.
+/// The state of a fit for items and the population of users: together with the ratings, it determines the next
+/// iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AlsState {
     /// Row-major `items x latent`.
     pub(crate) factors: Vec<f32>,
     /// Row-major `items x latent`: posterior variances of the factors.
     pub(crate) factor_variances: Vec<f32>,
-    /// Length `items`, around `population.mean`.
+    /// Length `items`, relative to `population.mean`.
     pub(crate) biases: Vec<f32>,
     /// Length `items`: posterior variances of the biases.
     pub(crate) bias_variances: Vec<f32>,
     pub(crate) population: Population,
 }
 
-/// The numbers of an [`AlsState`] that do not grow with the data.
+/// The part of an [`AlsState`] whose size does not depend on the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Population {
-    /// The mean label.
     pub(crate) mean: f64,
     pub(crate) noise_variance: f64,
     pub(crate) bias_variance: f64,
@@ -148,7 +148,7 @@ pub(crate) struct Population {
 }
 
 impl Als {
-    /// Random factors, and weights that nothing is known of yet.
+    /// Starts with random factors and unknown weights.
     pub(crate) fn start(ratings: &Ratings, grouped: &Grouped, start: Start) -> Self {
         let shape = start.shape;
         let (users, items, dim) = (ratings.users(), ratings.items(), shape.dim());
@@ -176,8 +176,8 @@ impl Als {
         als
     }
 
-    /// Goes on from what an earlier fit of the same shape knew. Items beyond its own, and those of which it knew nothing,
-    /// are as unsure as the model holds an item of which nothing is known.
+    /// Starts from the state of an earlier fit of the same shape. Items that the state does not contain or has no data
+    /// for keep the prior variances.
     #[expect(clippy::cast_possible_truncation, reason = "factors are held in f32; rounding to the nearest is meant")]
     pub(crate) fn resume(&mut self, known: &AlsState) {
         let (dim, latent) = (self.shape.dim(), self.shape.latent);
@@ -206,13 +206,13 @@ impl Als {
         }
     }
 
-    /// Learns from other ratings of the same users and items from now on.
+    /// Replaces the ratings by others of the same users and items.
     pub(crate) fn learn_from(&mut self, grouped: &Grouped) {
         self.by_user = Arc::clone(&grouped.by_user);
         self.by_item = Arc::clone(&grouped.by_item);
     }
 
-    /// What another fit can go on from.
+    /// The state from which another fit can start.
     pub(crate) fn state(&self) -> AlsState {
         let (dim, latent) = (self.shape.dim(), self.shape.latent);
         AlsState {
@@ -230,16 +230,16 @@ impl Als {
         }
     }
 
-    /// One iteration: all users, then all items, and with them the noise.
+    /// One iteration: all users, then all items and the noise variance.
     ///
     /// # Errors
-    /// [`ModelError`] where sums have overflowed.
-    pub(crate) fn sweep(&mut self) -> Result<(), ModelError> {
+    /// [`ModelError`] on overflow.
+    pub(crate) fn iterate(&mut self) -> Result<(), ModelError> {
         self.solve_users()?;
         self.solve_items()
     }
 
-    /// The expected label, with the trainer's own weights.
+    /// The predicted label with the trainer's own weights.
     pub(crate) fn score(&self, user: u32, item: u32) -> f64 {
         let (weights, features) = (self.user_row(&self.weights, user), self.item_row(item));
         self.mean + f64::from(self.biases[item as usize]) + f64::from(dot(weights, features))
@@ -260,7 +260,8 @@ impl Als {
         &self.factor_variances[item as usize * latent..][..latent]
     }
 
-    /// A row's ratings, of which each time one further on has its partner's rows of `tables`, of so many columns, fetched.
+    /// Iterates over a row's ratings and prefetches the partner rows of ratings further ahead from `tables`, given with
+    /// their numbers of columns.
     fn fetching<'a>(entries: &'a [Entry], tables: [(&'a [f32], usize); 2]) -> impl Iterator<Item = &'a Entry> {
         entries.iter().enumerate().map(move |(place, entry)| {
             if let Some(soon) = entries.get(place + FETCHED_AHEAD) {
@@ -288,7 +289,7 @@ fn start_features(shape: Shape, side_features: &[f32], items: usize, seed: u64) 
     let mut features = vec![1.0_f32; items * dim];
     for (item, row) in features.chunks_exact_mut(dim).enumerate() {
         for x in &mut row[..shape.latent] {
-            // Uniform with mean 0 and variance 1, as the factors' prior.
+            // Uniform with mean 0 and variance 1, like the factors' prior.
             *x = (random.random::<f32>() * 2.0 - 1.0) * 3.0_f32.sqrt();
         }
         row[shape.latent..dim - 1].copy_from_slice(&side_features[item * shape.side_features..][..shape.side_features]);

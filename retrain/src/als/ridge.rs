@@ -1,23 +1,24 @@
-//! The ridge regression of one row: `(P + R^T R) z = q + R^T t`, where each rating is one row of `R`.
+//! Ridge regression of one row: `(P + R^T R) z = q + R^T t`, where each rating is one row of `R`.
 
 use celeris_model::linear::{DETERMINED_MAX, RAISES, cholesky_of_squares, is_determined, raise};
-use celeris_model::{ModelError, kernel};
+use celeris_kernel as kernel;
+use celeris_model::{ModelError, };
 use nalgebra::{DMatrix, DVector, DVectorView};
 
-/// Ratings gathered before they are multiplied out in `f32` and added in `f64`: enough for the product to pay, few enough
-/// for the cache and for sums that `f32` holds well.
+/// Ratings gathered before they are multiplied in `f32` and added in `f64`: enough for a fast product, few enough for
+/// the cache and for the accuracy of sums in `f32`.
 const BLOCK_RATINGS: usize = 128;
 
-/// So few unknowns are summed up at once: a block of ratings would be padding for the most part.
+/// Up to this many unknowns, ratings are summed directly: a block would be mostly padding.
 const FEW: usize = 3;
 
-/// What is known of a rating's partner, to be multiplied with the row's unknowns: in two pieces, so that a constant can be
-/// put behind what a table holds.
+/// The regressors of a rating, from the rating's partner: in two slices, so that a constant can follow the row of a
+/// table.
 pub(crate) type Regressors<'a> = (&'a [f32], &'a [f32]);
 
-/// The sums of the partners' posterior variances by coordinate, each rating as often as it counts.
+/// Weighted sums of the partners' posterior variances by coordinate.
 pub(crate) struct VarianceSums {
-    /// Of at most [`BLOCK_RATINGS`] ratings: few enough for `f32`, which is added up several entries at a time.
+    /// Sums of at most [`BLOCK_RATINGS`] ratings: few enough for `f32`, which is vectorised.
     block: Vec<f32>,
     filled: usize,
     sums: Vec<f64>,
@@ -56,11 +57,11 @@ impl VarianceSums {
     }
 }
 
-/// The solution of one row.
+/// Solution of one row.
 pub(crate) struct Solved<'a> {
-    /// `z`, of as many entries as there are unknowns.
+    /// `z`, with one entry per unknown.
     pub(crate) solution: &'a [f64],
-    /// `R^T t`, the ratings' part of the right-hand side and the prior's.
+    /// `R^T t + q`.
     pub(crate) moment: &'a [f64],
     /// The diagonal of `P + R^T R`.
     pub(crate) diagonal: &'a [f64],
@@ -68,31 +69,31 @@ pub(crate) struct Solved<'a> {
     pub(crate) inverse: &'a [f64],
 }
 
-/// The matrix and right-hand side of one row after another; the buffers are kept from row to row.
+/// Matrix and right-hand side of one row after another; the buffers are reused.
 pub(crate) struct Normal {
     dim: usize,
-    /// The padded length of a rating's regressors with its target after them.
+    /// Padded length of a rating's regressors followed by its target.
     stride: usize,
     /// Row-major `BLOCK_RATINGS x stride`.
     block: Vec<f32>,
     filled: usize,
     /// Row-major `stride x stride`.
     products: Vec<f32>,
-    /// Row-major `dim x dim`; only what lies on and above the diagonal is kept up to date.
+    /// Row-major `dim x dim`; only the upper triangle including the diagonal is maintained.
     matrix: Vec<f64>,
     moment: Vec<f64>,
     diagonal: Vec<f64>,
     solution: Vec<f64>,
-    /// Whether ratings are multiplied out in `f64` at once.
+    /// Whether ratings are summed directly in `f64`.
     exact: bool,
 }
 
-/// How far an inverse may be from its diagonal, see [`is_determined`], where ratings were multiplied out in `f32`: of seven
-/// digits one is left.
+/// Bound on an inverse relative to its diagonal, see [`is_determined`], after products in `f32`: at the bound, one of
+/// seven digits is accurate.
 const DETERMINED_BY_SINGLE_MAX: f64 = 1e6;
 
 impl Normal {
-    /// Room for rows of `dim` unknowns.
+    /// Buffers for rows of `dim` unknowns.
     pub(crate) fn new(dim: usize) -> Self {
         let stride = kernel::padded(dim + 1);
         Self {
@@ -111,11 +112,11 @@ impl Normal {
 
     /// Solves the row that `fill` begins and adds ratings to.
     ///
-    /// Where weights are so large that `f32` loses the prior beside them, the row is filled again and summed up in `f64`; where
-    /// that loses it too, its diagonal is raised as that of [`celeris_model::linear::cholesky_of_squares`] is.
+    /// If the weights are so large that the prior is lost to rounding in `f32`, the row is filled again and summed in
+    /// `f64`; if it is still lost, the diagonal is raised as in [`celeris_model::linear::cholesky_of_squares`].
     ///
     /// # Errors
-    /// `NotPositiveDefinite` where sums have overflowed.
+    /// `NotPositiveDefinite` on overflow.
     pub(crate) fn solve_row(&mut self, mut fill: impl FnMut(&mut Self)) -> Result<Solved<'_>, ModelError> {
         let in_double = [0.0].into_iter().chain(RAISES).map(|share| (true, share, DETERMINED_MAX));
         for (exact, share, determined_max) in std::iter::once((false, 0.0, DETERMINED_BY_SINGLE_MAX)).chain(in_double) {
@@ -136,7 +137,7 @@ impl Normal {
         self.filled = 0;
     }
 
-    /// Starts a row without a prior.
+    /// Starts a row with a zero matrix and moment.
     pub(crate) fn begin_from_nothing(&mut self) {
         self.matrix.fill(0.0);
         self.moment.fill(0.0);
@@ -150,7 +151,7 @@ impl Normal {
         }
     }
 
-    /// Adds one rating with the given square root of its weight.
+    /// Adds one rating; `root` is the square root of its weight.
     #[expect(clippy::cast_possible_truncation, reason = "regressors and targets are f32 all along")]
     pub(crate) fn add(&mut self, (first, second): Regressors, target: f64, root: f32) {
         if self.exact || self.dim <= FEW {
@@ -208,8 +209,8 @@ impl Normal {
         self.filled = 0;
     }
 
-    /// Inverts the matrix, its diagonal raised by a share, in its place and writes the solution; `false` where it has lost
-    /// its definiteness to rounding.
+    /// Inverts the matrix in place, with its diagonal raised by a share, and writes the solution. Returns `false` if
+    /// the matrix is not positive definite due to rounding.
     fn solve(&mut self, share: f64, determined_max: f64) -> bool {
         let dim = self.dim;
         self.multiply_out();
@@ -233,12 +234,13 @@ impl Normal {
 }
 
 /// The same regression for fewer ratings than coordinates and a diagonal prior of mean zero: by Woodbury's identity the
-/// system has one unknown a rating. `regressors` has one column a rating, weights already multiplied in.
+/// system has one unknown per rating. `regressors` has one column per rating, already multiplied by the root of its
+/// weight.
 ///
 /// Returns the solution and the diagonal of the inverse.
 ///
 /// # Errors
-/// `NotPositiveDefinite` where sums have overflowed.
+/// `NotPositiveDefinite` on overflow.
 pub(super) fn solve_dual(
     regressors: &DMatrix<f64>,
     targets: &DVector<f64>,
@@ -256,7 +258,7 @@ pub(super) fn solve_dual(
         .ok_or(ModelError::NotPositiveDefinite { what: "the regression of an item" })?;
     let solution = scaled.tr_mul(&factor.solve(targets));
     factor.l_dirty().solve_lower_triangular_mut(&mut scaled);
-    // Rounding may not turn a variance below zero.
+    // Rounding must not make a variance negative.
     let variance = |(column, d): (DVectorView<f64>, &f64)| (1.0 / d - column.norm_squared()).max(0.0);
     let variances = scaled.column_iter().zip(diagonal).map(variance).collect();
     Ok((solution, variances))

@@ -7,7 +7,8 @@ use crate::ratings::{Rating, Ratings, Rows};
 
 const SHAPE: Shape = Shape { latent: 2, side_features: 1 };
 
-/// Six users, five items, weights that differ, a pair rated twice, and an item (4) that fewer users than factors rated.
+/// Six users, five items, different weights, a pair rated twice, and an item (4) rated by fewer users than there are
+/// factors.
 fn ratings() -> Ratings {
     let rating = |user, item, label, weight| Rating { user, item, label, weight };
     let list = (0..24)
@@ -26,8 +27,8 @@ fn start(regularization: f64) -> Als {
     )
 }
 
-/// The minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal matrix entry by
-/// entry: slow, and written independently of the code under test.
+/// Minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal matrix entry by
+/// entry: slow, and independent of the code under test.
 fn reference(
     examples: &[(Vec<f64>, f64, f64)],
     ridge: &DMatrix<f64>,
@@ -48,15 +49,15 @@ fn reference(
     (&inverse * right, inverse)
 }
 
-/// Products are summed up in `f32`, and the systems here amplify their rounding by less than a hundred.
+/// Products are summed in `f32`, and the systems here amplify rounding errors by less than a hundred.
 fn close(stored: f32, exact: f64) {
     assert!((f64::from(stored) - exact).abs() <= 1e-5 * exact.abs().max(1.0), "{stored} is not {exact}");
 }
 
 #[test]
-fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
+fn an_iteration_solves_both_sides_like_an_independent_reference() {
     let mut als = start(1.0);
-    als.sweep().unwrap();
+    als.iterate().unwrap();
     // In the second iteration the items' variances are no longer zero.
     let before = als.clone();
     als.solve_users().unwrap();
@@ -85,8 +86,8 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
 
     let users = als.clone();
     als.solve_items().unwrap();
-    // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solve are met.
-    for (item, trait_of_item) in SIDE_FEATURES.iter().enumerate() {
+    // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solver are tested.
+    for (item, side_feature) in SIDE_FEATURES.iter().enumerate() {
         let mut ridge = DMatrix::from_diagonal(&nalgebra::dvector![noise, noise, noise / users.bias_variance]);
         let mut examples = Vec::new();
         for entry in by_item.row(item) {
@@ -95,7 +96,7 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
             for j in 0..2 {
                 ridge[(j, j)] += weight * f64::from(users.weight_variances[user * dim + j]);
             }
-            let target = f64::from(entry.label) - users.mean - w[2] * f64::from(*trait_of_item) - w[3];
+            let target = f64::from(entry.label) - users.mean - w[2] * f64::from(*side_feature) - w[3];
             examples.push((vec![w[0], w[1], 1.0], target, weight));
         }
         let (solution, inverse) = reference(&examples, &ridge, &DVector::zeros(3));
@@ -111,8 +112,8 @@ fn a_sweep_solves_both_sides_as_an_independent_reference_does() {
 #[test]
 fn the_noise_is_the_expected_squared_residual_under_both_posteriors() {
     let mut als = start(1.0);
-    als.sweep().unwrap();
-    als.sweep().unwrap();
+    als.iterate().unwrap();
+    als.iterate().unwrap();
     let (dim, latent) = (SHAPE.dim(), SHAPE.latent);
     let (mut weights, mut squares) = (0.0, 0.0);
     let by_user = Rows::by_user(&ratings());
@@ -132,32 +133,33 @@ fn the_noise_is_the_expected_squared_residual_under_both_posteriors() {
             squares += f64::from(entry.weight) * (residual * residual + variance);
         }
     }
-    // Both are sums of what is held in `f32`.
+    // Both are sums of values stored in `f32`.
     assert!((als.noise_variance / (squares / weights) - 1.0).abs() < 1e-5, "{}", squares / weights);
 }
 
 #[test]
 fn without_variances_it_is_textbook_als() {
     let (mut plain, mut charged) = (start(0.0), start(1.0));
-    plain.sweep().unwrap();
-    charged.sweep().unwrap();
-    // The first half-iteration knows no variances yet, so only the items differ; charging for posterior_variance shrinks their factors.
+    plain.iterate().unwrap();
+    charged.iterate().unwrap();
+    // The first half-iteration starts without variances, so only the items differ; including the posterior variance
+    // shrinks their factors.
     assert_eq!(plain.weights, charged.weights);
     let size = |als: &Als| als.features.chunks_exact(4).map(|row| row[0].powi(2) + row[1].powi(2)).sum::<f32>();
     assert!(size(&charged) < size(&plain));
 }
 
 #[test]
-fn a_fit_that_goes_on_from_a_state_takes_the_same_next_sweep() {
+fn a_fit_from_a_state_makes_the_same_next_iteration() {
     let mut through = start(1.0);
-    through.sweep().unwrap();
-    through.sweep().unwrap();
+    through.iterate().unwrap();
+    through.iterate().unwrap();
     let state = through.state();
     let mut resumed = start(1.0);
     resumed.resume(&state);
-    through.sweep().unwrap();
-    resumed.sweep().unwrap();
-    // Biases go through a mean that is the same here, so that all is equal but for the rounding of a sum.
+    through.iterate().unwrap();
+    resumed.iterate().unwrap();
+    // Biases are relative to a mean that is the same here, so everything is equal up to the rounding of a sum.
     for (a, b) in through.features.iter().zip(&resumed.features).chain(through.weights.iter().zip(&resumed.weights)) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} is not {b}");
     }

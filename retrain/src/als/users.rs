@@ -1,4 +1,4 @@
-//! The users' half of a iteration, and the population that it reveals.
+//! The users' half of an iteration, and the estimate of the population.
 
 use celeris_model::ModelError;
 use celeris_model::linear::cholesky_of_squares;
@@ -9,7 +9,7 @@ use super::ridge::{Normal, Solved, VarianceSums};
 use super::{Als, CHUNK_ROWS, START_EVIDENCE, write_row};
 use crate::ratings::Entry;
 
-/// What the estimates of `w0` and `S` need of some users.
+/// Sums for the estimates of `w0` and `S`.
 struct UserSums {
     users: f64,
     weights: DVector<f64>,
@@ -17,15 +17,17 @@ struct UserSums {
     squares: DMatrix<f64>,
 }
 
-/// The population's part of every user's regression: a row-major precision, and its product with the mean.
+/// The prior of every user's regression: a row-major precision, and its product with the mean.
 struct Population {
     precision: Vec<f64>,
     moment: Vec<f64>,
 }
 
 impl Als {
+    /// Solves all users.
+    ///
     /// # Errors
-    /// [`ModelError`] where sums have overflowed.
+    /// [`ModelError`] on overflow.
     pub(super) fn solve_users(&mut self) -> Result<(), ModelError> {
         let dim = self.shape.dim();
         let population = self.population()?;
@@ -62,7 +64,8 @@ impl Als {
     }
 
     fn population(&self) -> Result<Population, ModelError> {
-        // It holds a share of its positive start, of which more than rounding is left unless sums have overflowed.
+        // The covariance includes a share of its positive definite start, which exceeds rounding errors unless sums
+        // have overflowed.
         let covariance = cholesky_of_squares(self.weight_covariance.as_slice(), self.shape.dim())
             .ok_or(ModelError::NotPositiveDefinite { what: "the covariance of user weights" })?;
         let precision = covariance.inverse() * self.noise_variance;
@@ -71,7 +74,7 @@ impl Als {
         Ok(Population { precision: precision.as_slice().to_vec(), moment: moment.as_slice().to_vec() })
     }
 
-    /// What one user's ratings add to the regression of the user's weights.
+    /// Adds one user's ratings to the regression of the user's weights.
     fn add_ratings_of_user(&self, entries: &[Entry], normal: &mut Normal, posterior_variance: &mut VarianceSums) {
         posterior_variance.begin();
         let tables = [(&*self.features, self.shape.dim()), (&*self.factor_variances, self.shape.latent)];
@@ -83,7 +86,7 @@ impl Als {
         normal.add_ridge(posterior_variance.finish().iter().map(|sum| self.regularization * sum));
     }
 
-    /// `w0` and `S` as the means over users, `S` shrunk towards its start as by an inverse Wishart prior.
+    /// Estimates `w0` and `S` as means over users, with `S` shrunk towards its start as by an inverse Wishart prior.
     fn estimate_population(&mut self, chunks: &[UserSums]) {
         let mut total = UserSums::zero(self.shape.dim());
         for chunk in chunks {
@@ -104,10 +107,11 @@ impl UserSums {
         Self { users: 0.0, weights: DVector::zeros(dim), squares: DMatrix::zeros(dim, dim) }
     }
 
-    /// Takes in a user's weights and, as a row-major inverse and the noise that scales it, their posterior covariance.
+    /// Adds a user's weights and their posterior covariance, given as a row-major inverse and the noise variance that
+    /// scales it.
     fn add_user(&mut self, weights: &[f64], inverse: &[f64], noise_variance: f64) {
         self.users += 1.0;
-        // Both are symmetric, so that rows are columns.
+        // Both are symmetric, so rows equal columns.
         let columns = self.squares.as_mut_slice().chunks_exact_mut(weights.len());
         let inverse = inverse.chunks_exact(weights.len());
         for (((sum, column), inverse), weight) in self.weights.iter_mut().zip(columns).zip(inverse).zip(weights) {

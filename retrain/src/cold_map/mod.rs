@@ -1,10 +1,10 @@
-//! The map from attributes to features (`celeris_features::cold_map`), fitted at the end of every training.
+//! Fits the map from attributes to features (`celeris_features::cold_map`) at the end of every training.
 //!
-//! A ridge regression of `[f_1 … f_(dim-1), offset]` on the encoded attributes of the trained items, each weighted by how
-//! well its features are known. The ridge is chosen by cross-validation over items: the one under which a score by mapped
-//! features is least wrong, averaged over the trained users. What is then left of the held-out items' features is the
-//! residual covariance that the map brings along. Items whose features are not known well are drawn to the average, and
-//! so would be the map: they count little.
+//! A ridge regression of `[f_1 … f_(dim-1), offset]` on the encoded attributes of the trained items, weighted by the
+//! certainty of their features. The ridge is chosen by cross-validation over items: it minimises the squared error of
+//! scores by mapped features, averaged over the trained users. The residuals of the held-out items' features give the
+//! residual covariance of the map. Items with few observations get a low weight, since their features are shrunk to the
+//! average, and the map would be too.
 
 mod sums;
 
@@ -18,57 +18,56 @@ use serde_json::{Map, Value};
 use self::sums::{Row, Solution, Sums};
 use crate::trainer::Trained;
 
-/// With fewer items a map would be guesswork.
+/// Minimum number of items for a useful fit.
 const ITEMS_MIN: usize = 20;
 
-/// The most observed items are enough to fit some hundred columns.
+/// Maximum number of items, the most observed ones: enough to fit some hundred columns.
 const ITEMS_MAX: usize = 100_000;
 
-/// Parts of the items, each of which is held out once.
+/// Number of folds of the cross-validation.
 const FOLDS: usize = 5;
 
-/// An item of so many observations counts half of what a perfectly known one does. Measured on ml-latest-small: RMSE on
+/// Number of observations at which an item has half of the maximum weight. Measured on ml-latest-small: RMSE on
 /// left-out items 0.910 with 10, 0.897 with 100, 0.897 with 300.
 const HALF_KNOWN: f64 = 100.0;
 
-/// Ridges are powers of the root of ten; the search begins in the middle and goes downhill.
+/// Ridges are powers of the square root of ten; the search starts at the given exponent and descends.
 const RIDGE_EXPONENTS: std::ops::RangeInclusive<i32> = -2..=8;
 const RIDGE_EXPONENT_START: i32 = 1;
 
-/// Users whose weights say what errors of features amount to in a score.
+/// Maximum number of users whose weights are used to convert errors of features to errors of scores.
 const USERS_MAX: usize = 10_000;
 
-/// Residuals whose products are added up at once.
+/// Rows of residuals per matrix product.
 const RESIDUALS_AT_ONCE: usize = 256;
 
-/// What a map is fitted to.
+/// Input of a fit.
 #[derive(Debug, Clone, Copy)]
 pub struct ColdMapInput<'a> {
-    /// The training that gives the targets.
+    /// The training that provides the targets.
     pub trained: &'a Trained,
-    /// How often each item was observed; items beyond its end were not.
+    /// Number of observations per item; 0 for items beyond its end.
     pub observed: &'a [u32],
-    /// The attributes of each item, where they are known; as many as there are items.
+    /// Attributes of each item, if known; one entry per item.
     pub attributes: &'a [Option<Map<String, Value>>],
-    /// The ridge that an earlier training has chosen; where it is missing, it is chosen here.
+    /// The ridge chosen by an earlier training; chosen by cross-validation if `None`.
     pub ridge: Option<f64>,
 }
 
-/// A fitted map, and how good it is.
+/// A fitted map and its quality.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FittedColdMap {
-    /// The map.
     pub map: ColdMap,
-    /// How many items it was fitted to.
+    /// Number of items in the fit.
     pub items: usize,
-    /// The variance of a score that mapped features leave unexplained, averaged over users: of items held out.
+    /// Variance of a score that mapped features leave unexplained, averaged over users, for held-out items.
     pub score_variance: f64,
-    /// The same of the average item's features in place of mapped ones.
+    /// The same with the average item's features in place of mapped ones.
     pub score_variance_of_average: f64,
 }
 
 impl FittedColdMap {
-    /// Its figures by name, for a version's manifest.
+    /// Its metrics by name, for a version's manifest.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, f64> {
         let figures = [
@@ -81,7 +80,7 @@ impl FittedColdMap {
     }
 }
 
-/// Fits a map; `None` where too few of the trained items have attributes, or their features are not finite.
+/// Fits a map. Returns `None` if too few of the trained items have attributes, or their features are not finite.
 ///
 /// The result does not depend on the number of threads of the pool that it is called in.
 #[must_use]
@@ -97,11 +96,11 @@ pub fn fit_cold_map(input: &ColdMapInput) -> Option<FittedColdMap> {
     let rows: Vec<Row> = items.par_iter().map(row).collect();
     let folds = Folds::of(&rows, encoder.width(), dim);
     let users = second_moment(input.trained);
-    let judged = match input.ridge {
-        Some(ridge) => folds.judge(ridge, &users)?,
+    let evaluated = match input.ridge {
+        Some(ridge) => folds.evaluate(ridge, &users)?,
         None => folds.choose(&users)?,
     };
-    let solution = folds.all.solve(judged.ridge)?;
+    let solution = folds.all.solve(evaluated.ridge)?;
     let average = Solution { intercept: folds.all.mean(), coefficients: DMatrix::zeros(dim, encoder.width()) };
     let score_variance_of_average = folds.covariance(|_| Some(&average))?.dot(&users);
     let map = ColdMap::new(ColdMapParts {
@@ -109,18 +108,19 @@ pub fn fit_cold_map(input: &ColdMapInput) -> Option<FittedColdMap> {
         intercept: rounded(solution.intercept.as_slice()),
         // Column-major `dim x width` is row-major `width x dim`.
         coefficients: rounded(solution.coefficients.as_slice()),
-        residual_covariance: judged.covariance.as_slice().to_vec(),
-        ridge: judged.ridge,
+        residual_covariance: evaluated.covariance.as_slice().to_vec(),
+        ridge: evaluated.ridge,
     });
     let map = map.inspect_err(|error| tracing::warn!(%error, "the version has no map from attributes")).ok()?;
-    Some(FittedColdMap { map, items: items.len(), score_variance: judged.score_variance, score_variance_of_average })
+    Some(FittedColdMap { map, items: items.len(), score_variance: evaluated.score_variance, score_variance_of_average })
 }
 
 fn rounded(values: &[f64]) -> Vec<f32> {
     values.iter().map(|value| *value as f32).collect()
 }
 
-/// The items to fit to: described, observed, and with features of their own; the most observed where there are many.
+/// The items to fit to: those with attributes, observations and features of their own; the most observed ones if there
+/// are too many.
 fn chosen_items(input: &ColdMapInput) -> Vec<usize> {
     let Trained { dim, item_features, item_offsets, cold_item, .. } = input.trained;
     let own = |item: usize| {
@@ -147,7 +147,7 @@ fn row(input: &ColdMapInput, item: usize, columns: Vec<(u32, f32)>) -> Row {
     Row { columns, targets, weight: observed / (observed + HALF_KNOWN) }
 }
 
-/// The mean of `w~ w~^T` over users, `w~` being the weights with 1 for the offset in the place of the constant's.
+/// The mean of `w~ w~^T` over users, where `w~` are the weights with the constant's entry replaced by 1 for the offset.
 fn second_moment(trained: &Trained) -> DMatrix<f64> {
     let dim = trained.dim;
     let users = trained.user_weights.len() / dim;
@@ -163,7 +163,7 @@ fn second_moment(trained: &Trained) -> DMatrix<f64> {
     moment / f64::max(count, 1.0)
 }
 
-/// The rows in parts of which each is held out once.
+/// The folds of the cross-validation.
 struct Folds<'a> {
     rows: Vec<Vec<&'a Row>>,
     sums: Vec<Sums>,
@@ -171,8 +171,8 @@ struct Folds<'a> {
     dim: usize,
 }
 
-/// What is left of the held-out items' targets under a ridge.
-struct Judged {
+/// Residual covariance of held-out items under a ridge.
+struct Evaluated {
     ridge: f64,
     covariance: DMatrix<f64>,
     score_variance: f64,
@@ -180,7 +180,7 @@ struct Judged {
 
 impl<'a> Folds<'a> {
     fn of(rows: &'a [Row], width: usize, dim: usize) -> Self {
-        // Items are numbered as they were first observed, so that parts of every so many-th are alike.
+        // Items are numbered in order of their first observation, so interleaved folds are similar.
         let part = |fold| rows.iter().skip(fold).step_by(FOLDS).collect::<Vec<_>>();
         let rows: Vec<Vec<&Row>> = (0..FOLDS).map(part).collect();
         let sums: Vec<Sums> = rows.par_iter().map(|rows| Sums::of(rows.iter().copied(), width, dim)).collect();
@@ -188,7 +188,7 @@ impl<'a> Folds<'a> {
         Self { rows, sums, all, dim }
     }
 
-    /// The weighted covariance of residuals, each fold's under the solution for it.
+    /// The weighted covariance of residuals, each fold under the solution for it.
     fn covariance<'s>(&self, solution: impl Fn(usize) -> Option<&'s Solution> + Sync) -> Option<DMatrix<f64>> {
         let parts: Option<Vec<DMatrix<f64>>> =
             (0..FOLDS).into_par_iter().map(|fold| Some(squares(&self.rows[fold], solution(fold)?, self.dim))).collect();
@@ -196,22 +196,22 @@ impl<'a> Folds<'a> {
         Some(sum / self.all.weight())
     }
 
-    fn judge(&self, ridge: f64, users: &DMatrix<f64>) -> Option<Judged> {
+    fn evaluate(&self, ridge: f64, users: &DMatrix<f64>) -> Option<Evaluated> {
         let solve = |fold: &Sums| self.all.minus(fold).solve(ridge);
         let solutions: Vec<Option<Solution>> = self.sums.par_iter().map(solve).collect();
         let covariance = self.covariance(|fold| solutions[fold].as_ref())?;
         let score_variance = covariance.dot(users);
-        Some(Judged { ridge, covariance, score_variance })
+        Some(Evaluated { ridge, covariance, score_variance })
     }
 
-    /// The best ridge: downhill from the first, since the error falls and then rises with it.
-    fn choose(&self, users: &DMatrix<f64>) -> Option<Judged> {
-        let judge = |exponent: i32| self.judge(10_f64.powf(f64::from(exponent) / 2.0), users);
-        let mut best = judge(RIDGE_EXPONENT_START)?;
+    /// The best ridge by descent from the start, since the error first falls and then rises with the ridge.
+    fn choose(&self, users: &DMatrix<f64>) -> Option<Evaluated> {
+        let evaluate = |exponent: i32| self.evaluate(10_f64.powf(f64::from(exponent) / 2.0), users);
+        let mut best = evaluate(RIDGE_EXPONENT_START)?;
         for direction in [1, -1] {
             let mut exponent = RIDGE_EXPONENT_START + direction;
             while RIDGE_EXPONENTS.contains(&exponent) {
-                let tried = judge(exponent)?;
+                let tried = evaluate(exponent)?;
                 if tried.score_variance >= best.score_variance {
                     break;
                 }

@@ -1,11 +1,11 @@
-//! The normal equations of a weighted ridge regression with an intercept, from sums that folds can be taken out of.
+//! Normal equations of a weighted ridge regression with an intercept, as sums from which folds can be subtracted.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-/// One example: the columns that are not zero, the targets, and how much it counts.
+/// One example: the non-zero columns, the targets, and the weight.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
-    /// Ascending, each column once.
+    /// Ascending and distinct.
     pub(super) columns: Vec<(u32, f32)>,
     pub(super) targets: Vec<f32>,
     pub(super) weight: f64,
@@ -55,7 +55,7 @@ impl Sums {
         for (at, (column, value)) in row.columns.iter().enumerate() {
             let (column, value) = (*column as usize, row.weight * f64::from(*value));
             self.x[column] += value;
-            // Columns ascend, so these lie above the diagonal, in one column of memory.
+            // Columns are ascending, so these entries are above the diagonal and contiguous in one column.
             let mut sums = self.xx.column_mut(column);
             for (other, with) in &row.columns[..=at] {
                 sums[*other as usize] += value * f64::from(*with);
@@ -71,7 +71,6 @@ impl Sums {
         self.weight
     }
 
-    /// The mean of the targets.
     pub(super) fn mean(&self) -> DVector<f64> {
         &self.y / self.weight
     }
@@ -95,14 +94,14 @@ impl Sums {
         }
     }
 
-    /// The regression whose coefficients, but not the intercept, are held back by `ridge`; `None` where there are no rows
-    /// or numbers are not finite. Takes O(width^3).
+    /// Solves the regression, in which `ridge` penalises the coefficients but not the intercept; `None` without rows or
+    /// if numbers are not finite. O(width^3).
     pub(super) fn solve(&self, ridge: f64) -> Option<Solution> {
         if self.weight <= 0.0 {
             return None;
         }
         let (x_mean, y_mean) = (&self.x / self.weight, &self.y / self.weight);
-        // The lower triangle, which is what the factorisation reads.
+        // The factorisation reads the lower triangle.
         let mut gram = self.xx.transpose();
         gram.ger(-self.weight, &x_mean, &x_mean, 1.0);
         for entry in 0..gram.nrows() {
@@ -119,7 +118,7 @@ impl Sums {
 }
 
 impl Solution {
-    /// By how much the row's targets differ from what is expected of it.
+    /// Targets of the row minus their predictions.
     pub(super) fn residual(&self, row: &Row) -> DVector<f64> {
         let mut residual = DVector::from_iterator(row.targets.len(), row.targets.iter().map(|y| f64::from(*y)));
         residual -= &self.intercept;
@@ -154,7 +153,7 @@ mod tests {
         (0..50).map(row).collect()
     }
 
-    /// The slope of `sum w |y - a - B^T x|^2 + ridge |B|^2` at the solution, which is 0 where it is least.
+    /// The gradient of `sum w |y - a - B^T x|^2 + ridge |B|^2` at the solution, which is 0 at the minimum.
     #[test]
     fn no_other_coefficients_have_a_smaller_penalised_error() {
         let (rows, ridge) = (rows(), 0.7);
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fold_taken_out_is_as_if_it_had_never_been_added() {
+    fn subtracting_a_fold_equals_never_adding_it() {
         let rows = rows();
         let (fold, rest) = rows.split_at(10);
         let [all, fold, rest] = [&rows[..], fold, rest].map(|rows| Sums::of(rows, WIDTH, TARGETS));

@@ -1,4 +1,4 @@
-//! Maps of invented items whose features follow from their attributes.
+//! Maps on synthetic items whose features depend on their attributes.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -16,7 +16,7 @@ const DIM: usize = 4;
 const ITEMS: usize = 600;
 const GENRES: usize = 8;
 
-/// The standard deviations of what attributes do not say of each target.
+/// Standard deviation of the part of each target that is independent of the attributes.
 const RESIDUALS: [f64; DIM] = [0.5, 0.2, 0.8, 0.3];
 
 struct World {
@@ -29,7 +29,7 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
     StandardNormal.sample(rng)
 }
 
-/// Targets are a sum over an item's genres, and a residual.
+/// Targets are a sum over an item's genres, plus a residual.
 fn world() -> World {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let effects: Vec<[f64; DIM]> = (0..GENRES).map(|_| std::array::from_fn(|_| normal(&mut rng))).collect();
@@ -85,10 +85,11 @@ impl World {
 }
 
 #[test]
-fn what_attributes_say_is_found_and_what_they_do_not_is_the_residual_covariance() {
+fn the_map_finds_the_effects_of_attributes_and_the_residual_covariance() {
     let world = world();
     let fitted = fit_cold_map(&world.input()).unwrap();
-    // With 600 items for some dozen columns, an estimate of a variance is off by some 6 %, and of a fit by 4 % more.
+    // With 600 items for some dozen columns, the error of a variance estimate is some 6 %, and that of the fit 4 %
+    // more.
     let text: Value = serde_json::from_slice(&fitted.map.files().0).unwrap();
     assert!(text["ridge"].as_f64().unwrap() < 100.0, "{text}");
     let expected: f64 = RESIDUALS.iter().map(|deviation| deviation * deviation).sum();
@@ -99,7 +100,7 @@ fn what_attributes_say_is_found_and_what_they_do_not_is_the_residual_covariance(
 }
 
 #[test]
-fn a_new_item_gets_features_near_those_of_its_like() {
+fn a_new_item_gets_features_close_to_those_of_similar_items() {
     let world = world();
     let fitted = fit_cold_map(&world.input()).unwrap();
     let mut squares = [0.0; DIM];
@@ -119,7 +120,7 @@ fn a_new_item_gets_features_near_those_of_its_like() {
 }
 
 #[test]
-fn attributes_that_say_nothing_lead_to_the_average_and_a_ridge_that_says_so() {
+fn uninformative_attributes_give_the_average_and_a_large_ridge() {
     let mut world = world();
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     for attributes in &mut world.attributes {
@@ -141,7 +142,7 @@ fn the_map_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn few_described_items_make_no_map() {
+fn too_few_items_with_attributes_give_no_map() {
     let mut world = world();
     for attributes in world.attributes.iter_mut().skip(ITEMS_MIN - 1) {
         *attributes = None;
@@ -150,9 +151,9 @@ fn few_described_items_make_no_map() {
 }
 
 #[test]
-fn an_item_that_was_hardly_observed_hardly_counts() {
+fn an_item_with_few_observations_has_little_weight() {
     let mut world = world();
-    // One item in two has features drawn far away, as those of a training that has hardly seen them may be.
+    // Every second item has features far away, as an item with few observations may have.
     for item in (0..ITEMS).step_by(2) {
         world.observed[item] = 1;
         world.trained.item_offsets[item] += 10.0;

@@ -1,4 +1,4 @@
-//! What of an item's attributes can be filtered by, and which attributes are accepted at all.
+//! Limits of an item's attributes, and their interpretation by filters.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -6,71 +6,54 @@ use thiserror::Error;
 use crate::filter::{FIELD_BYTES_MAX, KEYWORD_BYTES_MAX};
 use crate::times::unix_milliseconds;
 
-/// The attribute from which time on an item is available, that instant included.
+/// The attribute with the time from which an item is available, inclusive.
 pub const AVAILABLE_FROM: &str = "available_from";
 
-/// The attribute until which time an item is available, that instant excluded.
+/// The attribute with the time until which an item is available, exclusive.
 pub const AVAILABLE_UNTIL: &str = "available_until";
 
-/// Attributes of one item, at most.
+/// Maximum number of attributes of one item.
 pub const ATTRIBUTES_MAX: usize = 256;
 
-/// Bytes of one item's attributes as JSON, at most: a page of a listing shows those of a thousand items.
+/// Maximum size of one item's attributes as JSON, in bytes: one page of a listing returns those of a thousand items.
 pub const BYTES_MAX: usize = 64 << 10;
 
-/// Different attributes in one stream, at most.
+/// Maximum number of distinct attributes in one stream.
 pub const FIELDS_MAX: usize = 256;
 
-/// Texts in one list of tags, at most.
+/// Maximum number of strings in one list of tags.
 pub const TAGS_MAX: usize = 256;
 
-/// Attributes that a catalog does not take.
+/// Attributes that a catalog rejects.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AttributeError {
-    /// There are too many.
+    /// Too many attributes.
     #[error("attributes: an item may have at most {ATTRIBUTES_MAX}, got {count}")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-    /// They are too long.
+    TooMany { count: usize },
+    /// The attributes are too large.
     #[error("attributes: may take at most {BYTES_MAX} bytes as JSON, got {bytes}")]
-    TooLong {
-        /// Their length.
-        bytes: usize,
-    },
-    /// A name that cannot be filtered by.
+    TooLong { bytes: usize },
+    /// An attribute name that is empty or too long.
     #[error("attributes: names have 1 to {FIELD_BYTES_MAX} bytes, got one of {bytes}")]
     Name {
-        /// Its length.
+        /// Length of the name.
         bytes: usize,
     },
-    /// A list of texts that is too long.
+    /// A list of strings with too many entries.
     #[error("attributes.{field}: a list of tags may hold at most {TAGS_MAX}, got {count}")]
-    Tags {
-        /// The attribute.
-        field: String,
-        /// How many.
-        count: usize,
-    },
-    /// A reserved attribute is no time.
+    Tags { field: String, count: usize },
+    /// A reserved attribute is not a time.
     #[error("attributes.{field}: is reserved for availability; expected a time as RFC 3339 or Unix milliseconds")]
-    Time {
-        /// The attribute.
-        field: String,
-    },
-    /// A new attribute where the stream has as many as it may.
+    Time { field: String },
+    /// A new attribute in a stream with the maximum number of attributes.
     #[error("attributes.{field}: would be more than {FIELDS_MAX} different attributes in this stream; use one it has")]
-    Fields {
-        /// The attribute.
-        field: String,
-    },
+    Fields { field: String },
 }
 
-/// What an attribute's value is to a filter.
+/// The interpretation of an attribute's value by filters.
 #[derive(Debug, Default)]
 pub(super) struct Meaning<'v> {
-    /// Texts that `eq` and `in` find.
+    /// Strings that `eq` and `in` match.
     pub(super) keywords: Vec<&'v str>,
     /// A number, or the Unix milliseconds of a time.
     pub(super) number: Option<f64>,
@@ -78,7 +61,7 @@ pub(super) struct Meaning<'v> {
 }
 
 impl<'v> Meaning<'v> {
-    /// `None` where the attribute counts as absent.
+    /// `None` if the attribute counts as absent.
     pub(super) fn of(value: &'v Value) -> Option<Self> {
         let keyword = |text: &'v String| (text.len() <= KEYWORD_BYTES_MAX).then_some(text.as_str());
         match value {
@@ -95,7 +78,7 @@ impl<'v> Meaning<'v> {
                 let keywords = texts.into_iter().flatten().filter_map(keyword).collect();
                 Some(Self { keywords, ..Self::default() })
             }
-            // Known to be there, and no more than that.
+            // Matches `exists` only.
             Value::Object(_) => Some(Self::default()),
         }
     }
@@ -112,7 +95,7 @@ fn json_bytes(attributes: &Map<String, Value>) -> usize {
     serde_json::to_string(attributes).map_or(usize::MAX, |text| text.len())
 }
 
-/// Refuses what no catalog takes. That the stream's attributes are not too many, the catalog checks itself.
+/// Rejects attributes beyond the limits per item. The catalog checks the number of attributes of the stream.
 pub(super) fn check(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
     if attributes.len() > ATTRIBUTES_MAX {
         return Err(AttributeError::TooMany { count: attributes.len() });

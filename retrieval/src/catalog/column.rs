@@ -1,23 +1,23 @@
-//! The numbers of one attribute by row, copied on write in pieces, so that a reader keeps what it has begun with.
+//! The numbers of one attribute by row, copied on write in chunks, so that readers keep their snapshot.
 
 use std::sync::Arc;
 
 use crate::Row;
 use crate::filter::Range;
 
-/// Rows of a piece: a copy of one takes some microseconds. A multiple of 64.
+/// Rows per chunk: copying one takes some microseconds. A multiple of 64.
 const PIECE_ROWS: usize = 4096;
 
-/// Numbers of consecutive rows; "not a number" where a row has none.
+/// Numbers of consecutive rows; NaN if a row has none.
 #[derive(Debug, Clone)]
 struct Piece {
     values: [f64; PIECE_ROWS],
-    /// No number in it is below or above these. Numbers that are taken out leave them as they are.
+    /// Bounds of the numbers in the chunk. They are not tightened when numbers are removed.
     low: f64,
     high: f64,
 }
 
-/// One attribute's numbers. Pieces in which no row ever had one take no memory.
+/// One attribute's numbers. Chunks in which no row ever had a number are not allocated.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Column {
     pieces: Vec<Option<Arc<Piece>>>,
@@ -45,7 +45,7 @@ impl Column {
         }
     }
 
-    /// Calls `visit` with every word of rows of which some are in `range`, and these rows' bits.
+    /// Calls `visit` for every 64-row word with rows in `range`, with the bits of these rows.
     pub(super) fn matching(&self, range: Range, mut visit: impl FnMut(usize, u64)) {
         for (at, piece) in self.pieces.iter().enumerate() {
             let Some(piece) = piece else { continue };

@@ -1,11 +1,11 @@
-//! The items of a stream: their rows, their attributes, and which of them there are now.
+//! The items of a stream: their rows, their attributes, and whether they are alive.
 //!
-//! An item gets a [`Row`] when it is first met and keeps it for life: a deletion leaves a hole, and a returning item
-//! fills its own hole again. It is *alive*, and may be found, while it is described or in the table of a version that
-//! serves, and is not deleted.
+//! An item gets a [`Row`] when it is added first and keeps it for life: a deletion leaves a hole, and an item that is
+//! added again gets its old row. It is *alive*, and may be returned, if it is not deleted and is either described or in
+//! the table of an active version. A deleted item stays deleted, whatever tables contain it, until it is described again.
 //!
-//! A catalog is plain data without a lock. Whoever shares one asks for a [`Selection`] under the lock, which takes
-//! microseconds, and makes rows of it outside.
+//! A catalog is plain data without a lock. A caller that shares one creates a [`Selection`] under its lock, which takes
+//! microseconds, and evaluates it outside.
 
 mod attributes;
 mod column;
@@ -27,33 +27,33 @@ pub use selection::Selection;
 use crate::Row;
 use crate::filter::Filter;
 use postings::Postings;
-use selection::{Availability, Compiled};
+use selection::{Availability, Expression};
 
-/// What a catalog knows of one row besides its attributes.
+/// The status of one row.
 #[derive(Debug, Clone, Copy, Default)]
-struct Standing {
+struct RowStatus {
     /// Whether a caller has described the item.
     described: bool,
-    /// Whether a caller has deleted the item, and nobody has described it since.
+    /// Whether a caller has deleted the item and not described it since.
     deleted: bool,
-    /// Versions that serve and have the item in their table.
+    /// Number of active versions that have the item in their table.
     tables: u16,
 }
 
-impl Standing {
+impl RowStatus {
     fn is_alive(self) -> bool {
         !self.deleted && (self.described || self.tables > 0)
     }
 }
 
-/// How large a catalog is.
+/// The size of a catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CatalogSize {
-    /// Items that are alive.
+    /// Number of items that are alive.
     pub items: usize,
-    /// Rows, holes included.
+    /// Number of rows, including holes.
     pub rows: usize,
-    /// Different attributes.
+    /// Number of distinct attributes.
     pub fields: usize,
 }
 
@@ -63,26 +63,25 @@ pub struct Catalog {
     /// By row.
     items: Vec<ItemId>,
     rows: HashMap<ItemId, Row, RandomState>,
-    standings: Vec<Standing>,
-    /// One bit a row; shared with selections that are being made.
+    statuses: Vec<RowStatus>,
+    /// One bit per row; shared with selections that are being evaluated.
     alive: Arc<Vec<u64>>,
     postings: Postings,
-    /// Bytes of all ids.
+    /// Total heap size of all ids.
     id_bytes: usize,
 }
 
 impl Catalog {
-    /// A catalog without items.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Refuses attributes that this catalog does not take, naming the attribute. `coming` holds the names that come new
-    /// with attributes that were taken before and are not in the catalog yet; those of these are added.
+    /// Rejects attributes beyond the limits, naming the attribute. `coming` holds the names of attributes that were
+    /// accepted before but are not in the catalog yet; the new names of `attributes` are added to it.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// [`AttributeError`].
     pub fn check(&self, attributes: &Map<String, Value>, coming: &mut BTreeSet<String>) -> Result<(), AttributeError> {
         attributes::check(attributes)?;
         let named = attributes.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name);
@@ -96,7 +95,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The row of `item`, which is given one where it has none, and is not alive by that.
+    /// The row of `item`, assigned if it has none; that does not make it alive.
     pub fn add(&mut self, item: &ItemId) -> Row {
         if let Some(row) = self.rows.get(item) {
             return *row;
@@ -105,46 +104,46 @@ impl Catalog {
         self.items.push(item.clone());
         self.id_bytes += item.heap_bytes();
         self.rows.insert(item.clone(), row);
-        self.standings.push(Standing::default());
+        self.statuses.push(RowStatus::default());
         row
     }
 
-    /// Describes an item, in place of what was said of it before. One that was deleted is back.
+    /// Describes an item, replacing its previous attributes. A deleted item is restored.
     pub fn put(&mut self, item: &ItemId, attributes: &Map<String, Value>) -> Row {
         let row = self.add(item);
         self.postings.put(row, attributes);
-        self.change(row, |standing| Standing { described: true, deleted: false, ..standing });
+        self.change(row, |status| RowStatus { described: true, deleted: false, ..status });
         row
     }
 
-    /// Deletes an item, whether it was described, is in a table, or is not known yet; answers whether it was alive.
+    /// Deletes an item, even if it is unknown yet; returns whether it was alive.
     pub fn delete(&mut self, item: &ItemId) -> bool {
         let row = self.add(item);
         let was_alive = self.is_alive(row);
         self.postings.clear(row);
-        self.change(row, |standing| Standing { described: false, deleted: true, ..standing });
+        self.change(row, |status| RowStatus { described: false, deleted: true, ..status });
         was_alive
     }
 
-    /// A version that has these rows in its table serves from now on.
+    /// Registers an active version with these rows in its table.
     pub fn enlist(&mut self, rows: &[Row]) {
         for row in rows {
-            self.change(*row, |standing| Standing { tables: standing.tables.saturating_add(1), ..standing });
+            self.change(*row, |status| RowStatus { tables: status.tables.saturating_add(1), ..status });
         }
     }
 
-    /// A version that has these rows in its table, and was enlisted, serves no more.
+    /// Unregisters a version that was registered with [`Catalog::enlist`].
     pub fn dismiss(&mut self, rows: &[Row]) {
         for row in rows {
-            self.change(*row, |standing| Standing { tables: standing.tables.saturating_sub(1), ..standing });
+            self.change(*row, |status| RowStatus { tables: status.tables.saturating_sub(1), ..status });
         }
     }
 
-    fn change(&mut self, row: Row, change: impl FnOnce(Standing) -> Standing) {
-        let standing = &mut self.standings[row as usize];
-        let was = standing.is_alive();
-        *standing = change(*standing);
-        let is = standing.is_alive();
+    fn change(&mut self, row: Row, change: impl FnOnce(RowStatus) -> RowStatus) {
+        let status = &mut self.statuses[row as usize];
+        let was = status.is_alive();
+        *status = change(*status);
+        let is = status.is_alive();
         if was != is {
             let words = Arc::make_mut(&mut self.alive);
             let at = row as usize / 64;
@@ -155,22 +154,22 @@ impl Catalog {
         }
     }
 
-    /// The row of an item that has one, alive or not.
+    /// The row of an item, alive or not; `None` if it has none.
     #[must_use]
     pub fn row(&self, item: &ItemId) -> Option<Row> {
         self.rows.get(item).copied()
     }
 
-    /// The item of a row that was given out.
+    /// The item of a row.
     ///
     /// # Panics
-    /// For a row that this catalog has not given out.
+    /// For a row that this catalog has not assigned.
     #[must_use]
     pub fn item(&self, row: Row) -> &ItemId {
         &self.items[row as usize]
     }
 
-    /// Whether the item of this row may be found.
+    /// Whether the item of this row may be returned.
     #[must_use]
     pub fn is_alive(&self, row: Row) -> bool {
         self.alive.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
@@ -179,22 +178,22 @@ impl Catalog {
     /// Whether a caller has described the item of this row, and not deleted it since.
     #[must_use]
     pub fn is_described(&self, row: Row) -> bool {
-        self.standings.get(row as usize).is_some_and(|standing| standing.described)
+        self.statuses.get(row as usize).is_some_and(|status| status.described)
     }
 
     /// Whether a caller has deleted the item of this row, and not described it since.
     #[must_use]
     pub fn is_deleted(&self, row: Row) -> bool {
-        self.standings.get(row as usize).is_some_and(|standing| standing.deleted)
+        self.statuses.get(row as usize).is_some_and(|status| status.deleted)
     }
 
     /// The rows of items that callers have described, ascending.
     pub fn described(&self) -> impl Iterator<Item = Row> + '_ {
-        let rows = (0..).zip(&self.standings);
-        rows.filter(|(_, standing)| standing.described).map(|(row, _)| row)
+        let rows = (0..).zip(&self.statuses);
+        rows.filter(|(_, status)| status.described).map(|(row, _)| row)
     }
 
-    /// What may be shown at `now`: the rows that live, are available then, and that `filter` holds for.
+    /// The rows that are alive, available at `now`, and match `filter`.
     pub fn select(&self, filter: Option<&Filter>, now: Timestamp) -> Selection {
         let numbers = |field| self.postings.numbers(field);
         let availability =
@@ -202,25 +201,24 @@ impl Catalog {
         Selection { availability: Some(availability), ..self.select_always(filter) }
     }
 
-    /// The rows that live and that `filter` holds for, available or not.
+    /// The rows that are alive and match `filter`, available or not.
     pub fn select_always(&self, filter: Option<&Filter>) -> Selection {
-        let filter = filter.map(|filter| Compiled::new(filter, &self.postings));
+        let filter = filter.map(|filter| Expression::new(filter, &self.postings));
         Selection { alive: Arc::clone(&self.alive), filter, availability: None }
     }
 
-    /// How large it is.
     #[must_use]
     pub fn size(&self) -> CatalogSize {
         let items = self.alive.iter().map(|word| word.count_ones() as usize).sum();
         CatalogSize { items, rows: self.items.len(), fields: self.postings.fields() }
     }
 
-    /// About the bytes that it holds in memory.
+    /// Approximate size in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        /// An id in the list, and one in the hash table with its row and its share of empty places.
+        /// An id in the list, and one in the hash table with its row and its share of empty slots.
         const ITEM: usize = 64;
-        let items = self.items.len() * (ITEM + size_of::<Standing>()) + self.id_bytes;
+        let items = self.items.len() * (ITEM + size_of::<RowStatus>()) + self.id_bytes;
         items + size_of_val(&**self.alive) + self.postings.bytes()
     }
 }

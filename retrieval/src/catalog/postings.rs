@@ -1,4 +1,5 @@
-//! Which rows have which attributes: a bitmap for every value, the numbers of every attribute, and what each row has.
+//! An inverted index of attributes: a bitmap for every value, the numbers of every attribute, and the terms of each
+//! row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,9 +51,9 @@ impl Rows {
     }
 }
 
-/// What a term says of its rows.
+/// The condition of a term on its rows.
 #[derive(Debug, Clone)]
-enum Says {
+enum Condition {
     Exists,
     Is(bool),
     Has(Arc<str>),
@@ -61,7 +62,7 @@ enum Says {
 #[derive(Debug)]
 struct Term {
     field: FieldId,
-    says: Says,
+    condition: Condition,
     rows: Rows,
 }
 
@@ -70,13 +71,13 @@ struct Term {
 struct Field {
     name: Arc<str>,
     exists: Option<TermId>,
-    /// False, and true.
+    /// Terms for false and true.
     booleans: [Option<TermId>; 2],
     keywords: Table<Arc<str>, TermId>,
     numbers: Column,
 }
 
-/// The attributes of all rows. Terms and fields that no row has any more are forgotten.
+/// The attributes of all rows. Terms and fields without rows are removed.
 #[derive(Debug, Default)]
 pub(super) struct Postings {
     fields: Vec<Field>,
@@ -86,14 +87,14 @@ pub(super) struct Postings {
     free_terms: Vec<TermId>,
     /// Each row's terms, ascending.
     of_row: Vec<Box<[TermId]>>,
-    /// Entries of `of_row` altogether.
+    /// Total number of entries of `of_row`.
     entries: usize,
-    /// Bytes of all texts.
+    /// Total size of all strings.
     text_bytes: usize,
 }
 
 impl Postings {
-    /// How many different attributes there are.
+    /// Number of distinct attributes.
     pub(super) fn fields(&self) -> usize {
         self.by_name.len()
     }
@@ -102,14 +103,14 @@ impl Postings {
         self.by_name.contains_key(name)
     }
 
-    /// Gives a row these attributes in place of those that it has.
+    /// Replaces the attributes of a row.
     pub(super) fn put(&mut self, row: Row, attributes: &Map<String, Value>) {
         let mut terms = Vec::with_capacity(2 * attributes.len());
         for (name, value) in attributes {
             let Some(meaning) = Meaning::of(value) else { continue };
             let field = self.field(name);
-            terms.push(self.term(field, &Says::Exists));
-            terms.extend(meaning.boolean.map(|truth| self.term(field, &Says::Is(truth))));
+            terms.push(self.term(field, &Condition::Exists));
+            terms.extend(meaning.boolean.map(|truth| self.term(field, &Condition::Is(truth))));
             for keyword in meaning.keywords {
                 terms.push(self.keyword(field, keyword));
             }
@@ -135,7 +136,7 @@ impl Postings {
         self.of_row[row as usize] = terms.into();
     }
 
-    /// Takes all attributes from a row.
+    /// Removes all attributes of a row.
     pub(super) fn clear(&mut self, row: Row) {
         self.put(row, &Map::new());
     }
@@ -144,16 +145,16 @@ impl Postings {
         let term = &mut self.terms[id as usize];
         term.rows.remove(row);
         let (field, is_last) = (term.field, matches!(term.rows, Rows::None));
-        let says = is_last.then(|| std::mem::replace(&mut term.says, Says::Exists));
+        let condition = is_last.then(|| std::mem::replace(&mut term.condition, Condition::Exists));
         if self.fields[field as usize].exists == Some(id) {
             self.fields[field as usize].numbers.clear(row);
         }
-        let Some(says) = says else { return };
+        let Some(condition) = condition else { return };
         let of = &mut self.fields[field as usize];
-        match says {
-            Says::Exists => of.exists = None,
-            Says::Is(truth) => of.booleans[usize::from(truth)] = None,
-            Says::Has(keyword) => {
+        match condition {
+            Condition::Exists => of.exists = None,
+            Condition::Is(truth) => of.booleans[usize::from(truth)] = None,
+            Condition::Has(keyword) => {
                 of.keywords.remove(&keyword);
                 self.text_bytes -= keyword.len();
             }
@@ -189,21 +190,21 @@ impl Postings {
     fn keyword(&mut self, field: FieldId, keyword: &str) -> TermId {
         match self.fields[field as usize].keywords.get(keyword) {
             Some(found) => *found,
-            None => self.term(field, &Says::Has(keyword.into())),
+            None => self.term(field, &Condition::Has(keyword.into())),
         }
     }
 
-    fn term(&mut self, field: FieldId, says: &Says) -> TermId {
+    fn term(&mut self, field: FieldId, condition: &Condition) -> TermId {
         let of = &self.fields[field as usize];
-        let found = match says {
-            Says::Exists => of.exists,
-            Says::Is(truth) => of.booleans[usize::from(*truth)],
-            Says::Has(keyword) => of.keywords.get(keyword).copied(),
+        let found = match condition {
+            Condition::Exists => of.exists,
+            Condition::Is(truth) => of.booleans[usize::from(*truth)],
+            Condition::Has(keyword) => of.keywords.get(keyword).copied(),
         };
         if let Some(found) = found {
             return found;
         }
-        let term = Term { field, says: says.clone(), rows: Rows::None };
+        let term = Term { field, condition: condition.clone(), rows: Rows::None };
         let id = match self.free_terms.pop() {
             Some(free) => {
                 self.terms[free as usize] = term;
@@ -215,10 +216,10 @@ impl Postings {
             }
         };
         let of = &mut self.fields[field as usize];
-        match says {
-            Says::Exists => of.exists = Some(id),
-            Says::Is(truth) => of.booleans[usize::from(*truth)] = Some(id),
-            Says::Has(keyword) => {
+        match condition {
+            Condition::Exists => of.exists = Some(id),
+            Condition::Is(truth) => of.booleans[usize::from(*truth)] = Some(id),
+            Condition::Has(keyword) => {
                 of.keywords.insert(Arc::clone(keyword), id);
                 self.text_bytes += keyword.len();
             }
@@ -234,37 +235,34 @@ impl Postings {
         self.by_name.get(field).map(|field| &self.fields[*field as usize])
     }
 
-    /// The rows that have the attribute.
     pub(super) fn having(&self, field: &str) -> Rows {
         self.rows_of(self.of(field).and_then(|field| field.exists))
     }
 
-    /// The rows with this text.
+    /// The rows with this string.
     pub(super) fn with_keyword(&self, field: &str, keyword: &str) -> Rows {
         self.rows_of(self.of(field).and_then(|field| field.keywords.get(keyword).copied()))
     }
 
-    /// The rows with this truth value.
     pub(super) fn with_boolean(&self, field: &str, truth: bool) -> Rows {
         self.rows_of(self.of(field).and_then(|field| field.booleans[usize::from(truth)]))
     }
 
-    /// The attribute's numbers.
     pub(super) fn numbers(&self, field: &str) -> Column {
         self.of(field).map(|field| field.numbers.clone()).unwrap_or_default()
     }
 
-    /// All texts with their rows, in no order.
+    /// All strings with their rows, in no particular order.
     pub(super) fn keywords(&self) -> impl Iterator<Item = (&str, &Rows)> {
         let terms = self.fields.iter().flat_map(|field| &field.keywords);
         terms.map(|(keyword, term)| (&**keyword, &self.terms[*term as usize].rows))
     }
 
-    /// About the bytes in memory, from what was counted on the way.
+    /// Approximate size in memory, in bytes, from counters.
     pub(super) fn bytes(&self) -> usize {
-        /// A term, its places in two tables with their share of empty ones, and what its text takes beside itself.
+        /// A term, its entries in two tables with their share of empty slots, and the allocation of its string.
         const TERM: usize = size_of::<Term>() + 80;
-        /// A row under a term: its entry on either side.
+        /// A row of a term: its entry on either side.
         const ENTRY: usize = size_of::<TermId>() + size_of::<u16>();
         let rows = self.of_row.len() * size_of::<Box<[TermId]>>() + self.entries * ENTRY;
         let numbers: usize = self.fields.iter().map(|field| field.numbers.bytes()).sum();

@@ -1,4 +1,4 @@
-//! Finding items by a piece of text, for people who look through a catalog.
+//! Text search over a catalog, for catalog browsers.
 
 use super::postings::Rows;
 use super::{Catalog, Selection};
@@ -6,30 +6,29 @@ use crate::CandidateSet;
 use crate::filter::Filter;
 use celeris_model::ItemId;
 
-/// What is looked for.
+/// A search query.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Search<'a> {
-    /// Text in the id or in one of the text attributes that filters find; letters of either case are the same.
+    /// Substring of the id or of a string attribute that filters match; case-insensitive.
     pub text: Option<&'a str>,
-    /// What must hold.
     pub filter: Option<&'a Filter>,
 }
 
-/// Which of the items found, in the order of their ids: shorter ones first, then by their bytes.
+/// A page of the results in the order of ids: shorter ones first, then bytewise.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
-    /// Those behind this one.
+    /// The last item of the previous page.
     pub after: Option<&'a ItemId>,
-    /// How many.
+    /// Maximum number of items.
     pub limit: usize,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// The page of items.
+    /// The items of the page.
     pub items: Vec<ItemId>,
-    /// How many there are on all pages.
+    /// The number of items on all pages.
     pub total: usize,
 }
 
@@ -39,8 +38,8 @@ fn key(item: &ItemId) -> (usize, &str) {
 }
 
 impl Catalog {
-    /// Looks through ids and texts of all items that live, available or not. Takes time in proportion to their number:
-    /// tenths of a second for a million.
+    /// Searches ids and strings of all items that are alive, available or not. Takes time in proportion to their
+    /// number: tenths of a second for a million.
     #[must_use]
     pub fn search(&self, search: Search<'_>, page: Page<'_>) -> Found {
         let selection: Selection = self.select_always(search.filter);
@@ -61,7 +60,7 @@ impl Catalog {
         Found { items: items.into_iter().cloned().collect(), total }
     }
 
-    /// Those of `among` with `text`, which is in lower case, in their id or in a text.
+    /// The rows of `among` with `text`, given in lower case, in their id or in a string.
     fn with_text(&self, among: &CandidateSet, text: &str) -> CandidateSet {
         let mut found = CandidateSet::none();
         let mut find = |row| {
@@ -83,10 +82,10 @@ impl Catalog {
     }
 }
 
-/// Whether `text`, which is in lower case, is a part of `whole` in lower case.
+/// Whether `text`, given in lower case, is a substring of `whole` in lower case.
 fn holds(whole: &str, text: &str) -> bool {
     if whole.is_ascii() {
-        // Without a copy in lower case, which is most of the time.
+        // The common case, without a lower-case copy.
         let (whole, text) = (whole.as_bytes(), text.as_bytes());
         return whole.windows(text.len()).any(|window| window.eq_ignore_ascii_case(text));
     }

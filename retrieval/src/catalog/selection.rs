@@ -1,5 +1,5 @@
-//! A filter on its way to rows. What it needs of a catalog is taken quickly, under whatever lock the catalog is
-//! behind; the rows are then made out of that, while the catalog goes on changing.
+//! A filter compiled against a catalog. Compilation takes the bitmaps and numbers it needs quickly, under the catalog's
+//! lock; the rows are then computed from these snapshots while the catalog changes.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use super::postings::{Postings, Rows};
 use crate::CandidateSet;
 use crate::filter::{Filter, Range, Value};
 
-/// A filter with the bitmaps and numbers that it asks for, as they were when it was compiled.
+/// A filter with the bitmaps and numbers that it refers to, as of its compilation.
 #[derive(Debug)]
-pub(super) enum Compiled {
+pub(super) enum Expression {
     All(Vec<Self>),
     Any(Vec<Self>),
     Not(Box<Self>),
@@ -18,7 +18,7 @@ pub(super) enum Compiled {
     Numbers(Column, Range),
 }
 
-impl Compiled {
+impl Expression {
     pub(super) fn new(filter: &Filter, postings: &Postings) -> Self {
         let each = |filters: &[Filter]| filters.iter().map(|filter| Self::new(filter, postings)).collect();
         match filter {
@@ -38,7 +38,7 @@ impl Compiled {
         }
     }
 
-    /// Adds its rows to `words`.
+    /// Adds the matching rows to `words`.
     fn add_to(&self, words: &mut [u64]) {
         match self {
             Self::Rows(rows) => add_rows(rows, words),
@@ -55,7 +55,7 @@ impl Compiled {
         }
     }
 
-    /// Its rows as so many words.
+    /// The matching rows as a bitmap of `length` words.
     fn words(&self, length: usize) -> Vec<u64> {
         match self {
             Self::All(filters) => {
@@ -92,7 +92,7 @@ fn add_rows(rows: &Rows, words: &mut [u64]) {
         Rows::One(row) => add(*row),
         Rows::Many(bitmap) => {
             let mut rows = bitmap.iter();
-            // In handfuls: one call a row would cost more than the row.
+            // In batches: one call per row would cost more than the row itself.
             let mut handful = [0; 1024];
             loop {
                 let some = rows.next_many(&mut handful);
@@ -105,7 +105,7 @@ fn add_rows(rows: &Rows, words: &mut [u64]) {
     }
 }
 
-/// When an item may be shown, as they were when the selection was begun.
+/// The availability times of items, as of the compilation.
 #[derive(Debug)]
 pub(super) struct Availability {
     pub(super) from: Column,
@@ -126,18 +126,18 @@ impl Availability {
     }
 }
 
-/// Rows of a catalog, chosen and not yet counted. Cheap to begin; [`Selection::allowed`] is the work.
+/// A compiled selection of rows that is not evaluated yet. Cheap to create; [`Selection::allowed`] does the work.
 #[derive(Debug)]
 #[must_use]
 pub struct Selection {
     pub(super) alive: Arc<Vec<u64>>,
-    pub(super) filter: Option<Compiled>,
+    pub(super) filter: Option<Expression>,
     pub(super) availability: Option<Availability>,
 }
 
 impl Selection {
-    /// The rows: those that live, are available, and that the filter holds for. A few nanoseconds for every 64 rows, and
-    /// a few for every number and row that the filter looks at.
+    /// Evaluates the selection: the rows that are alive, available, and match the filter. Takes a few nanoseconds for
+    /// every 64 rows, and a few for every number and row that the filter refers to.
     #[must_use]
     pub fn allowed(&self) -> CandidateSet {
         let mut words = Vec::clone(&self.alive);

@@ -1,4 +1,4 @@
-//! From JSON to a filter that is within its limits.
+//! Parses and validates filters from JSON.
 
 use serde_json::{Map, Value as Json};
 
@@ -15,12 +15,12 @@ fn wrong<T>(place: &str, problem: impl Into<String>) -> Result<T, FilterError> {
     Err(FilterError { place: place.to_owned(), problem: problem.into() })
 }
 
-/// `name` in `place`.
+/// The path of `name` in `place`.
 fn within(place: &str, name: &str) -> String {
     if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
 }
 
-/// What a value is, in words.
+/// The JSON type of a value, for error messages.
 fn kind(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",
@@ -37,7 +37,7 @@ fn object<'j>(json: &'j Json, place: &str) -> Result<&'j Map<String, Json>, Filt
 }
 
 struct Reader {
-    /// Filters and values so far.
+    /// Number of filters and values so far.
     terms: usize,
 }
 
@@ -117,7 +117,7 @@ impl Reader {
     }
 }
 
-/// The fields of `names`, beside `field`, in their order; any other is refused.
+/// The fields of `names`, in their order; any other field except `field` is rejected.
 fn known<'j, const N: usize>(
     json: &'j Json,
     place: &str,
@@ -149,7 +149,7 @@ fn range(json: &Json, place: &str) -> Result<Range, FilterError> {
         match (inclusive, exclusive) {
             (Some(_), Some(_)) => wrong(place, format!("`{}` and `{}` exclude one another", names[0], names[1])),
             (Some(bound), None) => number(bound, &within(place, names[0])).map(Some),
-            // Between a number and its neighbour there is none, so that every bound is an inclusive one.
+            // The exclusive bound is the neighbouring number, so that every stored bound is inclusive.
             (None, Some(bound)) => number(bound, &within(place, names[1])).map(step).map(Some),
             (None, None) => Ok(None),
         }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read() {
+    fn every_kind_is_parsed() {
         let read = filter(&json!({"all": [
             {"any": [{"eq": {"field": "genres", "value": "Drama"}}, {"in": {"field": "year", "values": [1931, true]}}]},
             {"not": {"exists": {"field": "withdrawn"}}},
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_problem_and_its_place() {
         assert_eq!(refused(&json!([])), "expected an object, got an array");
         assert_eq!(refused(&json!({})), format!("expected an object with one key, one of {KINDS}"));
         assert_eq!(refused(&json!({"al": []})), format!("unknown filter `al`, expected one of {KINDS}"));

@@ -1,11 +1,11 @@
-//! Building an index, and measuring whether it pays.
+//! Builds a graph index and measures whether it is faster than the exact search.
 
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use celeris_model::kernel::codes::BLOCK_ROWS;
+use celeris_kernel::codes::BLOCK_ROWS;
 use usearch::Index;
 
 use super::record::{Record, rename, temporary};
@@ -15,48 +15,48 @@ use crate::best::Best;
 use crate::table::{Matrix, Pass, Query, Table};
 use crate::{CandidateSet, Hit};
 
-/// The numbers of results that plans are made for: a page of an answer, and a shortlist for a policy.
+/// The numbers of results that plans are measured for: a page of results, and a shortlist for a policy.
 const KS: [usize; 2] = [10, 128];
 
-/// Candidates that are tried, until enough is found.
+/// Candidate counts that are tried until recall suffices.
 const EXPANSIONS: [usize; 12] = [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024];
 
-/// Of the sampled queries, this share needs no row beyond the graph.
+/// The share of the sampled queries that need no row outside the graph.
 const COVERED: f64 = 0.95;
 
-/// Rows after which a growing graph is measured for the first time; again at every doubling.
+/// Rows after which a growing graph is measured first; again at every doubling.
 const FIRST_CHECK: usize = 1 << 15;
 
-/// Rows that a thread adds between two looks at whether to stop: milliseconds.
+/// Rows that a thread adds between two checks of the stop flag: milliseconds.
 const ADDED_AT_ONCE: usize = 64;
 
-/// What to build an index from, and where.
+/// The inputs of an index build, and its destination.
 ///
-/// While it is built, its rows are in memory once more, with some 150 bytes of links each.
+/// During the build, the rows are in memory a second time, with some 150 bytes of links each.
 #[derive(Debug, Clone, Copy)]
 pub struct Build<'a> {
     /// The table.
     pub table: &'a Table,
     /// The matrix that the table was built from.
     pub matrix: Matrix<'a>,
-    /// Weights to measure with, such as users may have: draws from the prior. Some fifty will do.
+    /// Weights to measure with, representative of users: draws from the prior. About fifty suffice.
     pub queries: &'a [Vec<f32>],
-    /// The file of the graph. Another stands beside it, with the extension `json`.
+    /// The file of the graph. Its record is stored next to it, with the extension `json`.
     pub path: &'a Path,
-    /// How many threads add rows.
+    /// Number of threads that add rows.
     pub threads: usize,
-    /// Set from outside to end the build early.
+    /// Set by the caller to stop the build.
     pub stop: &'a AtomicBool,
 }
 
-/// A query with what the exact search found, by one of [`KS`].
+/// A query with the hits of the exact search for one of [`KS`].
 struct Sample {
     query: Query,
     weights: Vec<f32>,
     exact: Vec<Hit>,
 }
 
-/// What the exact search takes and finds.
+/// Time and hits of the exact search.
 struct Exact {
     k: usize,
     micros: f64,
@@ -66,12 +66,12 @@ struct Exact {
 impl Build<'_> {
     /// Builds, measures and writes the index, and maps it.
     ///
-    /// A graph over part of the rows is no slower than one over all: where the growing graph has become slower than the
-    /// exact search of everything, it is given up.
+    /// A search of a graph over part of the rows is no slower than over all rows: if the growing graph is slower than
+    /// the exact search of the whole table, the build is abandoned.
     ///
     /// # Errors
-    /// `NoQueries`, `Stopped`, and what writing and the library can fail with. Nothing is left behind that
-    /// [`GraphIndex::open`] would take.
+    /// `NoQueries`, `Stopped`, and errors of writing and of the library. A failed build leaves nothing that
+    /// [`GraphIndex::open`] accepts.
     pub fn run(&self) -> Result<GraphIndex, GraphError> {
         let allowed = CandidateSet::of_rows(self.table.rows());
         let exact = self.measured(&allowed)?;
@@ -97,7 +97,7 @@ impl Build<'_> {
         if exact[0].samples.is_empty() { Err(GraphError::NoQueries) } else { Ok(exact) }
     }
 
-    /// Writes the graph, whole or not at all, and maps it; the record is still to be written.
+    /// Writes the graph atomically and maps it; the record has to be written afterwards.
     fn save(&self, index: Index, rows: usize) -> Result<GraphIndex, GraphError> {
         let part = temporary(self.path);
         index.save(name(&part)?).map_err(GraphError::library)?;
@@ -109,9 +109,9 @@ impl Build<'_> {
         Ok(GraphIndex { index: Some(mapped(self.path, self.matrix.dim())?), record })
     }
 
-    /// A graph that is kept without being measured.
+    /// Builds a graph that is kept without being measured.
     #[cfg(test)]
-    pub(super) fn run_unjudged(&self) -> Result<GraphIndex, GraphError> {
+    pub(super) fn run_unmeasured(&self) -> Result<GraphIndex, GraphError> {
         let allowed = CandidateSet::of_rows(self.table.rows());
         let rows = self.rows_needed(&self.measured(&allowed)?[1]);
         let index = Index::new(&options(self.matrix.dim())).map_err(GraphError::library)?;
@@ -141,7 +141,7 @@ impl Build<'_> {
         Exact { k, micros: median(times), samples }
     }
 
-    /// So many of the longest rows that most queries need no other.
+    /// The number of longest rows such that most queries need no other row.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index into a vector")]
     fn rows_needed(&self, exact: &Exact) -> usize {
         let mut ends: Vec<usize> = exact
@@ -154,7 +154,7 @@ impl Build<'_> {
         covered.next_multiple_of(BLOCK_ROWS).min(self.matrix.len())
     }
 
-    /// A graph of the longest `rows`, or the measurement by which it was given up.
+    /// A graph of the `rows` longest rows, or the measurement with which it was abandoned.
     fn grow(&self, rows: usize, exact: &Exact, allowed: &CandidateSet) -> Result<Result<Index, Plan>, GraphError> {
         let index = Index::new(&options(self.matrix.dim())).map_err(GraphError::library)?;
         index.reserve_capacity_and_threads(rows, self.threads.max(1)).map_err(GraphError::library)?;
@@ -191,14 +191,14 @@ impl Build<'_> {
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
-            // All are waited for before the first error is told.
+            // All threads are joined before the first error is returned.
             let panicked = |_| Err(GraphError::library("a thread of the build has panicked"));
             let finished: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect();
             finished.into_iter().collect()
         })
     }
 
-    /// The plan for one `k` of a whole index.
+    /// The plan of a complete index for one `k`.
     fn plan(&self, graph: &GraphIndex, exact: &Exact, allowed: &CandidateSet) -> Plan {
         let truth: Vec<&[Hit]> = exact.samples.iter().map(|sample| sample.exact.as_slice()).collect();
         calibrated(exact, &truth, |sample, expansion| {
@@ -206,7 +206,7 @@ impl Build<'_> {
         })
     }
 
-    /// The plan that a graph of the longest `rows` alone would have, measured against the exact search of everything.
+    /// The plan of a graph over the `rows` longest rows alone, compared with the exact search of the whole table.
     fn plan_of_part(&self, index: &Index, rows: usize, exact: &Exact, allowed: &CandidateSet) -> Plan {
         let truth: Vec<Vec<Hit>> = exact
             .samples
@@ -229,7 +229,8 @@ impl Build<'_> {
     }
 }
 
-/// The fewest candidates with which enough is found, and what they cost; the most that are tried where none do.
+/// The smallest candidate count with sufficient recall, and its cost; the largest count that was tried if none
+/// suffices.
 fn calibrated(exact: &Exact, truth: &[&[Hit]], search: impl Fn(&Sample, usize) -> Vec<Hit>) -> Plan {
     let mut plan =
         Plan { k: exact.k, expansion: 0, recall: 0.0, graph_micros: f64::INFINITY, exact_micros: exact.micros };

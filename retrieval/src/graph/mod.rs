@@ -1,15 +1,16 @@
-//! An approximate index: a navigable graph over the longest rows of a table, in a file that is mapped.
+//! An approximate index: a navigable graph over the longest rows of a table, in a memory-mapped file.
 //!
 //! The graph is usearch's HNSW (Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using
-//! Hierarchical Navigable Small World graphs", 2018): a library of one index, kept by a company that lives from it, whose
-//! file is searched where it lies and whose search takes a predicate. It searches the rows of features and offset by inner
-//! product with the weights and a 1, which no transformation turns into distances: that distorts neighbourhoods more than
-//! it helps (Morozov and Babenko, "Non-metric similarity graphs for maximum inner product search", 2018).
+//! Hierarchical Navigable Small World graphs", 2018): a maintained library whose index file can be searched in place
+//! and whose search takes a predicate. It searches rows of features and offset by inner product with the weights and a
+//! 1, without a transformation to distances, which distorts neighbourhoods more than it helps (Morozov and Babenko,
+//! "Non-metric similarity graphs for maximum inner product search", 2018).
 //!
-//! Two things are our own. The graph holds only the rows that a search can need: those so long that the bound of the first
-//! pass reaches the best of the sampled queries. What a query needs beyond them, which the bound tells, is passed through
-//! as without the graph. And whether a graph pays is measured at its birth, against the first pass on the same queries; a
-//! graph that does not is not kept, but its record is, so that it is not built again.
+//! Two aspects differ from plain HNSW. The graph holds only the rows that a search can need: those so long that the
+//! bound of the quantized scan reaches the best hits of the sampled queries. Rows beyond them that a query needs
+//! according to the bound are scanned as without the graph. And the speed of the graph is measured when it is built,
+//! against the quantized scan on the same queries; a graph that is not faster is discarded, but its record is kept, so
+//! that it is not built again.
 
 mod build;
 mod error;
@@ -30,18 +31,18 @@ use record::Record;
 
 use crate::table::Matrix;
 
-/// Neighbours of a row in the graph: the value that Malkov and Yashunin recommend, and every library's default.
+/// Neighbours of a row in the graph: recommended by Malkov and Yashunin, and the default of most libraries.
 const CONNECTIVITY: usize = 16;
 
-/// Candidates that a row's neighbours are chosen from.
+/// Number of candidates among which a row's neighbours are chosen.
 const EXPANSION_ADD: usize = 64;
 
-/// Searches that can be in the graph at once; one more takes the exact way.
+/// Maximum number of concurrent searches in the graph; further ones use the exact search.
 const SEARCHES_MAX: usize = 64;
 
-/// The graph of one version's table, and when to ask it.
+/// The graph of one version's table, with the plans for its use.
 pub struct GraphIndex {
-    /// None where no graph paid.
+    /// `None` if no graph was worth keeping.
     index: Option<Index>,
     record: Record,
 }
@@ -53,11 +54,11 @@ impl std::fmt::Debug for GraphIndex {
 }
 
 impl GraphIndex {
-    /// Opens what [`Build::run`] wrote at `path`, and maps the graph.
+    /// Opens the output of [`Build::run`] at `path`, and maps the graph.
     ///
     /// # Errors
-    /// `Io` where there is nothing or it cannot be read; `Torn` where a file is not what was written; `OtherTable` where
-    /// it was built from another matrix.
+    /// `Io` if a file is missing or cannot be read; `Torn` if a file is damaged; `OtherTable` if it was built from
+    /// another matrix.
     pub fn open(path: &Path, matrix: Matrix<'_>) -> Result<Self, GraphError> {
         let record = Record::read(path)?;
         record.check(path, matrix)?;
@@ -65,25 +66,25 @@ impl GraphIndex {
         Ok(Self { index, record })
     }
 
-    /// How many rows, the longest, are in the graph; 0 where no graph paid.
+    /// Number of rows in the graph, the longest ones; 0 if no graph was worth keeping.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.record.rows
     }
 
-    /// What was measured at the graph's birth, by ascending `k`.
+    /// The measurements of the build, by ascending `k`.
     #[must_use]
     pub fn plans(&self) -> &[Plan] {
         &self.record.plans
     }
 
-    /// Bytes of the file that is mapped: memory that the system may take back.
+    /// Size of the mapped file, in bytes: memory that the system may reclaim.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.record.file_bytes
     }
 
-    /// How a search for `k` is to be made, if by the graph.
+    /// The plan of a search for `k`; `None` if it should not use the graph.
     #[must_use]
     pub fn plan(&self, k: usize) -> Option<Plan> {
         let plan = self.record.plans.iter().find(|plan| plan.k >= k)?;
@@ -98,7 +99,7 @@ fn options(dim: usize) -> IndexOptions {
         quantization: ScalarKind::F32,
         connectivity: CONNECTIVITY,
         expansion_add: EXPANSION_ADD,
-        // A search asks for as many results as it wants candidates, since this is one number for all searches.
+        // The number of candidates is passed as the number of results, since this option applies to all searches.
         expansion_search: 1,
         multi: false,
     }
@@ -106,18 +107,18 @@ fn options(dim: usize) -> IndexOptions {
 
 fn mapped(path: &Path, dim: usize) -> Result<Index, GraphError> {
     let index = Index::new(&options(dim)).map_err(GraphError::library)?;
-    // Kept by the library as the number of searches at once.
+    // The library stores this as the maximum number of concurrent searches.
     index.reserve_capacity_and_threads(0, SEARCHES_MAX).map_err(GraphError::library)?;
     index.view(name(path)?).map_err(GraphError::library)?;
     Ok(index)
 }
 
-/// The library takes paths as text.
+/// The library takes paths as strings.
 fn name(path: &Path) -> Result<&str, GraphError> {
     path.to_str().ok_or_else(|| GraphError::Path { path: path.to_owned() })
 }
 
-/// The share of `exact`'s hits that `found` has; 1 where there are none.
+/// The share of the hits in `exact` that are in `found`; 1 if `exact` is empty.
 #[must_use]
 pub fn recall(found: &[crate::Hit], exact: &[crate::Hit]) -> f64 {
     if exact.is_empty() {

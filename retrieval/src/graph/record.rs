@@ -1,4 +1,4 @@
-//! What is known of an index beside its file: which table it is of, and what was measured.
+//! The record stored with an index file: the table it was built from, and its measurements.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,49 +10,49 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::GraphError;
 use crate::table::Matrix;
 
-/// The record's format; another is not read.
+/// The record's format; others are rejected.
 const FORMAT: u32 = 1;
 
-/// Bytes of a file that are hashed at a time.
+/// Bytes of a file hashed per read.
 const READ_BYTES: usize = 1 << 20;
 
-/// A way to search for up to `k`, and what it was measured to cost.
+/// The candidate count for searches up to `k`, with its measured cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Searches for at most this many are made so.
+    /// The largest `k` that the plan applies to.
     pub k: usize,
-    /// How many candidates the graph is asked for.
+    /// Number of candidates requested from the graph.
     pub expansion: usize,
     /// The mean share of the true `k` best that was found.
     pub recall: f64,
-    /// Median microseconds of a search by the graph.
+    /// Median time of a search by the graph, in microseconds.
     pub graph_micros: f64,
-    /// Median microseconds of the exact search, on the same queries.
+    /// Median time of the exact search of the same queries, in microseconds.
     pub exact_micros: f64,
 }
 
 impl Plan {
-    /// The least recall with which the graph is asked.
+    /// The least recall with which the graph is used.
     pub const RECALL_MIN: f64 = 0.99;
 
-    /// Whether the graph found enough in less time than the exact search took.
+    /// Whether the graph had sufficient recall in less time than the exact search.
     #[must_use]
     pub fn pays(&self) -> bool {
         self.recall >= Self::RECALL_MIN && self.graph_micros < self.exact_micros
     }
 }
 
-/// What stands in the file beside the graph. It is written after the graph, so a graph without one is not used.
+/// The contents of the record file. It is written after the graph, and a graph without a record is not used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     format: u32,
-    /// Of dimension, offsets and features.
+    /// Checksum of dimension, offsets and features.
     table: u64,
-    /// Rows in the graph; 0 where there is none.
+    /// Number of rows in the graph; 0 if there is none.
     pub(super) rows: usize,
-    /// Of the graph's file.
+    /// Size of the graph's file.
     pub(super) file_bytes: u64,
     file_checksum: u64,
     /// By ascending `k`.
@@ -60,7 +60,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The record of the graph whose file is at `file`, or of none.
+    /// The record of the graph in `file`, or of a build without a graph.
     pub(super) fn new(
         matrix: Matrix<'_>,
         rows: usize,
@@ -71,7 +71,7 @@ impl Record {
         Ok(Self { format: FORMAT, table: table_checksum(matrix), rows, file_bytes, file_checksum, plans })
     }
 
-    /// Writes the record of the graph at `path`, whole or not at all.
+    /// Writes the record of the graph at `path` atomically.
     pub(super) fn write(&self, path: &Path) -> Result<(), GraphError> {
         let (to, temporary) = (place(path), temporary(&place(path)));
         let text = serde_json::to_vec_pretty(self).map_err(GraphError::library)?;
@@ -87,7 +87,7 @@ impl Record {
         if record.format == FORMAT { Ok(record) } else { Err(GraphError::Torn { path }) }
     }
 
-    /// Whether the graph at `path` is whole and of this matrix.
+    /// Checks that the graph at `path` is intact and was built from this matrix.
     pub(super) fn check(&self, path: &Path, matrix: Matrix<'_>) -> Result<(), GraphError> {
         if self.table != table_checksum(matrix) || self.rows > matrix.len() {
             return Err(GraphError::OtherTable { path: path.to_owned() });
@@ -99,19 +99,19 @@ impl Record {
     }
 }
 
-/// Where the record of the graph at `path` is.
+/// The path of the record of the graph at `path`.
 fn place(path: &Path) -> PathBuf {
     path.with_extension("json")
 }
 
-/// The name under which a file is written before it is renamed.
+/// The temporary path to which a file is written before it is renamed.
 pub(super) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     PathBuf::from(name)
 }
 
-/// Renames, durably.
+/// Renames a file and syncs its directory.
 pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

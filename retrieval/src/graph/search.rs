@@ -1,6 +1,6 @@
-//! A search by the graph.
+//! Searches with the graph.
 
-use celeris_model::kernel::codes::BLOCK_ROWS;
+use celeris_kernel::codes::BLOCK_ROWS;
 
 use usearch::Index;
 
@@ -10,8 +10,8 @@ use crate::best::Best;
 use crate::table::{Matrix, Pass};
 
 impl GraphIndex {
-    /// The `k` best that the graph finds among `expansion` candidates, joined with what the bound says that rows beyond
-    /// the graph can add; `None` where it finds fewer than `k`, or cannot be asked now.
+    /// The `k` best among the `expansion` candidates of the graph, merged with rows outside the graph that the bound
+    /// cannot exclude; `None` if it finds fewer than `k`, or cannot be searched now.
     pub(crate) fn search(&self, pass: &Pass<'_>, k: usize, expansion: usize) -> Option<Vec<Hit>> {
         let mut best = among(self.index.as_ref()?, pass, k, expansion)?;
         let first = self.rows().div_ceil(BLOCK_ROWS);
@@ -20,8 +20,8 @@ impl GraphIndex {
     }
 }
 
-/// The `k` best of the allowed among the `expansion` candidates that a graph finds, with their exact scores; `None` where
-/// there are fewer, or the graph cannot be asked now.
+/// The `k` best allowed rows among the `expansion` candidates of a graph, with their exact scores; `None` if there are
+/// fewer, or the graph cannot be searched now.
 pub(super) fn among(index: &Index, pass: &Pass<'_>, k: usize, expansion: usize) -> Option<Best> {
     let query = vector(pass.weights, 1.0);
     let rows = pass.table.rows();
@@ -33,7 +33,7 @@ pub(super) fn among(index: &Index, pass: &Pass<'_>, k: usize, expansion: usize) 
     let all = pass.allowed.count() >= rows.len();
     let found = if all { index.search(&query, wanted) } else { index.filtered_search(&query, wanted, is_allowed) };
     let mut best = Best::new(k);
-    // An error is that all places for searches are taken.
+    // The library returns an error if the maximum number of concurrent searches is reached.
     for slot in found.ok()?.keys.into_iter().filter(|slot| is_allowed(*slot)) {
         let slot = usize::try_from(slot).ok()?;
         best.offer(rows[slot], pass.matrix.score(pass.weights, slot));
@@ -41,8 +41,8 @@ pub(super) fn among(index: &Index, pass: &Pass<'_>, k: usize, expansion: usize) 
     (best.len() == k).then_some(best)
 }
 
-/// A row as the graph has it: the features without the constant at their end, and `last`, which is the offset of an item
-/// and 1 in a query.
+/// A row as stored in the graph: the features, with the constant at their end replaced by `last`, which is the offset
+/// of an item or 1 in a query.
 pub(super) fn vector(features: &[f32], last: f32) -> Vec<f32> {
     let mut vector = features.to_vec();
     if let Some(constant) = vector.last_mut() {
@@ -51,7 +51,7 @@ pub(super) fn vector(features: &[f32], last: f32) -> Vec<f32> {
     vector
 }
 
-/// The row in `slot` as the graph has it.
+/// The row in `slot` as stored in the graph.
 pub(super) fn row_vector(matrix: Matrix<'_>, slot: usize) -> Vec<f32> {
     vector(matrix.features(slot), matrix.offset(slot))
 }

@@ -15,7 +15,7 @@ use crate::{CandidateSet, Hit, Matrix, Table};
 const DIM: usize = 12;
 const COUNT: usize = 6_000;
 
-/// Features of any direction with lengths from a gamma distribution, and queries.
+/// Features in random directions with lengths from a gamma distribution, and queries.
 struct World {
     features: Vec<f32>,
     offsets: Vec<f32>,
@@ -51,15 +51,15 @@ impl World {
         Build { table, matrix: self.matrix(), queries: &self.queries, path, threads: 2, stop: &stop }.run()
     }
 
-    /// A graph that is kept though a table as small as this is searched faster without one. One thread makes it, so that it
-    /// is the same in every run.
+    /// A graph that is kept although a table as small as this is searched faster without one. Built by one thread, so
+    /// that it is the same in every run.
     fn kept(&self, table: &Table, path: &Path) -> GraphIndex {
         let stop = AtomicBool::new(false);
         let build = Build { table, matrix: self.matrix(), queries: &self.queries, path, threads: 1, stop: &stop };
-        build.run_unjudged().unwrap()
+        build.run_unmeasured().unwrap()
     }
 
-    /// The mean recall at `k` of searches by the graph, of the queries it answers.
+    /// The mean recall at `k` of searches by the graph, over the queries it answers.
     fn recall(&self, graph: &GraphIndex, table: &Table, k: usize, allowed: &CandidateSet) -> f64 {
         let recalls = self.queries.iter().map(|weights| {
             let query = table.query(weights).unwrap();
@@ -75,7 +75,7 @@ impl World {
 }
 
 #[test]
-fn a_graph_finds_nearly_all_and_only_what_is_allowed() {
+fn a_graph_has_high_recall_and_returns_only_allowed_rows() {
     let (world, folder) = (World::new(1), tempfile::tempdir().unwrap());
     let table = world.table();
     let graph = world.kept(&table, &folder.path().join("graph"));
@@ -84,12 +84,12 @@ fn a_graph_finds_nearly_all_and_only_what_is_allowed() {
     let mut half = CandidateSet::none();
     (0..).take(COUNT).filter(|row| row % 2 == 0).for_each(|row| half.insert(row));
     assert!(world.recall(&graph, &table, 10, &half) >= 0.98);
-    // More than the graph was measured for: the rows beyond it are looked at as well.
+    // More results than the graph was measured for: the rows outside it are scanned as well.
     assert!(world.recall(&graph, &table, 200, &CandidateSet::all(COUNT)) >= 0.9);
 }
 
 #[test]
-fn an_opened_graph_answers_as_the_one_that_was_built() {
+fn an_opened_graph_returns_the_same_hits_as_the_built_one() {
     let (world, folder) = (World::new(2), tempfile::tempdir().unwrap());
     let (table, path) = (world.table(), folder.path().join("graph"));
     let built = world.kept(&table, &path);
@@ -105,7 +105,7 @@ fn an_opened_graph_answers_as_the_one_that_was_built() {
 }
 
 #[test]
-fn a_damaged_graph_and_one_of_other_features_are_refused() {
+fn a_damaged_graph_and_one_of_other_features_are_rejected() {
     let (mut world, folder) = (World::new(3), tempfile::tempdir().unwrap());
     let path = folder.path().join("graph");
     drop(world.kept(&world.table(), &path));
@@ -129,7 +129,7 @@ fn a_damaged_graph_and_one_of_other_features_are_refused() {
 }
 
 #[test]
-fn a_build_that_is_stopped_leaves_nothing_to_open() {
+fn a_stopped_build_leaves_nothing_to_open() {
     let (world, folder) = (World::new(4), tempfile::tempdir().unwrap());
     let path = folder.path().join("graph");
     assert!(matches!(world.build(&world.table(), &path, true), Err(GraphError::Stopped)));
@@ -138,9 +138,9 @@ fn a_build_that_is_stopped_leaves_nothing_to_open() {
     assert!(matches!(none.build(&none.table(), &path, false), Err(GraphError::NoQueries)));
 }
 
-/// Whether a graph pays is a matter of the machine; what follows from it is not.
+/// Whether a graph is faster depends on the machine; the consequences do not.
 #[test]
-fn only_a_graph_that_pays_is_asked_and_the_answer_survives_opening() {
+fn only_a_faster_graph_is_used_and_the_measurement_survives_opening() {
     let (world, folder) = (World::new(5), tempfile::tempdir().unwrap());
     let (table, path) = (world.table(), folder.path().join("graph"));
     let graph = world.build(&table, &path, false).unwrap();
@@ -152,7 +152,7 @@ fn only_a_graph_that_pays_is_asked_and_the_answer_survives_opening() {
     table.attach(opened);
     let allowed = CandidateSet::all(COUNT);
     assert_eq!(table.is_approximate(1, &allowed), graph.plan(1).is_some());
-    assert!(!table.is_approximate(1_000, &allowed), "for so many nothing was measured");
+    assert!(!table.is_approximate(1_000, &allowed), "nothing was measured for this k");
     for weights in &world.queries {
         let found = table.search(world.matrix(), weights, 1_000, &allowed);
         assert_eq!(found, table.search_exact(world.matrix(), weights, 1_000, &allowed));
@@ -160,7 +160,7 @@ fn only_a_graph_that_pays_is_asked_and_the_answer_survives_opening() {
 }
 
 #[test]
-fn a_plan_pays_where_it_finds_enough_in_less_time() {
+fn a_plan_pays_with_sufficient_recall_in_less_time() {
     let plan = Plan { k: 10, expansion: 64, recall: 0.995, graph_micros: 90.0, exact_micros: 100.0 };
     assert!(plan.pays());
     assert!(!Plan { recall: 0.98, ..plan }.pays());

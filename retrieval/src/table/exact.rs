@@ -1,22 +1,22 @@
-//! Every score computed: the reference, and the way to take where few rows are allowed.
+//! Exact search by computing scores: the reference, and the fastest way if few rows are allowed.
 
-use celeris_model::kernel;
+use celeris_kernel as kernel;
 use rayon::prelude::*;
 
 use crate::best::Best;
 use crate::table::{Matrix, Table};
 use crate::{CandidateSet, Hit, Row};
 
-/// Scores computed before they are looked at: few enough that the next rows are on their way from memory meanwhile.
+/// Scores computed before they are compared: few enough that the next rows are fetched from memory meanwhile.
 const BLOCK: usize = 128;
 
-/// Rows from which on a scan is shared among threads: below, it takes less than a few milliseconds.
+/// Number of rows from which a scan is parallel; smaller scans take less than a few milliseconds.
 const SHARED_ROWS: usize = 1 << 17;
 
-/// Rows whose features are asked for before the first of them is looked at.
+/// Rows whose features are prefetched before the first of them is scored.
 const WAITING: usize = 16;
 
-/// The best of all slots whose rows are allowed, by a pass over the whole matrix.
+/// The best of all slots whose rows are allowed, by a scan of the whole matrix.
 pub(crate) fn scan(matrix: Matrix<'_>, rows: &[Row], weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
     let threads = if rows.len() < SHARED_ROWS { 1 } else { rayon::current_num_threads() };
     let share = rows.len().div_ceil(threads).next_multiple_of(BLOCK).max(BLOCK);
@@ -50,7 +50,7 @@ fn scan_block(
     matrix.score_range(weights, first, scores);
     let mut floor = best.floor();
     for (score, row) in scores.iter().zip(rows) {
-        // What is no number must not be lost where fewer than `k` rows are.
+        // A NaN must be kept if fewer than `k` rows are found.
         if (*score >= floor || score.is_nan()) && allowed.contains(*row) {
             best.offer(*row, *score);
             floor = best.floor();
@@ -58,7 +58,7 @@ fn scan_block(
     }
 }
 
-/// The best of the allowed rows, by a look at each of them.
+/// The best of the allowed rows, by scoring each of them.
 pub(crate) fn list(table: &Table, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
     let mut best = Best::new(k);
     let mut waiting = Vec::with_capacity(WAITING);

@@ -1,6 +1,6 @@
-//! The features of a version as a search reads them.
+//! The features of a version in the layout for searches.
 
-use celeris_model::kernel;
+use celeris_kernel as kernel;
 
 /// Offsets and row-major features of a version's items, borrowed from the version.
 #[derive(Debug, Clone, Copy)]
@@ -14,20 +14,19 @@ impl<'a> Matrix<'a> {
     /// `features` is row-major with `offsets.len()` rows of `dim` entries, the last of each row the constant 1.
     ///
     /// # Panics
-    /// Where the shapes do not fit together.
+    /// If the shapes do not match.
     #[must_use]
     pub fn new(dim: usize, features: &'a [f32], offsets: &'a [f32]) -> Self {
         assert_eq!(features.len(), offsets.len() * dim, "as many rows as offsets");
         Self { dim, features, offsets }
     }
 
-    /// How many items there are.
+    /// Number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.offsets.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.offsets.is_empty()
@@ -51,13 +50,13 @@ impl<'a> Matrix<'a> {
         self.offsets[slot]
     }
 
-    /// `offset + weights·f` of the item in `slot`, with the bits that a user's state of these weights gives it.
+    /// `offset + weights·f` of the item in `slot`, with the same bits as from a user's state with these weights.
     #[must_use]
     pub fn score(&self, weights: &[f32], slot: usize) -> f32 {
         self.offsets[slot] + kernel::dot(weights, self.features(slot))
     }
 
-    /// Writes the score of every item from `first` on, as many as `out` is long.
+    /// Computes the scores of `out.len()` items from slot `first` on.
     pub fn score_range(&self, weights: &[f32], first: usize, out: &mut [f32]) {
         let features = &self.features[first * self.dim..][..out.len() * self.dim];
         kernel::score_rows(weights, &self.offsets[first..][..out.len()], features, out);

@@ -1,4 +1,4 @@
-//! What is searched of one version: the items that it was trained on.
+//! The search structure of one version's items.
 
 mod exact;
 mod matrix;
@@ -9,8 +9,8 @@ mod tests;
 
 use std::sync::OnceLock;
 
-use celeris_model::kernel::codes::BLOCK_ROWS;
-use planner::Sought;
+use celeris_kernel::codes::BLOCK_ROWS;
+use planner::SearchRequest;
 use quantized_scan::Codes;
 
 use crate::graph::GraphIndex;
@@ -20,21 +20,21 @@ pub(crate) use exact::scan;
 pub use matrix::Matrix;
 pub(crate) use quantized_scan::{Pass, Query};
 
-/// Where the items of a version's matrix are in the catalog, and what makes a search of them fast.
+/// The catalog rows of a version's matrix, and the structures that make its search fast.
 ///
-/// The features themselves stay where they are: every call takes the [`Matrix`] that the table was built from.
+/// The features are not copied: every call takes the [`Matrix`] that the table was built from.
 #[derive(Debug)]
 pub struct Table {
     /// The catalog's row of each slot of the matrix.
     rows: Vec<Row>,
-    /// The slot of each row, [`NO_SLOT`] where the row is not in the matrix.
+    /// The slot of each row, [`NO_SLOT`] if the row is not in the matrix.
     slots: Vec<u32>,
     codes: Codes,
-    /// Once it is built.
+    /// Set once it is built.
     graph: OnceLock<GraphIndex>,
 }
 
-/// Stands for the slot of a row that is not in the matrix.
+/// The slot of a row that is not in the matrix.
 const NO_SLOT: u32 = u32::MAX;
 
 impl Table {
@@ -43,7 +43,7 @@ impl Table {
     /// The caller guarantees that no row occurs twice.
     ///
     /// # Panics
-    /// Where there is not one row for each slot.
+    /// If `rows` does not have one row for each slot.
     #[must_use]
     pub fn build(matrix: Matrix<'_>, rows: Vec<Row>) -> Self {
         assert_eq!(matrix.len(), rows.len(), "a row for each slot");
@@ -55,16 +55,17 @@ impl Table {
         Self { rows, slots, codes, graph: OnceLock::new() }
     }
 
-    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer where there are
+    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer if there are
     /// not as many.
     ///
-    /// The caller guarantees that `matrix` is the one that the table was built from, and `weights` as long as its rows.
+    /// The caller guarantees that `matrix` is the one that the table was built from, and that `weights` has its
+    /// dimension.
     #[must_use]
     pub fn search(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
-        planner::search(self, matrix, Sought { weights, k, allowed })
+        planner::search(self, matrix, SearchRequest { weights, k, allowed })
     }
 
-    /// [`Table::search`] by whichever exact way costs least.
+    /// [`Table::search`] by the cheapest exact method.
     pub(crate) fn search_without_graph(
         &self,
         matrix: Matrix<'_>,
@@ -72,25 +73,25 @@ impl Table {
         k: usize,
         allowed: &CandidateSet,
     ) -> Vec<Hit> {
-        planner::search_exactly(self, matrix, Sought { weights, k, allowed })
+        planner::search_exactly(self, matrix, SearchRequest { weights, k, allowed })
     }
 
-    /// Searches by this graph from now on, where it pays. A table keeps the first graph it is given.
+    /// Uses this graph for searches from now on, where it is faster. Only the first graph attached is kept.
     ///
     /// The caller guarantees that it was built from this table.
     pub fn attach(&self, graph: GraphIndex) {
-        // A second one would answer the same queries.
+        // A second graph would be equivalent.
         let _ = self.graph.set(graph);
     }
 
-    /// The graph, once there is one.
+    /// The graph, if attached.
     #[must_use]
     pub fn graph(&self) -> Option<&GraphIndex> {
         self.graph.get()
     }
 
-    /// Whether such a search is made by the graph, so that it may miss some of the best: what to sample for the recall
-    /// of live searches.
+    /// Whether such a search would use the graph, so that it may miss some of the best items. Used to sample searches
+    /// for live recall.
     #[must_use]
     pub fn is_approximate(&self, k: usize, allowed: &CandidateSet) -> bool {
         planner::plan(self, k, allowed).is_some()
@@ -115,13 +116,13 @@ impl Table {
         self.codes.longest(count).iter().map(|row| self.slots[*row as usize] as usize)
     }
 
-    /// How many of the longest rows can reach the worst of `k` hits; all where there are fewer hits.
+    /// The number of longest rows that can reach the worst of `k` hits; all rows if there are fewer hits.
     pub(crate) fn rows_in_reach(&self, query: &Query, hits: &[Hit], k: usize) -> usize {
         let floor = hits.get(k.wrapping_sub(1)).map_or(f32::NEG_INFINITY, |worst| worst.score);
         (self.codes.end_of_reach(query, 0, floor) * BLOCK_ROWS).min(self.rows.len())
     }
 
-    /// [`Table::search`] by computing every score: what all other ways are compared with.
+    /// [`Table::search`] by computing every score: the reference for all other methods.
     #[must_use]
     pub fn search_exact(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         scan(matrix, &self.rows, weights, k, allowed)
@@ -139,7 +140,7 @@ impl Table {
         &self.rows
     }
 
-    /// Bytes it holds in memory, the matrix not included.
+    /// Size in memory without the matrix, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.rows) + size_of_val(&*self.slots) + self.codes.bytes()

@@ -1,6 +1,6 @@
-//! Which way to search. All but the graph find the same, and differ in what they cost.
+//! Chooses the search method by cost. All methods but the graph return the same hits.
 
-use celeris_model::kernel::codes::BLOCK_ROWS;
+use celeris_kernel::codes::BLOCK_ROWS;
 
 use super::exact::{list, scan};
 use super::{Matrix, Table};
@@ -8,51 +8,51 @@ use crate::best::Best;
 use crate::graph::Plan;
 use crate::{CandidateSet, Hit};
 
-/// What is searched for.
+/// A search request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sought<'a> {
+pub(super) struct SearchRequest<'a> {
     pub(super) weights: &'a [f32],
     pub(super) k: usize,
     pub(super) allowed: &'a CandidateSet,
 }
 
-/// CandidateSet rows that are looked at one by one without thinking further: tens of microseconds.
+/// Number of candidate rows up to which they are scored one by one without further planning: tens of microseconds.
 const FEW: usize = 1024;
 
-/// Rows of a first pass that cost what a look at the features of one row anywhere does.
+/// Number of rows of a quantized scan that cost as much as scoring one row at a random address.
 const PASSED_PER_LISTED: usize = 32;
 
-/// Blocks, the longest rows, after which the floor tells how far a pass has to go.
+/// Blocks scanned first, those of the longest rows; their floor then bounds the rest of the scan.
 const PROBE_BLOCKS: usize = 64;
 
-/// Blocks from which on a pass is shared among threads: below, it takes less than a millisecond.
+/// Number of blocks from which a scan is parallel; smaller scans take less than a millisecond.
 const SHARED_BLOCKS: usize = 4096;
 
-/// The share of the rows, 1 in so many, that a filter must keep for the graph to be asked: below, it wanders among rows that
+/// The graph is used only if at least 1 in this many rows is allowed; with fewer, its search mostly visits rows that
 /// may not be returned.
 const GRAPH_KEEPS: usize = 2;
 
-/// Finds the best by the way that costs least.
-pub(super) fn search(table: &Table, matrix: Matrix<'_>, sought: Sought<'_>) -> Vec<Hit> {
-    by_graph(table, matrix, sought).unwrap_or_else(|| search_exactly(table, matrix, sought))
+/// Searches by the cheapest method.
+pub(super) fn search(table: &Table, matrix: Matrix<'_>, request: SearchRequest<'_>) -> Vec<Hit> {
+    by_graph(table, matrix, request).unwrap_or_else(|| search_exactly(table, matrix, request))
 }
 
-/// The graph's plan for such a search, if it is one for the graph.
+/// The graph's plan for such a search; `None` if it should not use the graph.
 pub(super) fn plan(table: &Table, k: usize, allowed: &CandidateSet) -> Option<Plan> {
     let plan = table.graph()?.plan(k)?;
     (k > 0 && allowed.count() * GRAPH_KEEPS >= table.rows.len()).then_some(plan)
 }
 
-fn by_graph(table: &Table, matrix: Matrix<'_>, sought: Sought<'_>) -> Option<Vec<Hit>> {
-    let plan = plan(table, sought.k, sought.allowed)?;
-    let query = table.query(sought.weights)?;
-    let pass = table.pass(matrix, sought.weights, &query, sought.allowed);
-    table.graph()?.search(&pass, sought.k, plan.expansion)
+fn by_graph(table: &Table, matrix: Matrix<'_>, request: SearchRequest<'_>) -> Option<Vec<Hit>> {
+    let plan = plan(table, request.k, request.allowed)?;
+    let query = table.query(request.weights)?;
+    let pass = table.pass(matrix, request.weights, &query, request.allowed);
+    table.graph()?.search(&pass, request.k, plan.expansion)
 }
 
-/// Finds the best by the exact way that costs least.
-pub(super) fn search_exactly(table: &Table, matrix: Matrix<'_>, sought: Sought<'_>) -> Vec<Hit> {
-    let Sought { weights, k, allowed } = sought;
+/// Searches by the cheapest exact method.
+pub(super) fn search_exactly(table: &Table, matrix: Matrix<'_>, request: SearchRequest<'_>) -> Vec<Hit> {
+    let SearchRequest { weights, k, allowed } = request;
     if allowed.count() <= FEW.max(k) {
         return list(table, matrix, weights, k, allowed);
     }

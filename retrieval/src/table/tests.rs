@@ -1,4 +1,4 @@
-//! Every way to search against sorting all scores.
+//! Every search method compared with sorting all scores.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use super::quantized_scan::{Pass, Query};
 use super::{Matrix, Table};
 use crate::{Best, CandidateSet, Hit, Row};
 
-/// A small world: offsets and features with the constant at the end, rows with holes between them, who is allowed.
+/// A small table: offsets and features with the constant at the end, rows with gaps between them, and the allowed rows.
 #[derive(Debug, Clone)]
 struct World {
     dim: usize,
@@ -39,7 +39,7 @@ impl World {
         hits
     }
 
-    /// What the first pass finds alone, by one thread and by several.
+    /// The hits of the quantized scan alone, on one thread and on several.
     fn passed(&self, table: &Table, k: usize) -> Option<[Vec<Hit>; 2]> {
         let query = Query::new(&table.codes, &self.weights)?;
         let (matrix, weights, allowed) = (self.matrix(), &self.weights, &self.allowed);
@@ -50,7 +50,7 @@ impl World {
         Some([one.into_hits(), all.into_hits()])
     }
 
-    /// Every way to search finds the same.
+    /// Checks that every search method returns the same hits.
     fn check(&self, k: usize) {
         let table = Table::build(self.matrix(), self.rows.clone());
         let (matrix, weights, allowed) = (self.matrix(), &self.weights, &self.allowed);
@@ -59,12 +59,12 @@ impl World {
         assert_eq!(scan(matrix, &table.rows, weights, k, allowed), expected, "scan");
         assert_eq!(list(&table, matrix, weights, k, allowed), expected, "list");
         if let Some(found) = self.passed(&table, k) {
-            assert_eq!(found, [expected.clone(), expected], "first pass");
+            assert_eq!(found, [expected.clone(), expected], "quantized scan");
         }
     }
 }
 
-/// Values that make ties, zeros and rows of very different length likely.
+/// Values that make ties, zeros and rows of very different lengths likely.
 fn value() -> impl Strategy<Value = f32> {
     prop_oneof![
         4 => -3.0_f32..3.0,
@@ -78,9 +78,9 @@ fn world() -> impl Strategy<Value = World> {
         let features = prop::collection::vec(value(), dim * count);
         let offsets = prop::collection::vec(value(), count);
         let weights = prop::collection::vec(value(), dim);
-        // A gap before each row, and whether it is allowed.
+        // The gap before each row, and whether it is allowed.
         let rows = prop::collection::vec((0_u32..3, prop::bool::weighted(0.7)), count);
-        // A column that is the same throughout, the constant beside it; and rows that occur again.
+        // A column that is constant, in addition to the last one; and duplicate rows.
         let (equal, copies) = (0..dim, prop::collection::vec((0..count.max(1), 0..count.max(1)), 0..20));
         let all = (Just(dim), features, offsets, weights, rows, equal, copies);
         all.prop_map(move |(dim, mut features, mut offsets, weights, gaps, equal, copies)| {
@@ -108,23 +108,23 @@ fn world() -> impl Strategy<Value = World> {
 
 proptest! {
     #[test]
-    fn every_way_to_search_finds_what_sorting_all_scores_finds(world in world(), k in 0_usize..30) {
+    fn every_search_method_equals_sorting_all_scores(world in world(), k in 0_usize..30) {
         world.check(k);
     }
 
-    /// Where the weights are so great or small that sums overflow or vanish, too.
+    /// Also with weights so large or small that sums overflow or underflow.
     #[test]
     fn no_scale_of_weights_loses_a_row(world in world(), exponent in -40_i32..33, k in 0_usize..10) {
         let scale = 10_f32.powi(exponent);
         let weights = world.weights.iter().map(|weight| weight * scale).collect();
         let world = World { weights, ..world };
-        // Nothing is promised of the order of what is no number, or infinite.
+        // The order of NaN and infinite scores is unspecified.
         prop_assume!(world.oracle(usize::MAX).iter().all(|hit| hit.score.is_finite()));
         world.check(k);
     }
 }
 
-/// A world large enough for the planner to choose among all ways: features of any direction, their lengths drawn from a
+/// A table large enough for the planner to use all methods: features in random directions, with lengths drawn from a
 /// gamma distribution or all equal.
 fn large(count: usize, dim: usize, lengths: Option<Gamma<f32>>) -> World {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
@@ -142,7 +142,7 @@ fn large(count: usize, dim: usize, lengths: Option<Gamma<f32>>) -> World {
 }
 
 #[test]
-fn large_tables_are_searched_exactly_whatever_the_filter_keeps() {
+fn large_tables_are_searched_exactly_with_filters_of_any_share() {
     let gamma = Gamma::new(2.0, 1.0).unwrap();
     for lengths in [Some(gamma), None] {
         let mut world = large(30_000, 20, lengths);
@@ -161,7 +161,7 @@ fn large_tables_are_searched_exactly_whatever_the_filter_keeps() {
     }
 }
 
-/// The bound is worth nothing if it lets everything through.
+/// The bound is useless if it excludes no block.
 #[test]
 fn a_pass_ends_early_where_lengths_are_spread() {
     let world = large(30_000, 20, Some(Gamma::new(2.0, 1.0).unwrap()));

@@ -1,27 +1,27 @@
-//! What became of decisions.
+//! Counters of decisions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of the decisions since the store was opened. Those offered are `accepted`, `queue_full` and `over_rate`
-/// together.
+/// Counters of decisions since the store was opened. `accepted`, `queue_full` and `over_rate` add up to the decisions
+/// offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DecisionCounters {
-    /// Taken into the queue.
+    /// Enqueued.
     pub accepted: u64,
-    /// Refused, because the queue was full or closed.
+    /// Rejected because the queue was full or closed.
     pub queue_full: u64,
-    /// Refused, because the bytes of that second were spent.
+    /// Rejected because the byte rate was exceeded.
     pub over_rate: u64,
-    /// Accepted, and lost because a write failed.
+    /// Accepted but lost by a failed write.
     pub failed: u64,
     /// Bytes of keys and values written.
     pub bytes: u64,
-    /// Deleted because they were older than decisions are kept.
+    /// Deleted because they were older than the retention time.
     pub expired: u64,
 }
 
 impl DecisionCounters {
-    /// Those that were lost, for whatever reason.
+    /// Number of lost decisions, for any reason.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.queue_full + self.over_rate + self.failed

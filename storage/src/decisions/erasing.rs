@@ -1,4 +1,4 @@
-//! A user's decisions while the user is erased.
+//! Erasure of a user's decisions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use celeris_model::{ModelId, UserEpoch, UserId};
 
 use super::Shared;
 
-/// The erasure of a user, as far as it concerns decisions: while it lives, none of the user is written.
+/// A user's erasure in progress: while it exists, no decisions of the user are written.
 pub struct ErasingDecisions {
     shared: Arc<Shared>,
     models: Vec<ModelId>,
@@ -22,7 +22,8 @@ impl ErasingDecisions {
         Self { shared: Arc::clone(shared), models: models.to_vec(), user: user.clone(), erased: 0 }
     }
 
-    /// The log has the erasure, as the event of this epoch. Returns how many decisions were erased.
+    /// Completes the erasure after the log has recorded it as the event of epoch `erased`. Returns the number of erased
+    /// decisions.
     #[must_use]
     pub fn finish(self, erased: UserEpoch) -> u64 {
         for model in &self.models {

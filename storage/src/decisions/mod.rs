@@ -1,11 +1,11 @@
-//! Rankings, written in the background.
+//! Decision records, written in the background.
 //!
-//! They have a database of their own: they are not synced, and a write-ahead log in which some writes are synced and
-//! others are not could come back from a loss of power with holes that no check can tell from damage. For the same
-//! reason a damaged end of theirs does not keep the store from opening.
+//! They are in a separate database: they are not synced, and a write-ahead log that mixes synced and unsynced writes
+//! could have holes after a power failure that cannot be distinguished from damage. For the same reason a damaged end
+//! of this database does not prevent opening the store.
 //!
-//! Whoever ranks hands a decision over and goes on: it is refused, and counted, where the queue is full or the bytes of
-//! this second are spent. Until it is written it is found in memory.
+//! The caller enqueues a decision without waiting: it is rejected, and counted, if the queue is full or the byte rate
+//! is exceeded. Until it is written it is read from memory.
 
 mod counters;
 mod erasing;
@@ -38,41 +38,40 @@ use crate::store::Storage;
 
 const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased];
 
-/// The candidates of a decision, worked out by the writer thread: thousands of ids are not touched while somebody waits.
+/// The candidates of a decision, computed by the writer thread, so that requests do not wait for thousands of ids.
 pub struct LateCandidates {
-    /// About the bytes that they will take; what they take is settled once it is known.
+    /// Estimated size; corrected once the candidates are known.
     pub bytes: usize,
-    /// Works them out.
+    /// Computes the candidates.
     pub make: Box<dyn FnOnce() -> RecordedCandidates + Send>,
 }
 
-/// The propensity of one slot, computed after the decision was written.
+/// The propensity of one slot, computed after the decision was enqueued.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatePropensity {
-    /// The propensity.
     pub value: f32,
-    /// Its standard error; `None` where it is exact.
+    /// Standard error of the propensity; `None` if it is exact.
     pub std_error: Option<f32>,
 }
 
 enum Message {
     Write(Arc<Decision>, Option<LateCandidates>),
-    /// Propensities by slot; nothing happens where the decision is gone.
+    /// Propensities by slot; ignored if the decision has been deleted.
     Complete(ModelId, DecisionId, Vec<LatePropensity>),
-    /// Answered once everything before it is readable.
+    /// Acknowledged once all earlier messages are readable.
     Flush(Sender<()>),
 }
 
-/// Decisions that are accepted and not readable yet: no more than the queue and one write take.
+/// Accepted decisions that are not written yet: at most those of the queue and of one write.
 type Unwritten = Mutex<HashMap<DecisionId, Arc<Decision>>>;
 
-/// What the callers and the writer thread share.
+/// State shared by callers and the writer thread.
 struct Shared {
     database: Database,
     unwritten: Unwritten,
     counters: Counters,
     token_bucket: TokenBucket,
-    /// Held while what is there decides what is written, so that no erased decision comes back.
+    /// Held while existing entries determine a write, so that no erased decision is written again.
     changing: Mutex<()>,
     erased_users: ErasedUsers<ModelId>,
 }
@@ -81,7 +80,7 @@ struct Shared {
 pub(crate) struct Decisions {
     shared: Arc<Shared>,
     retention: Duration,
-    /// `None` once stopped.
+    /// `None` after `stop`.
     queue: Mutex<Option<SyncSender<Message>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -126,7 +125,7 @@ impl Decisions {
         }
         let decision = Arc::new(decision);
         let id = decision.id.clone();
-        // In this order, so that the writer finds what it takes out again.
+        // In this order, so that the writer finds the entry that it removes.
         self.shared.unwritten.lock().insert(id.clone(), Arc::clone(&decision));
         let accepted = self.queue().is_some_and(|queue| queue.try_send(Message::Write(decision, late)).is_ok());
         if accepted {
@@ -142,7 +141,7 @@ impl Decisions {
         let Some(queue) = self.queue() else { return };
         let (done, wait) = channel();
         if queue.send(Message::Flush(done)).is_ok() {
-            // An error means that the writer is gone, and then nothing is left to wait for.
+            // An error means that the writer has ended, so there is nothing to wait for.
             let _ = wait.recv();
         }
     }
@@ -157,7 +156,7 @@ impl Decisions {
         batch.commit(Durability::Synced)
     }
 
-    /// Writes what is queued, ends the writer, and moves everything into sorted files. A second call does nothing.
+    /// Writes queued decisions, ends the writer, and flushes. Idempotent.
     pub(crate) fn stop(&self) -> Result<(), StorageError> {
         drop(self.queue.lock().take());
         let Some(writer) = self.writer.lock().take() else { return Ok(()) };
@@ -168,7 +167,7 @@ impl Decisions {
     }
 }
 
-/// Damage to decisions has a way out that damage to the log has not.
+/// Extends the message for damage to decisions by a remedy that does not exist for the log.
 fn expendable(error: StorageError) -> StorageError {
     match error {
         StorageError::CorruptLog { file, offset, reason } => {
@@ -180,56 +179,57 @@ fn expendable(error: StorageError) -> StorageError {
 }
 
 impl Storage {
-    /// Queues a decision for the background writer and says whether there was room: in the queue, and in the bytes that
-    /// decisions may take this second. It can be read at once, and survives the end of the process once written, but
-    /// not a loss of power. Never blocks.
+    /// Enqueues a decision for the background writer and returns whether it was accepted: there was room in the queue
+    /// and in the byte rate. It can be read at once, and once written survives the end of the process, but not a power
+    /// failure. Never blocks.
     #[must_use]
     pub fn record_decision(&self, decision: Decision) -> bool {
         self.decisions().record(decision, None)
     }
 
-    /// [`Storage::record_decision`] with the candidates worked out by the writer; until then there is their number.
+    /// [`Storage::record_decision`] with candidates computed by the writer; until then only their number is known.
     #[must_use]
     pub fn record_decision_with(&self, decision: Decision, candidates: LateCandidates) -> bool {
         self.decisions().record(decision, Some(candidates))
     }
 
-    /// Adds the propensities of all slots of a decision, and says whether there was room in the queue. Nothing happens to
-    /// a decision that is gone meanwhile. Never blocks.
+    /// Sets the propensities of all slots of a decision, and returns whether there was room in the queue. Ignored if
+    /// the decision has been deleted meanwhile. Never blocks.
     pub fn complete_decision(&self, model: ModelId, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
         let message = Message::Complete(model, id.clone(), slots);
         self.decisions().queue().is_some_and(|queue| queue.try_send(message).is_ok())
     }
 
-    /// What became of the decisions since the store was opened.
+    /// Counters of decisions since the store was opened.
     #[must_use]
     pub fn decision_counters(&self) -> DecisionCounters {
         self.decisions().shared.counters.read()
     }
 
-    /// How many decisions found no room or could not be written since the store was opened.
+    /// Number of decisions rejected or lost since the store was opened.
     #[must_use]
     pub fn decisions_dropped(&self) -> u64 {
         self.decision_counters().dropped()
     }
 
-    /// How long decisions are kept.
+    /// The retention time of decisions.
     #[must_use]
     pub fn decision_retention(&self) -> Duration {
         self.decisions().retention
     }
 
-    /// Waits until every decision accepted so far can be read from the disk. Blocks the thread.
+    /// Waits until all decisions accepted so far are on disk. Blocks the thread.
     pub fn flush_decisions(&self) {
         self.decisions().flush();
     }
 
-    /// Deletes a user's decisions under these models. Until the returned value is gone none of the user is written, and
-    /// once it is finished none that was made before the erasure: a ranking may be under way. Returns once that is durable
-    /// and the bytes have left the sorted files; blocks the thread for as long as it takes to rewrite the models' decisions.
+    /// Deletes a user's decisions under these models. While the returned value exists, no decisions of the user are
+    /// written; after [`ErasingDecisions::finish`], none that were made before the erasure, by requests in progress.
+    /// Returns once the deletion is durable and the bytes are gone from the sorted files; blocks the thread while the
+    /// models' decisions are rewritten.
     ///
     /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`; decisions may be left ack, and it can be tried again.
+    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be repeated.
     pub fn erase_decisions(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
         self.decisions().erase(models, user)
     }

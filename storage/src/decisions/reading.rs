@@ -1,4 +1,4 @@
-//! Finding decisions, and deleting them: those of one user, and those that are old.
+//! Reads decisions, and deletes those of a user and those that have expired.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,23 +12,22 @@ use crate::error::StorageError;
 use crate::keys::{self, KeyReader};
 use crate::store::Storage;
 
-/// Decisions that one step of a deletion takes at most.
+/// Maximum number of decisions that one step of a deletion removes.
 const EXPIRED_AT_ONCE: usize = 1024;
 
-/// A stretch of one model's decisions, by the time in their ids.
+/// A range of one model's decisions, by the time in their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionRange {
-    /// The model.
     pub model: ModelId,
-    /// Those that come after this one; from the first on where there is none.
+    /// Exclusive lower bound; `None` starts at the first decision.
     pub after: Option<DecisionId>,
-    /// Those that were made before this moment.
+    /// Exclusive upper bound.
     pub before: Timestamp,
 }
 
 impl DecisionRange {
     fn keys(&self) -> KeyRange {
-        // Ids are of one length, so that they sort by time; any other text sorts elsewhere.
+        // Generated ids have the same length, so they sort by time; other texts sort elsewhere.
         let first = self.after.clone().unwrap_or_else(|| DecisionId::first_at(Timestamp(0)));
         let end = DecisionId::first_at(self.before);
         let mut from = keys::decision(self.model, &first);
@@ -42,7 +41,7 @@ impl DecisionRange {
 impl Decisions {
     fn find(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
         if self.unwritten(model, id).is_some() {
-            // Its candidates may not be worked out yet.
+            // Its candidates may not be computed yet.
             self.flush();
         }
         let key = keys::decision(model, id);
@@ -68,9 +67,10 @@ impl Decisions {
         Ok(outcome)
     }
 
-    /// Deletes one user's decisions, those that wait too.
+    /// Deletes one user's decisions, including unwritten ones.
     pub(super) fn erase(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
-        // Those that wait are written and counted; those that come from now on are not written, and the writer has none left.
+        // The first flush writes and counts queued decisions. After `begin` no more are written, and the second flush
+        // drains the writer.
         self.flush();
         let mut erasing = ErasingDecisions::begin(&self.shared, models, user);
         self.flush();
@@ -98,7 +98,7 @@ impl Decisions {
             database.compact(Column::DecidedFor, &range)?;
             database.compact(Column::Decisions, &range)?;
         }
-        // One more change, of nothing, so that the manifest is written anew without the files that went.
+        // One more change, without content, so that the manifest is rewritten without the deleted files.
         let mut nothing = database.batch();
         nothing.delete(Column::DecidedFor, &[]);
         nothing.commit(Durability::Synced)?;
@@ -106,7 +106,7 @@ impl Decisions {
         Ok(erasing)
     }
 
-    /// Deletes at most [`EXPIRED_AT_ONCE`] of a model's decisions from before this moment.
+    /// Deletes at most [`EXPIRED_AT_ONCE`] of a model's decisions made before `before`.
     fn expire_some(&self, model: ModelId, before: Timestamp) -> Result<u64, StorageError> {
         let range = DecisionRange { model, after: None, before }.keys();
         let database = &self.shared.database;
@@ -127,7 +127,6 @@ impl Decisions {
         Ok(expired as u64)
     }
 
-    /// The models that have decisions.
     fn models(&self) -> Result<Vec<ModelId>, StorageError> {
         let mut models: Vec<ModelId> = Vec::new();
         let mut range = KeyRange::from(Vec::new());
@@ -178,7 +177,7 @@ impl Shared {
 }
 
 impl Storage {
-    /// Visits the decisions of a model, in the order of their ids, until `visit` breaks off.
+    /// Visits the decisions of a model, in the order of their ids, until `visit` breaks.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -190,7 +189,7 @@ impl Storage {
         self.decisions().scan(KeyRange::prefix(keys::of_model(model)), visit)
     }
 
-    /// Visits the decisions of a range in the order of their time until `visit` breaks off.
+    /// Visits the decisions of a range in the order of their time, until `visit` breaks.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -202,7 +201,7 @@ impl Storage {
         self.decisions().scan(range.keys(), visit)
     }
 
-    /// One decision, whether it is written or waits for it.
+    /// One decision, written or not.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -210,22 +209,22 @@ impl Storage {
         self.decisions().find(model, id)
     }
 
-    /// Whether the decision is of a user who is being erased, or who has been since it was made.
+    /// Whether the decision is of a user who is being erased, or has been erased since it was made.
     #[must_use]
     pub fn is_erased(&self, decision: &Decision) -> bool {
         let erased_users = &self.decisions().shared.erased_users;
         erased_users.holds(&decision.model_id, &decision.user, decision.user_epoch)
     }
 
-    /// One decision, if it is in memory still, where only the number of its candidates may be known: answers without the
+    /// One decision if it is still in memory, possibly with only the number of its candidates; does not access the
     /// disk.
     #[must_use]
     pub fn unwritten_decision(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
         self.decisions().unwritten(model, id)
     }
 
-    /// How many decisions of a model have been erased with their users, ever: what was copied elsewhere is checked when
-    /// this has changed.
+    /// Total number of a model's decisions that have been erased with their users: if it has changed, copies elsewhere
+    /// have to be checked.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -233,7 +232,7 @@ impl Storage {
         self.decisions().shared.erased(model)
     }
 
-    /// The models that have decisions, by name.
+    /// The models that have decisions, by id.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -241,8 +240,8 @@ impl Storage {
         self.decisions().models()
     }
 
-    /// Deletes some of a model's decisions that were made before this moment, the oldest first, and says how many: 0 once
-    /// there are none. The disk gets their space back as RocksDB compacts. Blocks the thread.
+    /// Deletes some of a model's decisions made before `before`, the oldest first, and returns their number: 0 once
+    /// there are none left. The disk space is reclaimed by RocksDB's compactions. Blocks the thread.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.

@@ -1,4 +1,4 @@
-//! How a decision is stored: postcard in a sealed value.
+//! The stored form of a decision: postcard in a sealed value.
 
 use celeris_model::Decision;
 
@@ -25,13 +25,13 @@ pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<Decision, StorageError>
     postcard::from_bytes(body).map_err(|error| corrupt(Column::Decisions, key, &error.to_string()))
 }
 
-/// At least the bytes that a decision costs with its keys, without encoding it.
+/// An upper bound of the bytes that a decision takes with its keys, without encoding it.
 pub(super) fn bytes_at_most(decision: &Decision) -> usize {
-    /// Numbers, flags and seals at their longest, keys without their texts.
+    /// Numbers, flags and seals at their longest, and keys without their texts.
     const FIXED: usize = 144;
-    /// The same of a slot.
+    /// The same for a slot.
     const SLOT: usize = 24;
-    /// The length before a text.
+    /// The length prefix of a text.
     const PREFIX: usize = 2;
     let text = |text: &str| text.len() + PREFIX;
     // The id is in both keys and in the value, the user in one key and in the value, the model's name in the value.
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_what_existing_stores_hold() {
+    fn decisions_keep_their_stored_format() {
         // These bytes are on users' disks. A change needs a new format byte and a way to read the old one.
         let selection = SelectionFacts {
             model: ModelName::new("best").unwrap(),

@@ -1,4 +1,4 @@
-//! The writer thread: what is queued goes to the database, many decisions a write.
+//! The writer thread: writes queued decisions to the database in batches.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use crate::database::{Batch, Column, Durability};
 use crate::error::StorageError;
 use crate::keys;
 
-/// Decisions that share one write at most.
+/// Maximum number of decisions per write.
 const BATCH_DECISIONS_MAX: usize = 1024;
 
-/// How long decisions gather after a write. Whoever leaves one meanwhile need not wake the writer.
+/// Pause after a write in which decisions accumulate. Senders need not wake the writer during it.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Writes until every sender is gone.
+/// Writes until all senders are dropped.
 pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
     while let Ok(first) = messages.recv() {
         let changing = shared.changing.lock();
-        let mut batch = Together::new(shared);
+        let mut batch = DecisionBatch::new(shared);
         for message in std::iter::once(first).chain(messages.try_iter().take(BATCH_DECISIONS_MAX)) {
             match message {
                 Message::Write(decision, late) => batch.write(decision, late),
                 Message::Complete(model, id, slots) => {
                     if batch.new.contains(&id) {
-                        std::mem::replace(&mut batch, Together::new(shared)).commit();
+                        std::mem::replace(&mut batch, DecisionBatch::new(shared)).commit();
                     }
                     batch.complete(&keys::decision(model, &id), &slots);
                 }
@@ -41,16 +41,16 @@ pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
     }
 }
 
-/// Decisions that are written together.
-struct Together<'a> {
+/// Decisions that share one write.
+struct DecisionBatch<'a> {
     shared: &'a Shared,
     writes: Batch<'a>,
-    /// Those written for the first time.
+    /// Decisions that are written for the first time.
     new: HashSet<DecisionId>,
     waiting: Vec<Sender<()>>,
 }
 
-impl<'a> Together<'a> {
+impl<'a> DecisionBatch<'a> {
     fn new(shared: &'a Shared) -> Self {
         Self { shared, writes: shared.database.batch(), new: HashSet::new(), waiting: Vec::new() }
     }
@@ -109,7 +109,7 @@ impl<'a> Together<'a> {
         }
         drop(unwritten);
         for done in waiting {
-            // Whoever waited may have given up.
+            // The receiver may have given up.
             let _ = done.send(());
         }
     }

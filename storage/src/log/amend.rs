@@ -1,7 +1,8 @@
-//! What a correction, a retraction or an erasure changes of the records before it.
+//! Changes of earlier records by a correction, a retraction or an erasure.
 //!
-//! The caller holds the user's lock and has waited until everything of the user is durable, so what is read here does
-//! not change before the amendment is written, in the same atomic write as its changes.
+//! The caller holds the user's lock and has waited until all records of the user are durable, so the data read here
+//! does not change before the amendment is written, atomically with its changes. Amendments rewrite the records that they
+//! target, so readers of the log (user states, trainings, the sealer) read the amended history and resolve nothing.
 
 use std::ops::ControlFlow;
 
@@ -15,10 +16,10 @@ use crate::hashing::Hashes;
 use crate::history::{self, Lookup};
 use crate::{envelope, erasures, keys, record, snapshots};
 
-/// Completes the record of an amendment and collects its changes; `None` for an observation, which has none.
+/// Completes the record of an amendment and collects its changes; `None` for an observation.
 ///
 /// # Errors
-/// `ObservationForgotten` or `NotAnObservation`; or what reading can fail with.
+/// `ObservationForgotten` or `NotAnObservation`; or errors of reading.
 pub(super) fn amend(
     database: &Database,
     hashes: &Hashes,
@@ -40,7 +41,7 @@ pub(super) fn amend(
         RecordKind::Erase => erase(database, hashes, stream, record)?,
     };
     if record.user_epoch > snapshots::EPOCH_MIN {
-        // By prefix, because one may still be in the queue before the amendment.
+        // By prefix, because a snapshot may still be in the queue before the amendment.
         amendment.changes.push(Change::DeletePrefix(Column::Snapshots, snapshots));
     }
     Ok(Some(amendment))
@@ -52,7 +53,7 @@ fn follows(database: &Database, hashes: &Hashes, stream: &StreamName, record: &R
     Ok(record.user_epoch == last.next())
 }
 
-/// The observation with its new label, and the first one beside it.
+/// Replaces the observation by one with the new label and the original one as `first_label`.
 fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Result<Amendment, StorageError> {
     let (sequence, original) = original(database, stream, record)?;
     record.item.clone_from(&original.item);
@@ -71,10 +72,10 @@ fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     Ok(Amendment { changes, erasure: None, scrub_from: None })
 }
 
-/// Blanks instead of the observation and of the corrections that repeat its item and labels.
+/// Blanks the observation and the corrections that repeat its item and labels.
 fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Result<Amendment, StorageError> {
     let (sequence, original) = original(database, stream, record)?;
-    // With the id, an erasure that comes later would not find it by the observation any more.
+    // The id stays in the retraction, since an erasure later would not find it in the observation.
     record.observation_id.clone_from(&original.observation_id);
     record.item = None;
     record.label = 0.0;
@@ -91,7 +92,7 @@ fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     Ok(Amendment { changes: blanks(stream, record, &blanked), erasure: None, scrub_from: Some(sequence) })
 }
 
-/// Blanks instead of everything, and a record that names nobody.
+/// Blanks all records of the user, and removes the user from the erasure's own record.
 fn erase(
     database: &Database,
     hashes: &Hashes,
@@ -108,7 +109,7 @@ fn erase(
         blanked.push((sequence, epoch));
         Ok(ControlFlow::Continue(()))
     })?;
-    // What was retracted before is blank already and has no history entry, but copies of the log may know of it.
+    // Earlier retractions have blanked records without history entries, but copies of the log may still contain these.
     let mut targets: Vec<Sequence> = Vec::with_capacity(blanked.len());
     for (sequence, _) in &blanked {
         if let Lookup::Found { record, .. } = history::at(database, stream, partition, *sequence)? {
@@ -144,7 +145,7 @@ fn erase(
     Ok(Amendment { changes, erasure, scrub_from: first })
 }
 
-/// The observation that a correction or retraction is about.
+/// The observation that a correction or retraction targets.
 fn original(database: &Database, stream: &StreamName, record: &Record) -> Result<(Sequence, Record), StorageError> {
     debug_assert_eq!(record.targets.len(), 1, "a correction or retraction names one observation");
     let partition = Partition::of(&record.user);
@@ -166,7 +167,7 @@ fn original(database: &Database, stream: &StreamName, record: &Record) -> Result
     }
 }
 
-/// Blanks at these places of the user's partition, and no history entry that leads to them.
+/// Replaces the records at these sequences by blanks, and removes their history entries.
 fn blanks(stream: &StreamName, record: &Record, places: &[(Sequence, UserEpoch)]) -> Vec<Change> {
     let partition = Partition::of(&record.user);
     let mut changes = Vec::with_capacity(2 * places.len() + 1);

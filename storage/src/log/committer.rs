@@ -1,4 +1,4 @@
-//! The one thread that writes the log.
+//! The thread that writes the log.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::scrub::{self, Cause, Unscrubbed};
 use crate::watermark::Watermark;
 use crate::{envelope, events, history, keys};
 
-/// Commits group after group until the queue is closed and empty. After a failure it only drains.
+/// Commits groups until the queue is closed and empty. After a failure it only drains the queue.
 pub(super) fn run(shared: &Shared) {
     let _guard = PoisonOnPanic(shared);
     let mut group = Group::default();
@@ -32,7 +32,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Nobody may wait for ever for a committer that is gone.
+/// Poisons the log if the committer panics, so that nobody waits for it forever.
 struct PoisonOnPanic<'a>(&'a Shared);
 
 impl Drop for PoisonOnPanic<'_> {
@@ -43,11 +43,12 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
-/// Writes and syncs; returns the bytes handed to RocksDB.
+/// Writes and syncs a group; returns the bytes passed to RocksDB.
 fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize, StorageError> {
     let mut batch = shared.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
     if scratch.since_checkpoint >= CHECKPOINT_BYTES {
-        // First, of what is durable already: the deletion of a stream in this group takes its checkpoint along.
+        // First, with positions that are durable already: the deletion of a stream in this group also deletes its
+        // checkpoint.
         checkpoints::put(&mut batch, &shared.watermarks.read());
         scratch.since_checkpoint = 0;
     }
@@ -64,7 +65,7 @@ fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize,
     Ok(bytes)
 }
 
-/// Beside keys and values: tags and lengths, the log's key and the seal.
+/// Overhead in addition to keys and values: tags and lengths, the log's key and the seal.
 const BATCH_BYTES_PER_WORK: usize = 64;
 
 fn delete_stream(batch: &mut Batch, stream: &StreamName) {
@@ -77,18 +78,18 @@ fn delete_stream(batch: &mut Batch, stream: &StreamName) {
     batch.delete_prefix(Column::Erasures, &keys::erasures_of(stream));
 }
 
-/// Memory that goes from group to group.
+/// Buffers reused between groups.
 #[derive(Default)]
 struct Scratch {
-    /// Places in the group, in the order of one column's keys.
+    /// Indices into the group, in the order of one column's keys.
     order: Vec<usize>,
     value: Vec<u8>,
     /// Bytes written since the last checkpoint.
     since_checkpoint: usize,
 }
 
-/// Column by column and in key order, because a sorted run finds its place in RocksDB's skip list several times faster
-/// than keys in the order of their arrival. Amendments come last: they replace what may stand before them in the group.
+/// Writes column by column and in key order, because a sorted run is inserted into RocksDB's skip list several times
+/// faster than keys in the order of arrival. Amendments come last: they may replace earlier records of the same group.
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),
@@ -156,14 +157,14 @@ fn put_amendment(batch: &mut Batch, at: Sequence, prepared: &Prepared, amendment
     }
 }
 
-/// What an amendment leaves to be taken off the disk.
+/// The range that an amendment leaves to be scrubbed.
 fn unscrubbed(at: Sequence, prepared: &Prepared, amendment: &Amendment) -> Option<Unscrubbed> {
     let first = amendment.scrub_from?;
     let cause = if amendment.erasure.is_some() { Cause::Erasure } else { Cause::Retraction };
     Some(Unscrubbed { stream: prepared.stream.clone(), partition: prepared.partition, first, at, cause })
 }
 
-/// Tells the world that a group is durable.
+/// Publishes that a group is durable.
 fn publish(shared: &Shared, group: &Group, bytes: usize) {
     let mut records = 0;
     {

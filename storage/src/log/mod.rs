@@ -1,9 +1,9 @@
-//! The observation log: synchronous to append to, asynchronous to become durable.
+//! The observation log: appends are synchronous, durability is asynchronous.
 //!
-//! An append takes its sequence and its place in a bounded queue, and returns. One committer thread takes whatever has
-//! gathered, writes it as one batch with one sync, and moves the durable position forward; so writers that come while
-//! a sync is under way share the next one. A write or sync that fails poisons the log for good: RocksDB's state is then
-//! unknown, and only opening the directory again can tell what is on the disk.
+//! An append takes its sequence and its position in a bounded queue, and returns. One committer thread takes all queued
+//! records, writes them as one batch with one sync, and advances the durable position; writers that arrive during a
+//! sync share the next one. A failed write or sync poisons the log for good: the state of RocksDB is then unknown, and
+//! only reopening the directory determines what is on disk.
 
 mod amend;
 mod committer;
@@ -43,58 +43,56 @@ pub const RECORD_BYTES_MAX: usize = 64 << 10;
 /// One event for the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
-    /// The stream it belongs to.
     pub stream: StreamName,
-    /// What happened. Its partition is that of its user; its `user_epoch` is the caller's to count.
+    /// The event. Its partition is that of its user; the caller counts `user_epoch`.
     pub record: Record,
-    /// Features that freeze with it, written in the same atomic batch. The caller guarantees that one item of one
-    /// version is frozen with one vector only.
+    /// Features to freeze in the same atomic batch. The caller guarantees that an item of a version is always frozen
+    /// with the same features.
     pub frozen: Vec<FrozenFeatures>,
-    /// What the caller does next.
+    /// Whether the caller waits for durability next.
     pub ack: AckMode,
 }
 
-/// What whoever appends does next, and so whether the sync may wait for it.
+/// Whether the caller waits for the record next, which determines whether the sync may be delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckMode {
-    /// Waits until the record is durable.
+    /// The caller waits until the record is durable.
     Wait,
-    /// Appends more before it waits. The sync gathers up to [`StorageOptions::gather_records`] such records, for at most
-    /// [`StorageOptions::gather_wait`], unless somebody waits: then it comes at once and takes them along.
+    /// The caller appends more before it waits. The sync gathers up to [`StorageOptions::gather_records`] such records,
+    /// for at most [`StorageOptions::gather_wait`]; an append with [`AckMode::Wait`] triggers it at once.
     Gather,
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+#[expect(clippy::large_enum_variant, reason = "it is destructured where it is returned")]
 pub enum Appended {
-    /// It is in the queue.
+    /// The record was enqueued.
     New(Placed),
-    /// The stream has an observation of that id already; nothing was enqueued.
+    /// The stream already has an observation of that id; nothing was enqueued.
     Existing(Existing),
 }
 
-/// The observation that was there first.
+/// The existing observation of an id.
 #[derive(Debug)]
 pub struct Existing {
-    /// Its record.
     pub record: Record,
-    /// Its place, which need not be durable: it may still be in the queue.
+    /// Its position, which may not be durable yet: it may still be in the queue.
     pub placed: Placed,
 }
 
-/// What the log has done since the store was opened.
+/// Counters of the log since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogCounters {
-    /// Writes, each with its sync.
+    /// Number of writes, each with its sync.
     pub commits: u64,
-    /// Records in them.
+    /// Number of records written.
     pub records: u64,
-    /// Bytes handed to RocksDB in them.
+    /// Bytes passed to RocksDB.
     pub bytes: u64,
 }
 
-/// What appenders and the committer share.
+/// State shared by appenders and the committer.
 struct Shared {
     database: Arc<Database>,
     hashes: Arc<Hashes>,
@@ -105,14 +103,14 @@ struct Shared {
     pending: PendingIds,
     /// The last durable sequences.
     watermarks: RwLock<Watermarks>,
-    /// Held by the committer while it writes, and by tests that look at what lies between queueing and sync.
+    /// Held by the committer while it writes, and by tests of the state between queueing and sync.
     writing: Arc<Mutex<()>>,
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What the log works with.
+/// Components that the log uses.
 pub(crate) struct Companions {
     pub(crate) hashes: Arc<Hashes>,
     pub(crate) scrubber: Arc<Scrubber>,
@@ -126,10 +124,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Starts the committer; `watermarks` say where each partition's sequence goes on.
+    /// Starts the committer; `watermarks` are the last sequences of each partition.
     ///
     /// # Errors
-    /// [`StorageError::Io`] where no thread can be started.
+    /// [`StorageError::Io`] if no thread can be started.
     pub(crate) fn start(
         database: Arc<Database>,
         Companions { hashes, scrubber, space }: Companions,
@@ -167,7 +165,7 @@ impl Log {
         let partition = Partition::of(&record.user);
         let key = keys::history(&stream, &record.user, record.user_epoch);
         if record.kind != RecordKind::Observe {
-            // The key was made before an erasure takes the user out of the record.
+            // The key was built before an erasure removes the user from the record.
             let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?.map(Box::new);
             let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
             let encoded = encode(&record, history)?;
@@ -198,7 +196,7 @@ impl Log {
             })?;
             return Ok(Appended::Existing(Existing { record, placed: placed.clone() }));
         }
-        // The committer takes an id out of `pending` after it can be read, so one of the two always knows it.
+        // The committer removes an id from `pending` only after it can be read, so one of the two always has it.
         match history::find_by_hash(&shared.database, &stream, id, hash)? {
             Lookup::Unknown => {}
             known => return shared.existing(known, id),
@@ -210,8 +208,8 @@ impl Log {
         Ok(Appended::New(placed))
     }
 
-    /// Deletes a stream's records and index entries in the queue's order: what was appended before goes, what is
-    /// appended after stays and counts from 1 again.
+    /// Deletes a stream's records and index entries in queue order: earlier appends are deleted, later ones remain and
+    /// count from 1 again.
     pub(crate) fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
         self.shared.progress.health()?;
         self.shared.queue.push_deletion(stream.clone())
@@ -247,7 +245,7 @@ impl Log {
         Arc::clone(&self.shared.progress)
     }
 
-    /// Refuses where a synced write must not be tried.
+    /// Fails if a synced write must not be tried.
     pub(crate) fn check_writable(&self) -> Result<(), StorageError> {
         self.shared.progress.health()?;
         if self.shared.queue.is_closed() { Err(StorageError::Closed) } else { Ok(()) }
@@ -276,13 +274,13 @@ impl Log {
         }
     }
 
-    /// Commits what is queued and ends the committer. A second call does nothing.
+    /// Commits queued work and ends the committer. Idempotent.
     pub(crate) fn stop(&self) {
         self.shared.queue.close();
         if let Some(committer) = self.committer.lock().take()
             && committer.join().is_err()
         {
-            // It has poisoned the log on its way out, which is what the caller hears of.
+            // It has poisoned the log, which the caller sees.
             tracing::error!("the log's committer panicked");
         }
     }
@@ -304,10 +302,10 @@ impl Shared {
     }
 }
 
-/// Encodes all that does not depend on the sequence, so that the committer has little left to do.
+/// Encodes everything that does not depend on the sequence, to keep the committer's work small.
 fn encode(record: &Record, history: Option<HistoryEntry<'_>>) -> Result<Encoded, StorageError> {
     let value = record::encode(record);
-    // An erasure lists everything of its user: that it must not be refused for.
+    // An erasure lists all records of its user and must not be rejected for that.
     if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
         return Err(StorageError::RecordTooLarge { bytes: value.len() });
     }

@@ -1,4 +1,4 @@
-//! The client-given ids that are in the queue but cannot be read yet.
+//! Client-given ids that are in the queue and cannot be read yet.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,17 +9,17 @@ use super::progress::Placed;
 use super::queue::Encoded;
 use crate::hashing::IdHash;
 
-/// Enough that two of a few dozen concurrent appends seldom meet.
+/// Enough that a few dozen concurrent appends rarely contend.
 const SHARDS: usize = 64;
 
-/// By id: the record, and where it will be. Bounded by the queue.
-pub(super) type Shard = HashMap<IdHash, (Encoded, Placed), BuildHasherDefault<Hashed>>;
+/// By id: the record, and its position. Bounded by the queue.
+pub(super) type Shard = HashMap<IdHash, (Encoded, Placed), BuildHasherDefault<IdentityHasher>>;
 
-/// Takes a hash for what it is: spread already, by a key that no client knows.
+/// An identity hasher: ids are hashed already, with a key unknown to clients.
 #[derive(Default)]
-pub(super) struct Hashed(u64);
+pub(super) struct IdentityHasher(u64);
 
-impl Hasher for Hashed {
+impl Hasher for IdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
@@ -35,7 +35,7 @@ impl Hasher for Hashed {
     }
 }
 
-/// A lock per shard is held from the look-up of an id to its entry, which makes "is it new?" atomic.
+/// A shard's lock is held from the look-up of an id to its insertion, which makes the check for duplicates atomic.
 pub(super) struct PendingIds {
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -51,7 +51,7 @@ impl PendingIds {
         self.shards[usize::from(id.bytes()[0]) % SHARDS].lock()
     }
 
-    /// Forgets an id that can be read from now on.
+    /// Removes an id that can be read from now on.
     pub(super) fn committed(&self, id: IdHash) {
         self.lock(id).remove(&id);
     }

@@ -1,4 +1,4 @@
-//! How far the log is durable, and the tickets that wait for it.
+//! The durable position of the log, and tickets to wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,25 +10,25 @@ use tokio::sync::oneshot;
 use crate::error::StorageError;
 use crate::history;
 
-/// A place in the order of commits of this opening of the store. Everything at or before a durable position is durable.
+/// A position in the order of commits since the store was opened. Everything at or before a durable position is
+/// durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitPosition(pub(super) u64);
 
 impl CommitPosition {
-    /// Before everything: always durable.
+    /// Before all commits: always durable.
     pub const START: Self = Self(0);
 }
 
-/// The durable position and its followers.
+/// The durable position and its waiters.
 ///
-/// Position and failure are read far more often than they change, and without a lock. Whoever changes one looks at those
-/// who wait afterwards, and whoever comes to wait looks at both again among them.
+/// Position and failure are read far more often than changed, without a lock. A change notifies the waiters afterwards,
+/// and a new waiter checks both again under the waiters' lock.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     durable: AtomicU64,
-    /// The first failure.
     poisoned: OnceLock<Arc<str>>,
-    /// Those who wait for positions that are not durable, in no order. One that gave up stays until its position is reached.
+    /// Waiters for positions that are not durable, unordered. A cancelled waiter stays until its position is reached.
     waiting: Mutex<Vec<Waiting>>,
 }
 
@@ -64,7 +64,7 @@ impl Progress {
             waiting.push(Waiting { position, reached });
             waits
         };
-        // A failure ends the wait too, even one that comes between the position's turn and the word of it.
+        // A failure ends the wait too, even between the store of the position and the notification.
         let _ = reached.await;
         if self.is_durable(position) {
             return Ok(());
@@ -76,30 +76,29 @@ impl Progress {
         Ticket { position, progress: Arc::clone(self) }
     }
 
-    /// Wakes those whose position is reached, and nobody else: whoever waits for the next group would only look and wait
-    /// again.
+    /// Wakes only the waiters whose position is reached: any other would check and wait again.
     pub(super) fn advance(&self, position: CommitPosition) {
         self.durable.store(position.0, Ordering::Release);
         let reached: Vec<Waiting> =
             self.waiting.lock().extract_if(.., |waiting| waiting.position <= position).collect();
         for waiting in reached {
-            // It may have given up.
+            // The waiter may have been cancelled.
             let _ = waiting.reached.send(());
         }
     }
 
-    /// Ends all writing; the first cause stays.
+    /// Stops all writes; the first cause is kept.
     pub(crate) fn poison(&self, cause: &str) {
         self.poisoned.get_or_init(|| {
             tracing::error!(cause, "no more writes are accepted until the store is opened again");
             Arc::from(cause)
         });
-        // Whoever finds the other end gone looks for the cause.
+        // Dropping the senders wakes the waiters, which then read the cause.
         self.waiting.lock().clear();
     }
 }
 
-/// A way to wait for a place in the order of commits. Cheap to clone.
+/// A handle to wait for a commit position. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     position: CommitPosition,
@@ -110,12 +109,11 @@ impl Ticket {
     /// Waits until everything up to the position is durable.
     ///
     /// # Errors
-    /// [`StorageError::Poisoned`] if it will never be known to be.
+    /// [`StorageError::Poisoned`] if it will never be known to be durable.
     pub async fn durable(&self) -> Result<(), StorageError> {
         self.progress.wait(self.position).await
     }
 
-    /// Whether it is durable now.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.progress.is_durable(self.position)
@@ -128,7 +126,7 @@ impl Ticket {
     }
 }
 
-/// A record's place in the log, which it has from the moment it is appended.
+/// A record's position in the log, assigned when it is appended.
 #[derive(Debug, Clone)]
 pub struct Placed {
     partition: Partition,
@@ -137,14 +135,12 @@ pub struct Placed {
     ticket: Ticket,
 }
 
-/// Where a durable record is, and what it is called.
+/// The position and id of a durable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// Its user's partition.
     pub partition: Partition,
-    /// Its place there.
     pub sequence: Sequence,
-    /// The client's id, or the one that names the place (`~partition-sequence`).
+    /// The client's id, or the one derived from the position (`~partition-sequence`).
     pub observation_id: ObservationId,
 }
 
@@ -156,7 +152,7 @@ impl Placed {
     /// Waits until the record is durable.
     ///
     /// # Errors
-    /// [`StorageError::Poisoned`] if it will never be known to be.
+    /// [`StorageError::Poisoned`] if it will never be known to be durable.
     pub async fn durable(&self) -> Result<Committed, StorageError> {
         self.ticket.durable().await?;
         let Self { partition, sequence, .. } = *self;
@@ -164,13 +160,12 @@ impl Placed {
         Ok(Committed { partition, sequence, observation_id })
     }
 
-    /// The record's place in its partition.
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// When the record is durable.
+    /// The ticket to wait for the record's durability.
     #[must_use]
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
@@ -197,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn an_advance_wakes_those_it_reaches_and_nobody_else() {
+    fn an_advance_wakes_only_waiters_whose_position_is_reached() {
         let progress = Arc::new(Progress::default());
         let [first, second, third] = [1, 2, 3].map(|position| progress.ticket(CommitPosition(position)));
         let bells: [Arc<Bell>; 3] = Default::default();
         let wakers = bells.each_ref().map(|bell| bell.clone().into());
         let [mut at_first, mut at_second, mut at_third] = wakers.each_ref().map(Context::from_waker);
-        // The order in which they come to wait is not that of their positions.
+        // Waiters arrive in another order than their positions.
         let mut third_waits = pin!(third.durable());
         assert!(third_waits.as_mut().poll(&mut at_third).is_pending());
         let mut first_waits = pin!(first.durable());
@@ -218,10 +213,10 @@ mod tests {
         progress.poison("the disk is gone");
         assert_eq!(rung(), [1, 1, 1]);
         let Poll::Ready(Err(StorageError::Poisoned { cause })) = third_waits.as_mut().poll(&mut at_third) else {
-            panic!("the third is told of the failure")
+            panic!("the third waiter gets the failure")
         };
         assert_eq!(&*cause, "the disk is gone");
-        // What was durable before stays so; what was not never will be.
+        // Durable positions stay durable; others never become so.
         assert!(matches!(pin!(second.durable()).poll(&mut at_second), Poll::Ready(Ok(()))));
         assert!(matches!(pin!(third.durable()).poll(&mut at_third), Poll::Ready(Err(_))));
     }

@@ -1,4 +1,4 @@
-//! The bounded queue between appenders and the committer, which also hands out the sequences.
+//! The bounded queue between appenders and the committer, which also assigns the sequences.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::hashing::IdHash;
 use crate::options::StorageOptions;
 use crate::watermark::Watermark;
 
-/// A record that needs only its sequence.
+/// A record that is complete except for its sequence.
 pub(super) struct Prepared {
     pub(super) stream: StreamName,
     pub(super) partition: Partition,
     pub(super) encoded: Encoded,
-    /// The hash of the id that a client gave it.
+    /// The hash of its client-given id.
     pub(super) id: Option<IdHash>,
-    /// Complete entries of `frozen`.
+    /// Keys and values of `frozen` entries.
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) amendment: Option<Box<Amendment>>,
 }
@@ -36,14 +36,14 @@ impl Prepared {
     }
 }
 
-/// A record and its entry of the user's history, but for the sequence: in one piece of memory, since one thread makes it
-/// and another one gives it back.
+/// A record and its history entry, except for the sequence: in one allocation, since it is allocated and freed by
+/// different threads.
 #[derive(Clone)]
 pub(super) struct Encoded {
     bytes: Arc<[u8]>,
-    /// Where the record ends.
+    /// End of the record.
     value: usize,
-    /// Where the key of the entry ends.
+    /// End of the history entry's key.
     key: usize,
 }
 
@@ -56,19 +56,19 @@ impl Encoded {
         Self { bytes: value.into(), value: record, key: record + key.len() }
     }
 
-    /// The encoded record, to be sealed.
+    /// The encoded record, not sealed yet.
     pub(super) fn value(&self) -> &[u8] {
         &self.bytes[..self.value]
     }
 
-    /// `None` for an erasure, which leaves no history.
+    /// `None` for an erasure, which has no history entry.
     pub(super) fn history(&self) -> Option<HistoryEntry<'_>> {
         let entry = HistoryEntry { key: &self.bytes[self.value..self.key], event: &self.bytes[self.key..] };
         (!entry.key.is_empty()).then_some(entry)
     }
 }
 
-/// An entry of a user's history that needs only the sequence.
+/// A history entry that is complete except for the sequence.
 #[derive(Clone, Copy)]
 pub(super) struct HistoryEntry<'a> {
     pub(super) key: &'a [u8],
@@ -76,11 +76,11 @@ pub(super) struct HistoryEntry<'a> {
     pub(super) event: &'a [u8],
 }
 
-/// What changes of earlier records.
+/// Changes of earlier records.
 pub(super) struct Amendment {
     pub(super) changes: Vec<Change>,
     pub(super) erasure: Option<ErasureDraft>,
-    /// The first place whose old bytes must leave the disk; the last is before the amendment's own.
+    /// The first sequence whose old bytes must be scrubbed; the last is before that of the amendment.
     pub(super) scrub_from: Option<Sequence>,
 }
 
@@ -106,22 +106,22 @@ impl Change {
     }
 }
 
-/// An erasure that needs only its place.
+/// An erasure that is complete except for its sequence.
 pub(super) struct ErasureDraft {
-    /// `None` where nothing went.
+    /// `None` if no record was removed.
     pub(super) first: Option<Sequence>,
     pub(super) timestamp: Timestamp,
     pub(super) observations: u64,
 }
 
-/// One thing for the committer to do.
+/// One task for the committer.
 pub(super) enum Work {
     Append {
         sequence: Sequence,
         prepared: Prepared,
     },
     DeleteStream(StreamName),
-    /// What only has to keep its place between appends.
+    /// A write that only needs its order relative to appends.
     Change(Change),
 }
 
@@ -140,13 +140,13 @@ impl Work {
     }
 }
 
-/// Work that shares one write.
+/// Tasks that share one write.
 #[derive(Default)]
 pub(super) struct Group {
     pub(super) work: Vec<Work>,
-    /// What the queue has counted for it.
+    /// Bytes accounted by the queue.
     pub(super) bytes: usize,
-    /// The position that is durable once it is written.
+    /// The position that is durable once the group is written.
     pub(super) position: CommitPosition,
 }
 
@@ -159,18 +159,18 @@ struct Waiting {
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// How many of those waiting have somebody who waits.
+    /// Number of queued tasks whose caller waits.
     awaited: usize,
-    /// When the first of those waiting came.
+    /// Arrival of the first queued task.
     since: Instant,
-    /// The position handed out last.
+    /// The last assigned position.
     last: CommitPosition,
-    /// The sequences handed out last.
+    /// The last assigned sequences.
     sequences: Watermarks,
     closed: bool,
 }
 
-/// First in, first out: the order of appends is the order of positions, of sequences and of the disk.
+/// First in, first out: appends, positions, sequences and writes have the same order.
 pub(super) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
@@ -191,7 +191,7 @@ impl Queue {
         Self { state: Mutex::new(state), arrived: Condvar::new(), limits: limits.clone() }
     }
 
-    /// Takes the next place in line.
+    /// Enqueues a record and assigns its position and sequence.
     pub(super) fn push(
         &self,
         prepared: Prepared,
@@ -209,7 +209,7 @@ impl Queue {
         Ok((position, partition, sequence))
     }
 
-    /// Puts the deletion of a stream in line; its sequences start again behind it.
+    /// Enqueues the deletion of a stream; its sequences start again after it.
     pub(super) fn push_deletion(&self, stream: StreamName) -> Result<CommitPosition, StorageError> {
         let mut state = self.state.lock();
         self.check_room(&state, 0)?;
@@ -217,7 +217,6 @@ impl Queue {
         Ok(self.enqueue(&mut state, Waiting { work: Work::DeleteStream(stream), bytes: 0, ack: AckMode::Wait }))
     }
 
-    /// Puts a change in line.
     pub(super) fn push_change(&self, change: Change, ack: AckMode) -> Result<CommitPosition, StorageError> {
         let bytes = change.bytes();
         let mut state = self.state.lock();
@@ -230,7 +229,7 @@ impl Queue {
             return Err(StorageError::Closed);
         }
         let queued = state.waiting.len();
-        // One piece of work is always let in: it may be larger than a small limit.
+        // One task is always accepted: it may be larger than a small limit.
         let too_large = queued > 0 && state.bytes + bytes > self.limits.queue_bytes_max;
         if queued >= self.limits.queue_records_max || too_large {
             return Err(StorageError::Overloaded { queued });
@@ -253,12 +252,12 @@ impl Queue {
         state.last
     }
 
-    /// Whether what waits is to be written without waiting for more.
+    /// Whether the queued tasks are to be written without waiting for more.
     fn is_due(&self, state: &State) -> bool {
         state.awaited > 0 || state.waiting.len() >= self.limits.gather_records || state.closed
     }
 
-    /// Waits for work and fills `group` with as much as may share a write; `false` once the queue is closed and empty.
+    /// Waits for tasks and fills `group` up to the limits of one write; `false` once the queue is closed and empty.
     pub(super) fn take(&self, group: &mut Group) -> bool {
         group.work.clear();
         group.bytes = 0;
@@ -290,7 +289,7 @@ impl Queue {
         true
     }
 
-    /// Lets nothing more in; what is in is still taken.
+    /// Rejects new tasks; queued ones are still taken.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();

@@ -1,4 +1,4 @@
-//! What the scenarios share: a small world of users and items, and the disk under a store.
+//! Shared helpers of the tests: users and items, and the files of a store.
 #![allow(clippy::unwrap_used, dead_code, reason = "a panic is how a test fails; no scenario needs everything")]
 
 use std::fs;
@@ -17,7 +17,7 @@ pub fn stream(name: &str) -> StreamName {
     StreamName::new(name).unwrap()
 }
 
-/// The identity of the model of this name.
+/// The id of the model with this name.
 pub fn model(name: &str) -> ModelId {
     let names = ["films", "books", "other", "liking"];
     ModelId(names.iter().position(|known| *known == name).unwrap() as u64 + 1)
@@ -39,7 +39,7 @@ pub fn id(text: &str) -> ObservationId {
     ObservationId::new(text).unwrap()
 }
 
-/// A usual observation: no client id, one prediction by the stream's own model.
+/// A typical observation: no client-given id, one prediction by the stream's own model.
 pub fn observation(user: &UserId, epoch: u64) -> Record {
     Record {
         kind: RecordKind::Observe,
@@ -80,7 +80,7 @@ pub fn open(dir: &Path) -> Storage {
     Storage::open(dir, &StorageOptions::default()).unwrap()
 }
 
-/// Appends usual observations of a few users, by running number, and waits for each.
+/// Appends typical observations of a few users, by running number, and waits for each.
 pub async fn fill(storage: &Storage, numbers: Range<u64>) {
     for n in numbers {
         let record = observation(&user(&format!("user-{}", n % 5)), n / 5 + 1);
@@ -104,7 +104,7 @@ pub fn log_of(storage: &Storage, stream: &StreamName) -> Vec<(Partition, Sequenc
     records
 }
 
-/// Every part of a user's history is that part of the whole.
+/// Checks that partial reads of a user's history equal parts of the whole.
 fn assert_parts(storage: &Storage, stream: &StreamName, user: &UserId, whole: &[(Sequence, Record)]) {
     let epoch = |index: usize| whole[index].1.user_epoch;
     let (middle, last) = (epoch(whole.len() / 2), epoch(whole.len() - 1));
@@ -124,8 +124,8 @@ fn assert_parts(storage: &Storage, stream: &StreamName, user: &UserId, whole: &[
     }
 }
 
-/// The log, the history index, the watermark and the names of records say the same; where a record is missing, it was
-/// forgotten.
+/// Checks that the log, the history index, the watermark and the ids of records agree; missing records must have been
+/// removed.
 pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
     let log = log_of(storage, stream);
     let watermark = storage.watermark(stream);
@@ -140,7 +140,7 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
             .map(|(_, sequence, record)| (*sequence, record.clone()))
             .collect();
         assert_eq!(storage.last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
-        assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} is not what the log says");
+        assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} differs from the log");
         assert_parts(storage, stream, &user, &expected);
         for after in [UserEpoch(0), expected[expected.len() / 2].1.user_epoch] {
             let later = expected.iter().map(|(_, record)| record).filter(|record| record.user_epoch > after);
@@ -170,7 +170,7 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
     assert_eq!(places.next(), None, "a record beyond the watermark");
 }
 
-/// The place and record that an id leads to.
+/// The position and record of a found id.
 pub fn found(lookup: Lookup) -> (Partition, Sequence, Record) {
     match lookup {
         Lookup::Found { partition, sequence, record } => (partition, sequence, record),
@@ -178,7 +178,7 @@ pub fn found(lookup: Lookup) -> (Partition, Sequence, Record) {
     }
 }
 
-/// A correction, retraction or erasure of what is at `target`.
+/// A correction, retraction or erasure of the record at `target`.
 pub fn amendment(kind: RecordKind, user: &UserId, epoch: u64, target: Option<Sequence>) -> Record {
     Record {
         kind,

@@ -1,4 +1,4 @@
-"""Writes open_bandit_obp.json: what the Open Bandit Pipeline's estimators say on its own sample, for fixed policies.
+"""Writes open_bandit_obp.json: the Open Bandit Pipeline's estimates for fixed policies on its own sample.
 
     python open_bandit_obp.py PATH/TO/open-bandit
 
@@ -43,13 +43,13 @@ for log in ["random", "bts"]:
     found["logs"][log] = {}
     for name, policy in policies.items():
         dist = numpy.repeat(numpy.tile(policy, (len(rows), 1))[:, :, None], POSITIONS, axis=2)
-        asked = {
+        chosen = {
             "ips": estimators.InverseProbabilityWeighting(),
             "snips": estimators.SelfNormalizedInverseProbabilityWeighting(),
         }
         if name == "always":
-            asked["replay"] = estimators.ReplayMethod()
+            chosen["replay"] = estimators.ReplayMethod()
         found["logs"][log][name] = {
-            key: float(estimator.estimate_policy_value(**logged, action_dist=dist)) for key, estimator in asked.items()
+            key: float(estimator.estimate_policy_value(**logged, action_dist=dist)) for key, estimator in chosen.items()
         }
 pathlib.Path(__file__).with_suffix(".json").write_text(json.dumps(found, indent=2) + "\n")

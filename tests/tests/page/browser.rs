@@ -1,4 +1,4 @@
-//! A headless Chromium, driven through its chromedriver, for as long as one visit takes.
+//! A headless Chromium per visit, controlled through chromedriver.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -17,11 +17,11 @@ use tempfile::TempDir;
 
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// How long a page may take to reach what is waited for. Far more than it needs, for machines that do much at once.
+/// Maximum wait for a condition on a page. Far longer than needed, so that it also suffices on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// What the page is looked at on.
+/// The screen that the browser emulates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Screen {
     width: u32,
@@ -42,17 +42,17 @@ impl Screen {
     }
 }
 
-/// Which of the programs that a visit needs are not installed.
+/// The required programs that are not installed.
 pub fn missing_programs() -> Vec<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let installed = |program: &&str| env::split_paths(&path).any(|folder| folder.join(program).is_file());
     ["chromium", "chromedriver"].into_iter().filter(|program| !installed(program)).collect()
 }
 
-/// Opens a browser, does `visit` in it, and closes it whatever came of that.
+/// Opens a browser, runs `visit` in it, and closes it even if `visit` fails.
 ///
 /// # Errors
-/// Whatever `visit` failed with, or that no browser could be had.
+/// If `visit` fails, or the browser cannot be started or closed.
 pub async fn browse(screen: Screen, visit: impl AsyncFnOnce(&Client) -> Result<()>) -> Result<()> {
     let profile = TempDir::new()?;
     let driver = Driver::start()?;
@@ -66,7 +66,7 @@ pub async fn browse(screen: Screen, visit: impl AsyncFnOnce(&Client) -> Result<(
     visited
 }
 
-/// Waits until the JavaScript expression `condition` is true of the page.
+/// Waits until the JavaScript expression `condition` is true in the page.
 ///
 /// # Errors
 /// If it is not within a minute.
@@ -118,7 +118,7 @@ fn capabilities(screen: Screen, profile: &Path) -> Capabilities {
     Capabilities::from_iter([("browserName".to_owned(), json!("chrome")), ("goog:chromeOptions".to_owned(), options)])
 }
 
-/// A chromedriver on a port of its own choosing, ended with this value.
+/// A chromedriver on a free port, killed on drop.
 struct Driver {
     process: Child,
     url: String,
@@ -132,9 +132,9 @@ impl Driver {
             .stderr(Stdio::null())
             .spawn()
             .context("chromedriver does not start")?;
-        let output = process.stdout.take().expect("its output was asked for");
+        let output = process.stdout.take().expect("stdout is piped");
         let (sender, receiver) = mpsc::channel();
-        // Reads on to the end: a driver whose output nobody reads would stop when the pipe is full.
+        // Read to the end: the driver would block once the pipe is full.
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if let Some(port) = port_in(&line) {
@@ -151,7 +151,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // It may have gone already, which is as well.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

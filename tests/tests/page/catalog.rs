@@ -1,4 +1,4 @@
-//! Looking around in the catalog, and asking why.
+//! Browsing the catalog, and the explanation of a recommendation.
 
 use anyhow::{Context, Result, ensure};
 use celeris_tests::Node;
@@ -10,7 +10,7 @@ use super::browser::{Screen, browse, evaluate, wait_until};
 use super::{fits, fits_in, genres_by_frequency, open, order, rate, skips, take_picture_here, text};
 
 #[tokio::test]
-async fn the_catalog_is_searched_and_filtered_and_a_title_shows_what_is_like_it() -> Result<()> {
+async fn the_catalog_is_searched_and_filtered_and_a_title_shows_similar_titles() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -62,7 +62,7 @@ async fn the_catalog_is_searched_and_filtered_and_a_title_shows_what_is_like_it(
 }
 
 #[tokio::test]
-async fn each_recommendation_says_why_by_what_the_user_has_rated() -> Result<()> {
+async fn each_recommendation_is_explained_by_the_ratings_of_the_user() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -79,10 +79,10 @@ async fn each_recommendation_says_why_by_what_the_user_has_rated() -> Result<()>
             }
             let shown = text(page, "#ranking [data-testid=score]").await?;
             open_card(page, "#ranking [data-testid=why]").await?;
-            ensure!(text(page, "[data-testid=why-score]").await? == shown, "the reasons are those of the score shown");
+            ensure!(text(page, "[data-testid=why-score]").await? == shown, "the explained score is the score shown");
             let terms = "[...document.querySelectorAll('[data-testid=reason]')].map((row) => +row.dataset.value)";
             let terms: Vec<f64> = serde_json::from_value(evaluate(page, terms).await?)?;
-            ensure!(terms.len() == 1 + rated.len(), "everyone's taste and each rating are a reason: {terms:?}");
+            ensure!(terms.len() == 1 + rated.len(), "the prior and each rating contribute: {terms:?}");
             let sum: f64 = terms.iter().sum();
             ensure!((sum - shown.parse::<f64>()?).abs() < 0.006, "{terms:?} sum to {sum}, not {shown}");
             if screen == Screen::PHONE {
@@ -96,14 +96,14 @@ async fn each_recommendation_says_why_by_what_the_user_has_rated() -> Result<()>
     Ok(())
 }
 
-/// Presses what opens an item's card, and waits for all of it.
+/// Clicks the element that opens an item's card, and waits until the card is loaded.
 async fn open_card(page: &Client, selector: &str) -> Result<()> {
     page.find(Locator::Css(selector)).await?.click().await?;
     wait_until(page, "document.querySelector('#card').open").await?;
     wait_until(page, "document.querySelector('#card').getAttribute('aria-busy') === 'false'").await
 }
 
-/// Replaces what is in a field.
+/// Replaces the text of a field.
 async fn type_into(page: &Client, selector: &str, text: &str) -> Result<()> {
     let field = page.find(Locator::Css(selector)).await?;
     field.clear().await?;

@@ -1,4 +1,4 @@
-//! The page of the demo, as a newcomer uses it: in a browser.
+//! The page of the demo, in a browser.
 
 mod browser;
 mod catalog;
@@ -14,19 +14,20 @@ use tempfile::TempDir;
 
 use browser::{Screen, browse, evaluate, missing_programs, wait_until};
 
-/// Where the picture of the page goes; none is taken without it.
+/// Environment variable with the path of the screenshot; without it, none is taken.
 const SCREENSHOT: &str = "CELERIS_SCREENSHOT";
 
-/// Of one title liked and one disliked; the error is that of the last ten ratings, so the first rounds have left it.
+/// Rounds of one liked and one disliked title. The error is that of the last ten ratings, so it no longer includes the
+/// first rounds.
 const ROUNDS: usize = 8;
 
-/// The chip that takes the filter away.
+/// The chip that removes the genre filter.
 const ALL: &str = "All";
 
-/// The least side of what a finger hits, in CSS pixels.
+/// Minimum width and height of a touch target, in CSS pixels.
 const TAPPABLE_MIN: f64 = 32.0;
 
-/// A ranking has come and its rows have come to rest.
+/// True once a ranking is shown and its animations have ended.
 const SETTLED: &str = "document.querySelector('#ranking').getAttribute('aria-busy') === 'false' \
     && document.querySelector('#ranking [data-testid=row]') !== null \
     && document.getAnimations().length === 0";
@@ -43,12 +44,12 @@ async fn ratings_move_the_ranking_at_once() -> Result<()> {
         let before = order(page).await?;
         ensure!(points(page).await? == 0, "a new user has rated nothing");
 
-        // The best title, and the one star nobody expects.
+        // One star for the best title.
         rate(page, &before[0], 1).await?;
         let after = order(page).await?;
         let rest: Vec<&String> = before[1..].iter().filter(|item| after.contains(*item)).collect();
         let moved: Vec<&String> = after.iter().filter(|item| before.contains(*item)).collect();
-        ensure!(!after.contains(&before[0]), "what was rated leaves the ranking");
+        ensure!(!after.contains(&before[0]), "a rated title leaves the ranking");
         ensure!(rest != moved || rest.len() < before.len() - 1, "the order of the others is still {rest:?}");
         ensure!(points(page).await? == 1, "the error chart has its first point");
         ensure!(text(page, "#error-now").await?.parse::<f64>()? > 0.0, "the error is a number");
@@ -59,7 +60,7 @@ async fn ratings_move_the_ranking_at_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_taste_for_one_genre_fills_the_top_with_it_and_the_error_falls() -> Result<()> {
+async fn ratings_for_one_genre_raise_its_titles_and_the_error_falls() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -88,7 +89,7 @@ async fn a_taste_for_one_genre_fills_the_top_with_it_and_the_error_falls() -> Re
 }
 
 #[tokio::test]
-async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
+async fn the_timeline_of_the_model_is_updated_live() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -97,13 +98,13 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-9d3b").await?;
         wait_until(page, "document.querySelectorAll('[data-testid=event]').length > 0").await?;
-        let told = kinds(page, "event").await?;
+        let events = kinds(page, "event").await?;
         for kind in ["created", "training_started", "activated"] {
-            ensure!(told.iter().any(|other| other == kind), "{kind} is not among {told:?}");
+            ensure!(events.iter().any(|other| other == kind), "{kind} is not among {events:?}");
         }
         ensure!(kinds(page, "life-mark").await? == ["activated"], "the switch to what the demo trained is marked");
 
-        // Somebody elsewhere switches, and back. The page is not touched.
+        // Another client switches the version and switches back. The page is not reloaded.
         let model = demo.model(&text(page, "#model-name").await?);
         let _switched = model.post("versions/1/activate", &json!({})).expect(200);
         wait_until(page, "document.querySelectorAll('#events [data-kind=activated]').length === 2").await?;
@@ -114,7 +115,7 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
         let marks = kinds(page, "life-mark").await?;
         ensure!(marks == ["activated", "activated", "rolled_back"], "every switch is marked, oldest first: {marks:?}");
         let listed = text(page, "#events").await?;
-        ensure!(listed.contains("v1 serves") && listed.contains("rolled back to v2"), "the page tells {listed:?}");
+        ensure!(listed.contains("v1 serves") && listed.contains("rolled back to v2"), "the page lists {listed:?}");
 
         let best = order(page).await?.swap_remove(0);
         rate(page, &best, 1).await?;
@@ -122,7 +123,7 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
         let versions = "[...new Set([...document.querySelectorAll('[data-testid=life-line]')]\
             .map((line) => line.dataset.version))]";
         let versions: Vec<String> = serde_json::from_value(evaluate(page, versions).await?)?;
-        ensure!(versions == ["1", "2"], "the curve tells its versions apart: {versions:?}");
+        ensure!(versions == ["1", "2"], "the curve has a line per version: {versions:?}");
         let height = "document.querySelector('#life-chart').getBoundingClientRect().height";
         ensure!(evaluate(page, height).await?.as_f64() > Some(100.0), "the chart can be seen");
         let outside = "[...document.querySelectorAll('#life-chart path')].filter((line) => {
@@ -136,7 +137,7 @@ async fn the_life_of_the_model_is_drawn_while_it_happens() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_weights_of_a_selection_are_drawn_as_they_move() -> Result<()> {
+async fn the_weights_of_a_selection_are_updated_live() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -164,18 +165,18 @@ async fn the_weights_of_a_selection_are_drawn_as_they_move() -> Result<()> {
         wait_until(page, "document.querySelectorAll('[data-testid=weight-line]').length === 2").await?;
         let now = weights().await?;
         ensure!(now[0] > now[1], "the trained model predicts better, and weighs more: {now:?}");
-        ensure!(text(page, "#status").await?.contains("2 models together"), "the page says who answered");
+        ensure!(text(page, "#status").await?.contains("2 models together"), "the page says that both models answered");
         let height = "document.querySelector('#selection-chart').getBoundingClientRect().height";
         ensure!(evaluate(page, height).await?.as_f64() > Some(100.0), "the chart can be seen");
         let hidden = "getComputedStyle(document.querySelector('#life')).display";
-        ensure!(evaluate(page, hidden).await? == "none", "what a selection has not is not shown");
+        ensure!(evaluate(page, hidden).await? == "none", "the timeline of a model is hidden for a selection");
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
+async fn exploration_is_shown_with_its_mean_reward() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -190,7 +191,7 @@ async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
         wait_until(page, &format!("{} === '1'", fact("Rewards"))).await?;
         wait_until(page, &format!("{} === '4.000'", fact("Mean reward"))).await?;
 
-        // Somebody elsewhere lets chance decide, and refers to a decision of nobody. The page is not touched.
+        // Another client ranks uniformly and refers to an unknown decision. The page is not reloaded.
         let model = demo.model(&text(page, "#model-name").await?);
         let uniform = json!({"name": "epsilon_greedy", "epsilon": 1});
         let items: Vec<String> = (1..=200).map(|item| item.to_string()).collect();
@@ -200,11 +201,11 @@ async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
         wait_until(page, "parseFloat(document.querySelector('#exploration-now').textContent) > 0").await?;
         wait_until(page, &format!("{} === '1'", fact("unknown"))).await?;
         let lines = "document.querySelectorAll('#exploration-chart [data-testid=exploration-line]').length";
-        ensure!(evaluate(page, lines).await? == 1, "the reward is drawn over time");
+        ensure!(evaluate(page, lines).await? == 1, "the reward has a curve");
         let height = "document.querySelector('#exploration-chart').getBoundingClientRect().height";
         ensure!(evaluate(page, height).await?.as_f64() > Some(80.0), "the chart can be seen");
 
-        // Pictures far below what is seen are not loaded yet.
+        // Images far below the viewport are not loaded yet.
         evaluate(page, "document.querySelector('.regret').scrollIntoView()").await?;
         evaluate(page, "document.querySelector('.regret summary').click()").await?;
         wait_until(page, "document.querySelector('[data-testid=regret]').naturalWidth > 0").await?;
@@ -214,7 +215,7 @@ async fn what_the_model_explores_is_shown_with_what_it_earns() -> Result<()> {
     .await
 }
 
-/// One element is no wider than another.
+/// Checks that one element is no wider than another.
 async fn fits_in(page: &Client, inner: &str, outer: &str) -> Result<()> {
     let width = |selector: &str| format!("document.querySelector('{selector}').getBoundingClientRect().width");
     let fits = format!("{} <= {}", width(inner), width(outer));
@@ -222,14 +223,14 @@ async fn fits_in(page: &Client, inner: &str, outer: &str) -> Result<()> {
     Ok(())
 }
 
-/// The kinds of what the page shows of the model's life, in the order of the page.
+/// The kinds of the elements with this test id, in the order of the page.
 async fn kinds(page: &Client, test_id: &str) -> Result<Vec<String>> {
     let kinds = format!("[...document.querySelectorAll('[data-testid={test_id}]')].map((it) => it.dataset.kind)");
     Ok(serde_json::from_value(evaluate(page, &kinds).await?)?)
 }
 
 #[tokio::test]
-async fn a_phone_needs_no_sideways_scrolling_and_its_stars_can_be_hit() -> Result<()> {
+async fn a_phone_needs_no_horizontal_scrolling_and_its_stars_are_large_enough() -> Result<()> {
     if skips() {
         return Ok(());
     }
@@ -241,7 +242,7 @@ async fn a_phone_needs_no_sideways_scrolling_and_its_stars_can_be_hit() -> Resul
         let least = "Math.min(...[...document.querySelectorAll('#ranking .stars button')]\
             .map((star) => star.getBoundingClientRect()).flatMap(({ width, height }) => [width, height]))";
         let least = evaluate(page, least).await?.as_f64().context("there are no stars")?;
-        ensure!(least >= TAPPABLE_MIN, "some star measures but {least} pixels");
+        ensure!(least >= TAPPABLE_MIN, "the smallest star measures {least} pixels");
         let first = order(page).await?.swap_remove(0);
         rate(page, &first, 5).await?;
         ensure!(text(page, "#ratings-count").await? == "1", "a tap rates");
@@ -279,7 +280,7 @@ async fn pick_genre(page: &Client, genre: &str) -> Result<()> {
     bail!("there is no chip for {genre}")
 }
 
-/// Presses a star and waits for the ranking that has learned from it.
+/// Clicks a star and waits for the updated ranking.
 async fn rate(page: &Client, item: &str, label: u8) -> Result<()> {
     let rated = "document.querySelectorAll('#ratings [data-testid=rating]').length";
     let before = evaluate(page, rated).await?;
@@ -334,7 +335,7 @@ async fn take_picture_here(page: &Client) -> Result<()> {
 fn skips() -> bool {
     let missing = missing_programs();
     if !missing.is_empty() {
-        eprintln!("SKIPPED: the page was not looked at, because these are not installed: {}", missing.join(", "));
+        eprintln!("SKIPPED: the page was not tested, because these are not installed: {}", missing.join(", "));
     }
     !missing.is_empty()
 }

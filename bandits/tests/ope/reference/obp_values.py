@@ -1,10 +1,10 @@
-"""Writes obp.json: small logs, and what the estimators of the Open Bandit Pipeline make of them.
+"""Writes obp.json: small logs, and the estimates of the Open Bandit Pipeline for them.
 
     python -m venv venv && venv/bin/pip install numpy scikit-learn pandas scipy tqdm
     venv/bin/pip install --no-deps --ignore-requires-python obp==0.5.7
     venv/bin/python obp_values.py
 
-The estimators are plain numpy; only what lies around them imports torch and plotting, so those are left out.
+The estimators are plain numpy; only other modules of the package import torch and plotting, so these are left out.
 """
 
 import json
@@ -32,7 +32,7 @@ random = np.random.default_rng(SEED)
 
 
 def rounded(values):
-    """Numbers that JSON's decimals hold exactly as they are used."""
+    """Rounds numbers so that JSON decimals represent them exactly."""
     return np.array(json.loads(json.dumps(np.round(values, 6).tolist())))
 
 
@@ -49,14 +49,14 @@ def drawn(probabilities):
 
 
 def one_slot(target, deterministic):
-    """A log of impressions at three positions; `target` is what is judged."""
+    """A log of impressions at three positions; `target` is the policy to evaluate."""
     rows = np.arange(ROUNDS)
     position = random.integers(0, POSITIONS, ROUNDS)
     logging = distributions(ROUNDS, ACTIONS)
     action = drawn(logging)
     model = rounded(random.uniform(0.0, 1.0, (ROUNDS, ACTIONS)))
     reward = (random.random(ROUNDS) < 0.3).astype(float)
-    # What is said of a round counts at the position that it was logged at.
+    # The values of a round apply at its logged position.
     dist = np.repeat(target[:, :, None], POSITIONS, axis=2)
     q_hat = np.zeros((ROUNDS, ACTIONS, POSITIONS))
     q_hat[rows, :, position] = model

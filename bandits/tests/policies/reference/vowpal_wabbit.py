@@ -1,10 +1,10 @@
-"""Probabilities that Vowpal Wabbit gives actions, with the scores that it gives them by.
+"""Action probabilities of Vowpal Wabbit, with the scores they are computed from.
 
-Writes vowpal_wabbit.json beside itself. Needs vowpalwabbit 9.11.9, for example in the environment of `cargo xtask peers`:
+Writes vowpal_wabbit.json next to this file. Needs vowpalwabbit 9.11.9, for example in the environment of `cargo xtask peers`:
 
     ~/.cache/celeris/peers/bin/python vowpal_wabbit.py
 
-An exploring learner does not tell its scores, so a twin that does not explore learns the same examples.
+An exploring learner does not output its scores, so a second learner without exploration learns the same examples.
 """
 
 import json

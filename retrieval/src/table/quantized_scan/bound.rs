@@ -1,39 +1,40 @@
-//! What a score can be at most, given the codes.
+//! An upper bound of a score, given the codes.
 //!
-//! Let `v` be the weights with a 1 for the offset, `m` the columns' means, `r = step * c + e` a row's residual with codes
-//! `c` and loss `e`, and `v = t * q + d` the weights with entries `q` and loss `d`, over the columns that are coded. Then
+//! Let `v` be the weights with a 1 for the offset, `m` the columns' means, `r = step * c + e` a row's residual with
+//! codes `c` and error `e`, and `v = t * q + d` the weights with entries `q` and error `d`, over the coded columns.
+//! Then
 //!
 //! ```text
 //! score = v·m + v·r = v·m + step * t * (q·c) + v·e + d·(step * c)
 //!      <= v·m + step * t * (q·c) + |v| |e| + |d| |step * c|            (Cauchy-Schwarz, twice)
 //! ```
 //!
-//! in real numbers, where `q·c` is a sum of whole numbers and so exact. A score in `f32` differs from the real one by at
+//! in real numbers, where `q·c` is a sum of integers and so exact. A score in `f32` differs from the real one by at
 //! most `(dim + 2) * 2^-23 * |w 1| |f o|`, whatever the order of its sum (Higham, "Accuracy and Stability of Numerical
-//! Algorithms", 2002, section 3.1), which is added; so is more than what this computation loses in `f64`. A row is left
-//! out only where the bound is below the score of `k` rows that are allowed. So rows with an equal score are never left
-//! out, and what is found is what computing every score finds.
+//! Algorithms", 2002, section 3.1), which is added, as is a bound of the rounding errors of this computation in `f64`.
+//! A row is skipped only if the bound is below the scores of `k` allowed rows. So rows with an equal score are never
+//! skipped, and the result equals that of computing every score.
 
-use celeris_model::kernel::codes::QUERY_MAX;
+use celeris_kernel::codes::QUERY_MAX;
 
 use super::codes::{BIAS, Block, Codes};
 
-/// What computing the bound itself can lose of the lengths that enter it: far more than `dim * 2^-53`, far less than what
-/// the codes lose.
+/// Bound of the relative rounding error of the bound's own computation: far more than `dim * 2^-53`, far less than the
+/// error of the codes.
 const LOST_IN_F64: f64 = 1e-11;
 
-/// Less than the least positive `f32`, many times over, is lost where products underflow.
+/// Bound of the error by underflow of products: many times the least positive `f32`.
 const UNDERFLOW: f64 = 1e-35;
 
-/// The greatest product of lengths for which no sum of `f32` overflows, with room to spare.
+/// The greatest product of lengths for which no sum of `f32` overflows, with a margin.
 const PRODUCT_MAX: f64 = 1e37;
 
-/// Weights as a pass asks with them.
+/// Quantized weights of a scan.
 #[derive(Debug)]
 pub(crate) struct Query {
-    /// Whole numbers, and zeros up to the codes' width.
+    /// Integers, padded with zeros to the codes' width.
     pub(super) entries: Vec<i8>,
-    /// What an entry of 1 stands for: `t`.
+    /// The value of an entry of 1: `t`.
     step: f64,
     /// `v·m` over all columns.
     base: f64,
@@ -41,16 +42,16 @@ pub(crate) struct Query {
     length: f64,
     /// `|d|`
     loss: f64,
-    /// What the codes' bias adds to a sum of products.
+    /// Contribution of the codes' bias to a sum of products.
     bias: f64,
-    /// What rounding to `f32` can add to a score, by unit of a row's length.
+    /// Bound of the rounding error of a score in `f32`, per unit of a row's length.
     rounding: f64,
-    /// What computing in `f64` and underflow can add to any score.
+    /// Bound of the errors by `f64` rounding and underflow, for any score.
     lost: f64,
 }
 
 impl Query {
-    /// The query of `weights`; `None` where scores could overflow, of which nothing is promised.
+    /// The query of `weights`; `None` if scores could overflow, for which the bound does not hold.
     pub(crate) fn new(codes: &Codes, weights: &[f32]) -> Option<Self> {
         let weight = |column: usize| weights.get(column).map_or(1.0, |weight| f64::from(*weight));
         let whole = (0..codes.centre.len()).map(|column| weight(column).powi(2)).sum::<f64>().sqrt();
@@ -78,16 +79,16 @@ impl Query {
         })
     }
 
-    /// No score of this block or a later one is greater.
+    /// An upper bound of the scores in this block and all later ones.
     pub(super) fn reach(&self, block: &Block) -> f64 {
         self.base + self.length * block.residual + self.rounding * block.length + self.lost
     }
 
-    /// The least sum of products of entries and codes, bias included, of a row of the block whose score may be `floor` or
-    /// more.
+    /// The least sum of products of entries and codes, including the bias, of a row of the block whose score may be at
+    /// least `floor`.
     pub(super) fn least(&self, block: &Block, floor: f64) -> i32 {
         let slack = self.length * block.loss + self.loss * block.coded + self.rounding * block.length + self.lost;
-        // One less than the quotient's floor, for the rounding of the quotient itself.
+        // Rounded down once more, for the rounding of the quotient itself.
         let least = ((floor - self.base - slack) / (block.step * self.step)).floor() - 1.0;
         saturated(least + self.bias)
     }
@@ -98,7 +99,7 @@ fn entry(rounded: f64) -> i8 {
     rounded as i8
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "what is beyond all sums saturates")]
+#[expect(clippy::cast_possible_truncation, reason = "values beyond all sums saturate")]
 fn saturated(least: f64) -> i32 {
     least as i32
 }

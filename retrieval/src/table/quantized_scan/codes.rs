@@ -1,60 +1,60 @@
 //! Rows as 8-bit codes, in blocks.
 
-use celeris_model::kernel::codes::{BLOCK_ROWS, GROUP, place};
+use celeris_kernel::codes::{BLOCK_ROWS, GROUP, place};
 use rayon::prelude::*;
 
 use super::bound::Query;
 use crate::Row;
 use crate::table::Matrix;
 
-/// What is added to a code, so that it is stored without a sign.
+/// Added to a code, so that it is stored as unsigned.
 pub(super) const BIAS: u8 = 128;
 
 /// The largest magnitude of a code.
 const CODE_MAX: f64 = 127.0;
 
-/// More than all that double precision can lose in a length or a sum of squares over any dimension.
+/// Exceeds all rounding errors of double precision in a length or a sum of squares over any dimension.
 const ROUNDED_UP: f64 = 1.0 + 1e-9;
 
-/// All rows of a matrix, coded.
+/// All rows of a matrix, quantized.
 ///
-/// A row is its features and its offset, the latter a feature like any other whose weight is 1. Of each column the mean is
-/// taken off; one that is then zero throughout, as that of the constant is, is left out. A block of rows of similar length
-/// shares one step: `residual = step * code` but for an error whose length the block knows.
+/// A row is its features and its offset, which is treated as a feature with weight 1. The mean of each column is
+/// subtracted; columns that are then zero throughout, such as the constant, are left out. A block of rows of similar
+/// length shares one step: `residual = step * code` up to an error whose length is stored with the block.
 #[derive(Debug)]
 pub(crate) struct Codes {
-    /// What was taken off each of the `dim + 1` columns.
+    /// The mean of each of the `dim + 1` columns, which has been subtracted.
     pub(super) centre: Vec<f32>,
-    /// The columns that are coded; `dim` is the offset's.
+    /// The coded columns; `dim` is the offset.
     pub(super) columns: Vec<usize>,
-    /// Codes of a row: the columns, and zeros up to whole groups.
+    /// Codes per row: the columns, padded with zeros to whole groups.
     pub(super) width: usize,
     /// Blocks of [`BLOCK_ROWS`] rows, each in the order of [`place`].
     pub(super) codes: Vec<u8>,
     pub(super) blocks: Vec<Block>,
-    /// The catalog's row at each place; the last block may have fewer than its places.
+    /// The catalog's row at each position; the last block may be partly filled.
     pub(super) order: Vec<Row>,
-    /// Of any row, features and offset together, nothing taken off.
+    /// The maximum length of a row, features and offset together, without subtracting the mean.
     pub(super) length_max: f64,
 }
 
-/// What is known of the rows of a block. Lengths are Euclidean, and rounded up.
+/// Bounds for the rows of a block. Lengths are Euclidean, and rounded up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Block {
-    /// What a code of 1 stands for.
+    /// The value of a code of 1.
     pub(super) step: f64,
-    /// The greatest length of what the codes lose of a row.
+    /// The greatest length of the quantization error of a row.
     pub(super) loss: f64,
-    /// The greatest length of what the codes stand for.
+    /// The greatest length of a dequantized row.
     pub(super) coded: f64,
-    /// The greatest length of a residual here and in later blocks.
+    /// The greatest length of a residual in this and all later blocks.
     pub(super) residual: f64,
-    /// The greatest length of a row here and in later blocks, nothing taken off.
+    /// The greatest length of a row in this and all later blocks, without subtracting the mean.
     pub(super) length: f64,
 }
 
 impl Codes {
-    /// Codes a matrix whose item in slot `i` has row `rows[i]` of the catalog.
+    /// Quantizes a matrix whose item in slot `i` has row `rows[i]` of the catalog.
     pub(crate) fn build(matrix: Matrix<'_>, rows: &[Row]) -> Self {
         let (centre, columns) = columns(matrix);
         let residual_of = |slot: usize, out: &mut Vec<f64>| {
@@ -67,7 +67,7 @@ impl Codes {
             .into_par_iter()
             .map_init(Vec::new, |residual, slot| {
                 residual_of(slot, residual);
-                // Rounding here costs an order that is a little worse, and nothing else.
+                // Rounding here only affects the order.
                 (single(length(residual)), u32::try_from(slot).expect("rows are counted in 32 bits"))
             })
             .collect();
@@ -100,7 +100,6 @@ impl Codes {
         Self { centre, columns, width, codes, blocks, order, length_max }
     }
 
-    /// How many blocks there are.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
     }
@@ -110,18 +109,18 @@ impl Codes {
         &self.order[..count]
     }
 
-    /// The end of the blocks, from `first` on, in which a row may have a score of `floor` or more.
+    /// The end of the blocks, from `first` on, in which a row may have a score of at least `floor`.
     pub(crate) fn end_of_reach(&self, query: &Query, first: usize, floor: f32) -> usize {
         first + self.blocks[first..].partition_point(|block| query.reach(block) >= f64::from(floor))
     }
 
-    /// Bytes it holds in memory.
+    /// Size in memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.codes) + size_of_val(&*self.blocks) + size_of_val(&*self.order)
     }
 }
 
-/// The mean of each of the `dim + 1` columns, and which of them are not equal throughout.
+/// The mean of each of the `dim + 1` columns, and the columns that are not constant.
 fn columns(matrix: Matrix<'_>) -> (Vec<f32>, Vec<usize>) {
     let dim = matrix.dim();
     let value = |slot: usize, column: usize| {
@@ -141,7 +140,7 @@ fn columns(matrix: Matrix<'_>) -> (Vec<f32>, Vec<usize>) {
     (centre, (0..=dim).filter(|column| varies[*column]).collect())
 }
 
-/// Writes the codes of a block's rows and answers what is lost by them.
+/// Writes the codes of a block's rows and returns the bounds of their errors.
 fn encode(residuals: &[Vec<f64>], codes: &mut [u8]) -> Block {
     let largest = residuals.iter().flatten().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let step = if largest > 0.0 { largest / CODE_MAX } else { 1.0 };
@@ -166,7 +165,7 @@ fn biased(code: f64) -> u8 {
     (code + f64::from(BIAS)) as u8
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding to the nearest f32 is what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "rounding to the nearest f32 is intended")]
 fn single(value: f64) -> f32 {
     value as f32
 }

@@ -1,8 +1,8 @@
-//! The first pass: every row as 8-bit codes, a bound of what its score can be, and a look at its features only where the
-//! bound reaches the best so far.
+//! A scan over 8-bit codes of all rows, with an upper bound of each score; exact scores are computed only for rows
+//! whose bound reaches the best so far.
 //!
-//! What it finds is what computing every score finds, by proof: see [`bound`]. Rows are ordered by how far they lie from
-//! the mean, so that a pass ends where no later row can reach the best so far, however it lies to the weights.
+//! Provably returns the same hits as computing every score: see [`bound`]. Rows are ordered by their distance from the
+//! mean, so that a scan ends where no later row can reach the best so far, for any direction of the weights.
 
 mod bound;
 mod codes;

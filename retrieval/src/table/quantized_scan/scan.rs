@@ -1,10 +1,10 @@
-//! A pass over the codes.
+//! The scan over the codes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use celeris_model::kernel;
-use celeris_model::kernel::codes::{BLOCK_ROWS, rows_reaching};
+use celeris_kernel as kernel;
+use celeris_kernel::codes::{BLOCK_ROWS, rows_reaching};
 use rayon::prelude::*;
 
 use super::bound::Query;
@@ -13,13 +13,13 @@ use crate::best::Best;
 use crate::table::{Matrix, Table};
 use crate::{CandidateSet, Row};
 
-/// Rows whose features are asked for before the first of them is looked at: that many waits for memory become one.
+/// Rows whose features are prefetched before the first of them is scored: their cache misses overlap.
 const WAITING: usize = 16;
 
-/// Blocks that a thread takes at a time: some tens of microseconds.
+/// Blocks per task of a thread: some tens of microseconds.
 const SHARE_BLOCKS: usize = 128;
 
-/// A search by first pass: what it looks through, and for what.
+/// A quantized scan: its table and its query.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pass<'a> {
     pub(crate) table: &'a Table,
@@ -30,7 +30,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) allowed: &'a CandidateSet,
 }
 
-/// Whether a pass may find more.
+/// Whether a scan may find more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     MayFindMore,
@@ -38,12 +38,12 @@ enum Reach {
 }
 
 impl Pass<'_> {
-    /// Looks through the blocks one by one and adds to `best` what they have.
+    /// Scans the blocks in order and adds their hits to `best`.
     pub(crate) fn run(&self, blocks: Range<usize>, best: &mut Best) {
         self.run_above(blocks, best, &Floor::of(best));
     }
 
-    /// [`Pass::run`] by all threads of the current pool. What is found does not depend on their number.
+    /// [`Pass::run`] on all threads of the current pool. The result does not depend on their number.
     pub(crate) fn run_by_all_threads(&self, blocks: Range<usize>, best: &mut Best) {
         let floor = Floor::of(best);
         let next = AtomicUsize::new(blocks.start);
@@ -86,7 +86,7 @@ impl Pass<'_> {
             while reaching != 0 {
                 let place = reaching.trailing_zeros() as usize;
                 reaching &= reaching - 1;
-                // Places beyond the last row hold none.
+                // Positions beyond the last row are empty.
                 if let Some(row) = rows.get(place).filter(|row| self.allowed.contains(**row)) {
                     self.await_features(*row, &mut waiting);
                 }
@@ -112,7 +112,7 @@ impl Pass<'_> {
     }
 }
 
-/// The greatest of the floors that several threads have found: of all rows, `k` reach it.
+/// The greatest of the floors found by several threads: at least `k` rows reach it.
 struct Floor(AtomicU32);
 
 impl Floor {
@@ -120,10 +120,10 @@ impl Floor {
         Self(AtomicU32::new(ascending(best.floor())))
     }
 
-    /// The floor, after it has been raised to `floor` where that is higher.
+    /// Raises the floor to `floor` if that is higher, and returns it.
     fn raise(&self, floor: f32) -> f32 {
         let mine = ascending(floor);
-        // A read is enough nearly always, and threads that only read do not disturb each other.
+        // A load suffices nearly always, and threads that only read do not contend for the cache line.
         let shared = self.0.load(Ordering::Relaxed);
         if mine > shared {
             return descended(self.0.fetch_max(mine, Ordering::Relaxed).max(mine));
@@ -132,7 +132,7 @@ impl Floor {
     }
 }
 
-/// Whole numbers in the order of the floats.
+/// Maps floats to integers in the same order.
 fn ascending(value: f32) -> u32 {
     let bits = value.to_bits();
     if value.is_sign_negative() { !bits } else { bits | 1 << 31 }

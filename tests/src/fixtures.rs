@@ -1,5 +1,5 @@
-//! What many scenarios share: items with features, so that an untrained model has something to learn a user's weights
-//! on, and a data set that is trained in a moment.
+//! Test data that many tests share: items with given features, so that an untrained model can learn a user's weights,
+//! and a data set that is trained within a second.
 
 use std::fs;
 use std::path::Path;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, ModelClient};
 
-/// The dimension of the models that scenarios create: large enough for a solve to round, small enough to be quick.
+/// Dimension of the models that tests create: large enough that a solve rounds, small enough to be fast.
 pub const DIM: usize = 8;
 
-/// How many items [`create_model`] describes, `item-0`, `item-1`, ….
+/// Number of items that [`create_model`] creates: `item-0`, `item-1`, ….
 pub const ITEMS: usize = 24;
 
-/// Creates a model with items whose features are drawn with `seed`.
+/// Creates a model and its items, with features drawn from `seed`.
 ///
 /// # Panics
-/// Where the node refuses.
+/// If the node refuses a request.
 #[track_caller]
 pub fn create_model(client: &Client, name: &str, seed: u64) -> ModelClient {
     let created = client.post("/v1/models", &json!({"name": name, "dim": DIM})).expect(201);
@@ -35,7 +35,7 @@ pub fn create_model(client: &Client, name: &str, seed: u64) -> ModelClient {
     model
 }
 
-/// One item's features: uniform, the last the constant 1.
+/// Random features of one item, of length [`DIM`]: uniform from -1 to 1, the last one the constant 1.
 #[must_use]
 pub fn features(random: &mut ChaCha8Rng) -> Vec<f32> {
     let mut features: Vec<f32> = (1..DIM).map(|_| random.random_range(-1.0..1.0)).collect();
@@ -43,22 +43,23 @@ pub fn features(random: &mut ChaCha8Rng) -> Vec<f32> {
     features
 }
 
-/// One of the items.
+/// A random item id.
 #[must_use]
 pub fn any_item(random: &mut ChaCha8Rng) -> String {
     format!("item-{}", random.random_range(0..ITEMS))
 }
 
-/// A rating in half stars.
+/// A random rating from 0.5 to 5, in half stars.
 #[must_use]
 pub fn any_label(random: &mut ChaCha8Rng) -> f32 {
     f32::from(random.random_range(1_u8..=10)) / 2.0
 }
 
-/// The user's weights and the hash of the whole state as text, which is equal exactly where all bits are.
+/// The hash of the user's state and the weights as text; two texts are equal if and only if the states are
+/// bit-identical.
 ///
 /// # Panics
-/// Where the node does not tell them.
+/// If the node does not return them.
 #[track_caller]
 #[must_use]
 pub fn weights(model: &ModelClient, user: &str) -> String {
@@ -67,16 +68,16 @@ pub fn weights(model: &ModelClient, user: &str) -> String {
     format!("{} {}", state["state_hash"], state["weights"])
 }
 
-/// Ratings of the data set that [`write_dataset`] writes: few enough to train on within a second.
+/// Number of ratings that [`write_dataset`] writes: few enough to train on within a second.
 pub const DATASET_RATINGS: usize = 3000;
 
-/// Items of that data set, all of them rated; their ids are `1`, `2`, ….
+/// Number of items in that data set, all of them rated; their ids are `1`, `2`, ….
 pub const DATASET_ITEMS: usize = 80;
 
-/// Writes invented ratings and titles as MovieLens does, and answers them.
+/// Writes synthetic ratings and titles in the MovieLens format, and returns them.
 ///
 /// # Panics
-/// Where the file system refuses.
+/// If a file operation fails.
 pub fn write_dataset(folder: &Path) -> Dataset {
     let settings = SyntheticSettings {
         users: 100,

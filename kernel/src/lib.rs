@@ -1,16 +1,12 @@
-//! The inner loops of learning and scoring, for the widest vectors that the processor has: steps and scores in `f32`,
-//! the solve in `f64`.
+//! The inner loops of learning and scoring, for the widest vector instructions of the processor: steps and scores in
+//! `f32`, the solve in `f64`.
 //!
-//! One instruction set is chosen when first asked for and kept: equal inputs give equal bits for the life of the process
-//! and on every processor with the same choice. Between instruction sets, results differ by rounding only: of a sum of
-//! `dim` products by less than `dim * 2^-23` times the sum of their magnitudes.
+//! One instruction set is chosen on first use and kept: equal inputs give equal bits for the life of the process and on
+//! every processor with the same choice. Between instruction sets, results differ by rounding only: for a sum of `dim`
+//! products by less than `dim * 2^-23` times the sum of their magnitudes.
 //!
-//! The only module of the workspace with `unsafe` code: `celeris bench update` measures what it is for.
-
-#![allow(
-    unsafe_code,
-    reason = "instructions that not every processor has, and unchecked loads in loops that they fill"
-)]
+//! The only crate of the workspace with `unsafe` code: for instructions that not every processor has, and for unchecked loads
+//! in loops that they fill. `celeris-bench update` measures its benefit.
 
 pub mod codes;
 mod routines;
@@ -23,11 +19,12 @@ mod training;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-/// Raised where equal inputs give other bits than before, so that sums which were kept are not gone on from.
-pub(crate) const REVISION: u8 = 2;
+/// Increased when equal inputs give different bits than before, so that stored sums are not extended by another
+/// revision.
+pub const REVISION: u8 = 2;
 
-/// How many rows [`dots`] and [`quadratics`] take at once: enough independent sums to keep a vector unit busy.
-pub(crate) const ROWS: usize = 8;
+/// Number of rows that [`dots`] and [`quadratics`] process at once: enough independent sums to keep a vector unit busy.
+pub const ROWS: usize = 8;
 
 /// An instruction set with its routines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +37,7 @@ enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// Those that this processor has, best last.
+    /// Those that this processor supports, best last.
     fn available() -> Vec<Self> {
         let mut available = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]
@@ -55,7 +52,7 @@ impl InstructionSet {
         available
     }
 
-    /// The one that this process uses.
+    /// The instruction set of this process.
     fn chosen() -> Self {
         static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
         *CHOSEN.get_or_init(|| Self::available().last().copied().unwrap_or(Self::Portable))
@@ -63,10 +60,11 @@ impl InstructionSet {
 }
 
 impl InstructionSet {
-    /// The one for steps over matrices of this dimension.
+    /// The instruction set for steps over matrices of this dimension.
     ///
-    /// Where rows are no whole number of 64-byte registers, nearly every one crosses a cache line and costs two accesses;
-    /// of registers half as long half do. Measured at dimension 50 on a Xeon, AVX2 takes 138 ns where AVX-512 takes 150.
+    /// If rows are not a multiple of 64-byte registers, nearly every register access crosses a cache line and costs two
+    /// accesses; with 32-byte registers only half do. Measured at dimension 50 on a Xeon: 138 ns with AVX2, 150 ns with
+    /// AVX-512.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "one set serves all dimensions there"))]
     fn for_rows(self, dim: usize) -> Self {
         match self {
@@ -77,7 +75,7 @@ impl InstructionSet {
     }
 }
 
-/// Compiles a routine once per instruction set and makes a method that calls the right one.
+/// Compiles a routine once per instruction set and defines a method that dispatches to the right one.
 macro_rules! per_instruction_set {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $output:ty, $routine:ident $(, $rows:literal)?) => {
         per_instruction_set!($(#[$doc])* $name($($argument: $type),*) -> $output, routines $routine $(, $rows)?);
@@ -90,7 +88,8 @@ macro_rules! per_instruction_set {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2($($argument: $type),*) -> $output {
-                // SAFETY: the features of this function are those of the routine; shapes by the contract of the method.
+                // SAFETY: this function enables the target features of the routine; shapes by the contract of the
+                // method.
                 unsafe { $module::$routine::<simd::Avx2 $(, $rows)?>($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
@@ -99,8 +98,8 @@ macro_rules! per_instruction_set {
                 // SAFETY: as above.
                 unsafe { $module::$routine::<simd::Avx512 $(, $rows)?>($($argument),*) }
             }
-            // SAFETY: the portable routine needs no features, and the value of an instruction set is only made where
-            // the processor has it.
+            // SAFETY: the portable routine needs no target features, and a value of another instruction set exists only
+            // if the processor has it.
             unsafe {
                 match self {
                     Self::Portable => $module::$routine::<simd::Portable $(, $rows)?>($($argument),*),
@@ -147,13 +146,13 @@ pub fn name() -> &'static str {
     }
 }
 
-/// Asks for these entries to be brought near, so that a later reading need not wait. Changes nothing else.
+/// Prefetches these entries into the cache. Has no other effect.
 #[inline]
 pub fn prefetch<T>(entries: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..size_of_val(entries)).step_by(CACHE_LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address lies within the slice, and prefetching accesses nothing.
+        // SAFETY: the address lies within the slice, and a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(entries.as_ptr().cast::<i8>().add(line)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -163,28 +162,28 @@ pub fn prefetch<T>(entries: &[T]) {
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Reads and writes every entry with one addition in between, by the instruction set in use: the least that any update of
-/// a whole matrix can cost, and so the baseline of `celeris bench update`. The entries keep their values.
+/// Reads and writes every entry with one addition in between, with the instruction set in use: a lower bound of the
+/// cost of any update of a whole matrix, and the baseline of `celeris-bench update`. The entries keep their values.
 pub fn pass(entries: &mut [f32]) {
-    // A zero that the compiler does not know of, or it would leave out the loop.
+    // A zero that is opaque to the compiler, which would otherwise remove the loop.
     InstructionSet::chosen().pass(entries, black_box(0.0));
 }
 
-/// What the padded length of a row is a multiple of, for [`gram`], [`add_weighted`] and sums of outer products: whole
+/// Padded rows for [`gram`], [`add_weighted`] and sums of outer products have a multiple of this length: whole
 /// registers of every instruction set.
 pub const ROW_MULTIPLE: usize = 16;
 
-/// The smallest padded length that `dim` values fit in.
+/// `dim` rounded up to a multiple of [`ROW_MULTIPLE`].
 #[must_use]
 pub fn padded(dim: usize) -> usize {
     dim.next_multiple_of(ROW_MULTIPLE)
 }
 
-/// `sums = rows^T rows` for row-major `rows x stride`, in `f32`: `sums` is row-major `stride x stride`, and of it only what
-/// lies on and above the diagonal is to be used.
+/// `sums = rows^T rows` for row-major `rows x stride`, in `f32`: `sums` is row-major `stride x stride`, and only its
+/// entries on and above the diagonal are valid.
 ///
 /// # Panics
-/// Where `stride` is not a multiple of [`ROW_MULTIPLE`] above 0, or the shapes do not fit together.
+/// If `stride` is not a positive multiple of [`ROW_MULTIPLE`], or the shapes do not match.
 pub fn gram(rows: &[f32], sums: &mut [f32], stride: usize) {
     assert!(stride > 0 && stride.is_multiple_of(ROW_MULTIPLE), "rows are padded to whole registers");
     assert!(rows.len().is_multiple_of(stride) && sums.len() == stride * stride, "whole rows, and a matrix of theirs");
@@ -210,16 +209,16 @@ pub fn add_weighted(rows: &[f32], vector: &[f32], constants: &[f32], slopes: &[f
 /// `out = matrix * vector` for a symmetric row-major `dim x dim` matrix; returns `vector·out` and `weights·vector`.
 ///
 /// # Panics
-/// Where the shapes do not fit together.
+/// If the shapes do not match.
 pub fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
     let dim = vector.len();
     assert!(matrix.len() == dim * dim && weights.len() == dim && out.len() == dim, "shapes of one user's state");
     InstructionSet::chosen().for_rows(dim).multiply(matrix, weights, vector, out)
 }
 
-/// `matrix -= reduction reduction^T`, which keeps it exactly symmetric, and [`multiply`] by what it is then: the matrix is
-/// read and written once.
-pub(crate) fn reduce_and_multiply(
+/// `matrix -= reduction reduction^T`, which keeps it exactly symmetric, followed by [`multiply`] with the result, in
+/// one pass over the matrix.
+pub fn reduce_and_multiply(
     matrix: &mut [f32],
     reduction: &[f32],
     weights: &[f32],
@@ -232,26 +231,26 @@ pub(crate) fn reduce_and_multiply(
     InstructionSet::chosen().for_rows(dim).reduce_and_multiply(matrix, reduction, weights, vector, out)
 }
 
-/// `left·right`, with the bits of a score by a user's state.
+/// `left·right`, with the same bits as a score by a user's state.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// If the lengths differ.
 #[must_use]
 pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     assert!(left.len() == right.len(), "vectors of equal length");
     InstructionSet::chosen().dot(left, right)
 }
 
-/// `weights·row` of each row, with the bits of [`dot`].
-pub(crate) fn dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
+/// `weights·row` of each row, with the same bits as [`dot`].
+pub fn dots(weights: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
     assert!(rows.iter().all(|row| row.len() == weights.len()), "vectors of equal length");
     InstructionSet::chosen().dots(weights, rows)
 }
 
-/// `offset + weights·row` of every row of a row-major table, with the bits of [`dot`].
+/// `offset + weights·row` of every row of a row-major table, with the same bits as [`dot`].
 ///
 /// # Panics
-/// Where the shapes do not fit together.
+/// If the shapes do not match.
 pub fn score_rows(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) {
     assert!(out.len() == offsets.len(), "a score for each offset");
     assert!(features.len() == offsets.len() * weights.len(), "a row as long as the weights for each offset");
@@ -259,38 +258,38 @@ pub fn score_rows(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut 
 }
 
 /// `row^T matrix row` for a symmetric row-major matrix.
-pub(crate) fn quadratic(matrix: &[f32], row: &[f32]) -> f32 {
+pub fn quadratic(matrix: &[f32], row: &[f32]) -> f32 {
     assert!(matrix.len() == row.len() * row.len(), "a square matrix");
     InstructionSet::chosen().quadratic(matrix, &[row], row.len())[0]
 }
 
-/// `row^T matrix row` of each row, with the bits of [`quadratic`].
-pub(crate) fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
+/// `row^T matrix row` of each row, with the same bits as [`quadratic`].
+pub fn quadratics(matrix: &[f32], rows: &[&[f32]; ROWS]) -> [f32; ROWS] {
     let dim = rows[0].len();
     assert!(matrix.len() == dim * dim && rows.iter().all(|row| row.len() == dim), "a square matrix");
     InstructionSet::chosen().quadratics(matrix, rows, dim)
 }
 
 /// `left·right` in double precision.
-pub(crate) fn dot_double(left: &[f64], right: &[f32]) -> f64 {
+pub fn dot_double(left: &[f64], right: &[f32]) -> f64 {
     assert!(left.len() == right.len(), "vectors of equal length");
     InstructionSet::chosen().dot_double(left, right)
 }
 
-/// Replaces a symmetric positive definite row-major matrix of `dim x dim` by its inverse, exactly symmetric again; `false`
-/// where it is not positive definite, and then of no use.
+/// Replaces a symmetric positive definite row-major `dim x dim` matrix by its exactly symmetric inverse. Returns
+/// `false` if it is not positive definite; its contents are then unspecified.
 ///
 /// # Panics
-/// Where the matrix has another size.
+/// If the matrix has another size.
 #[must_use]
 pub fn invert(matrix: &mut [f64], dim: usize) -> bool {
     assert!(matrix.len() == dim * dim, "a square matrix");
     InstructionSet::chosen().invert(matrix, dim)
 }
 
-/// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row, a row after the other. `rows` is
+/// Adds `scale * row row^T` of each row, in the order of the rows, to a lower triangle stored row by row. `rows` is
 /// row-major, each of `dim` entries and [`padded`].
-pub(crate) fn add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
+pub fn add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
     assert!(rows.len() == padded(dim) * scales.len(), "padded rows");
     assert!(triangle.len() == dim * (dim + 1) / 2, "a triangle with its diagonal");
     InstructionSet::chosen().add_outers(triangle, rows, scales, dim);

@@ -1,24 +1,23 @@
 //! One vector register of `f32`, per instruction set.
 
-/// The operations that the routines need of an instruction set.
+/// Operations of an instruction set that the routines use.
 ///
 /// Safety, for every method: the processor has the instruction set, and pointers are valid for as many values as the
-/// method reads or writes. No alignment is asked for.
-pub(super) trait Simd {
-    /// One register.
+/// method reads or writes. Alignment is not required.
+pub(crate) trait Simd {
     type Vector: Copy;
-    /// Values in a register.
+    /// Values per register.
     const LANES: usize;
-    /// Whether there is an instruction that multiplies and adds, rounding once.
+    /// Whether the instruction set has a fused multiply-add, which rounds once.
     const FUSES: bool;
 
     /// `value` in every lane.
     unsafe fn splat(value: f32) -> Self::Vector;
-    /// `LANES` values.
+    /// Loads `LANES` values.
     unsafe fn load(from: *const f32) -> Self::Vector;
-    /// `count < LANES` values, and zeros in the lanes beyond.
+    /// Loads `count < LANES` values; the other lanes are zero.
     unsafe fn load_first(from: *const f32, count: usize) -> Self::Vector;
-    /// `LANES` values, but zeros for the first `count < LANES` of them.
+    /// Loads `LANES` values and sets the first `count < LANES` lanes to zero.
     unsafe fn load_after(from: *const f32, count: usize) -> Self::Vector;
     /// Writes all lanes.
     unsafe fn store(to: *mut f32, vector: Self::Vector);
@@ -26,16 +25,16 @@ pub(super) trait Simd {
     unsafe fn store_first(to: *mut f32, count: usize, vector: Self::Vector);
     /// `a + b`
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `sum + a * b`; whether the product is rounded first depends on the instruction set.
+    /// `sum + a * b`; whether the product is rounded before the addition depends on the instruction set.
     unsafe fn mul_add(a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
-    /// `sum - a * b`, exactly the same for swapped factors.
+    /// `sum - a * b`, bitwise symmetric in the factors.
     unsafe fn mul_sub(a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
-    /// The sum of all lanes, in an order of additions that is fixed.
+    /// The sum of all lanes, in a fixed order of additions.
     unsafe fn sum(vector: Self::Vector) -> f32;
 }
 
-/// Plain Rust, which the compiler maps onto whatever the target always has: SSE2, NEON.
-pub(super) struct Portable;
+/// Plain Rust, which the compiler vectorises with the baseline of the target: SSE2, NEON.
+pub(crate) struct Portable;
 
 impl Simd for Portable {
     type Vector = [f32; 4];
@@ -49,7 +48,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> [f32; 4] {
-        // SAFETY: the caller vouches for 4 values; an array of f32 asks for no more alignment than they have.
+        // SAFETY: the caller guarantees 4 values; an array of f32 has the alignment of f32.
         unsafe { from.cast::<[f32; 4]>().read() }
     }
 
@@ -57,7 +56,7 @@ impl Simd for Portable {
     unsafe fn load_first(from: *const f32, count: usize) -> [f32; 4] {
         let mut vector = [0.0; 4];
         for (lane, value) in vector.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller vouches for `count` values.
+            // SAFETY: the caller guarantees `count` values.
             *value = unsafe { *from.add(lane) };
         }
         vector
@@ -79,7 +78,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn store_first(to: *mut f32, count: usize, vector: [f32; 4]) {
         for (lane, value) in vector.iter().enumerate().take(count) {
-            // SAFETY: the caller vouches for `count` values.
+            // SAFETY: the caller guarantees `count` values.
             unsafe { *to.add(lane) = *value };
         }
     }
@@ -91,7 +90,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn mul_add(a: [f32; 4], b: [f32; 4], sum: [f32; 4]) -> [f32; 4] {
-        // Not `f32::mul_add`, which is a call of a slow function where the instruction is missing.
+        // Not `f32::mul_add`, which calls a slow library function if the instruction is missing.
         std::array::from_fn(|lane| sum[lane] + a[lane] * b[lane])
     }
 
@@ -107,7 +106,7 @@ impl Simd for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2, Avx512};
+pub(crate) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -121,10 +120,10 @@ mod x86 {
 
     use super::Simd;
 
-    /// AVX2 with fused multiplication and addition.
+    /// AVX2 with FMA.
     pub(in super::super) struct Avx2;
 
-    /// All bits of the first `count` lanes.
+    /// A mask with all bits set in the first `count` lanes.
     ///
     /// Safety: the processor has AVX2.
     #[inline(always)]
@@ -135,7 +134,7 @@ mod x86 {
         unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - count).cast()) }
     }
 
-    // SAFETY, for all of it: the instructions exist by the trait's contract, and so do the values behind pointers.
+    // SAFETY, for the whole impl: the instructions exist and pointers are valid by the contract of the trait.
     impl Simd for Avx2 {
         type Vector = __m256;
         const LANES: usize = 8;
@@ -209,8 +208,8 @@ mod x86 {
         (1_u16 << count) - 1
     }
 
-    // SAFETY, for all of it: the instructions exist by the trait's contract, and so do the values behind pointers; lanes
-    // that are masked out touch no memory.
+    // SAFETY, for the whole impl: the instructions exist and pointers are valid by the contract of the trait; masked
+    // lanes access no memory.
     impl Simd for Avx512 {
         type Vector = __m512;
         const LANES: usize = 16;

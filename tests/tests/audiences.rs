@@ -1,18 +1,18 @@
-//! Recommendations for somebody without a name and for groups, against what users get and against every score there is.
+//! Recommendations for anonymous users and for groups, compared with those of named users and with exhaustive scores.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use celeris_tests::scene::{ITEMS, any_item, any_label, create_model, features};
+use celeris_tests::fixtures::{ITEMS, any_item, any_label, create_model, features};
 use celeris_tests::{ModelClient, Node};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Means of scores are rounded in another order than scores by mean weights.
+/// The mean of scores rounds differently from the score of the mean weights.
 const ROUNDING: f64 = 1e-4;
 
-/// A model, and what the seed has its users say.
+/// A node with a model and users whose observations are drawn from the seed.
 fn node(seed: u64, users: &[&str]) -> (tempfile::TempDir, Node, ModelClient) {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
@@ -27,7 +27,7 @@ fn node(seed: u64, users: &[&str]) -> (tempfile::TempDir, Node, ModelClient) {
     (dir, node, films)
 }
 
-/// Some observations without a user.
+/// Random observations without a user.
 fn past(seed: u64) -> Vec<Value> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let entry = |n: i64| {
@@ -58,31 +58,31 @@ fn scores(films: &ModelClient, user: &str) -> BTreeMap<String, (f64, f64)> {
 }
 
 #[test]
-fn a_past_that_comes_along_gets_what_a_user_of_that_past_gets_and_leaves_nothing() {
+fn a_history_in_the_request_ranks_like_a_user_with_that_history_and_leaves_no_state() {
     let (_dir, node, films) = node(1, &["u"]);
     for exclude_seen in [json!(true), json!(false), json!({"feedback": ["view"]})] {
         for policy in ["greedy", "lin_ucb", "thompson", "epsilon_greedy"] {
-            let request = |asker: (&str, Value)| {
+            let request = |audience: (&str, Value)| {
                 let mut request = json!({"k": 8, "policy": policy, "seed": 5, "exclude_seen": exclude_seen});
-                request[asker.0] = asker.1;
+                request[audience.0] = audience.1;
                 request
             };
             let known = recommend(&films, &request(("user", json!("u"))));
-            let stranger = recommend(&films, &request(("history", json!(past(1)))));
-            let told = |reply: &Value| -> Vec<Value> {
+            let anonymous = recommend(&films, &request(("history", json!(past(1)))));
+            let scored_slots = |reply: &Value| -> Vec<Value> {
                 let slots = reply["items"].as_array().unwrap().iter();
                 slots.map(|slot| json!([slot["item"], slot["score"], slot["std_error"], slot["label_std"]])).collect()
             };
-            assert_eq!(told(&stranger), told(&known), "{policy}, exclude_seen {exclude_seen}");
-            assert_eq!((&known["logged"], &stranger["logged"]), (&json!(true), &json!(false)));
-            assert_eq!((&stranger["user"], &stranger["cold"]), (&Value::Null, &json!(false)));
+            assert_eq!(scored_slots(&anonymous), scored_slots(&known), "{policy}, exclude_seen {exclude_seen}");
+            assert_eq!((&known["logged"], &anonymous["logged"]), (&json!(true), &json!(false)));
+            assert_eq!((&anonymous["user"], &anonymous["cold"]), (&Value::Null, &json!(false)));
         }
     }
     let nobody = recommend(&films, &json!({"history": [], "k": 3, "policy": "greedy"}));
     let newcomer = recommend(&films, &json!({"user": "someone-new", "k": 3, "policy": "greedy"}));
     assert_eq!((items(&nobody), &nobody["cold"]), (items(&newcomer), &json!(true)));
 
-    // Whoever is called as strangers are inside has learnt nothing of them, and their decision is not known.
+    // Anonymous requests leave no state of a user, and their decisions are not stored.
     assert_eq!(films.user("nobody", 10)["observations"], 0);
     let decision = recommend(&films, &json!({"history": past(1), "k": 3}))["decision_id"].clone();
     let found = node.client().get(&films.path(&format!("decisions/{}", decision.as_str().unwrap())));
@@ -90,11 +90,11 @@ fn a_past_that_comes_along_gets_what_a_user_of_that_past_gets_and_leaves_nothing
 }
 
 #[test]
-fn a_group_gets_the_best_by_the_mean_or_by_the_least_of_all_scores() {
+fn a_group_is_ranked_by_the_mean_or_the_minimum_of_its_scores() {
     let users = ["ada", "ben", "cleo"];
     let (_dir, _node, films) = node(20, &users);
     let all: Vec<BTreeMap<String, (f64, f64)>> = users.iter().map(|user| scores(&films, user)).collect();
-    let judged = |by: &str, item: &str| {
+    let aggregate_score = |by: &str, item: &str| {
         let scores = all.iter().map(|scores| scores[item].0);
         if by == "mean" { scores.sum::<f64>() / 3.0 } else { scores.fold(f64::INFINITY, f64::min) }
     };
@@ -106,12 +106,12 @@ fn a_group_gets_the_best_by_the_mean_or_by_the_least_of_all_scores() {
             let reply = recommend(&films, &request);
             let mut expected: Vec<&String> =
                 all[0].keys().filter(|item| !exclude_seen || !seen.contains(*item)).collect();
-            expected.sort_by(|a, b| judged(by, b).total_cmp(&judged(by, a)));
+            expected.sort_by(|a, b| aggregate_score(by, b).total_cmp(&aggregate_score(by, a)));
             expected.truncate(k);
             assert_eq!(items(&reply).iter().collect::<Vec<_>>(), expected, "{by}, exclude_seen {exclude_seen}");
             for slot in reply["items"].as_array().unwrap() {
                 let item = slot["item"].as_str().unwrap();
-                assert!((slot["score"].as_f64().unwrap() - judged(by, item)).abs() < ROUNDING, "{by}: {slot}");
+                assert!((slot["score"].as_f64().unwrap() - aggregate_score(by, item)).abs() < ROUNDING, "{by}: {slot}");
                 let std_error = if by == "mean" {
                     all.iter().map(|scores| scores[item].1.powi(2)).sum::<f64>().sqrt() / 3.0
                 } else {
@@ -125,7 +125,7 @@ fn a_group_gets_the_best_by_the_mean_or_by_the_least_of_all_scores() {
 }
 
 #[test]
-fn the_pages_of_a_group_show_everything_once() {
+fn the_pages_of_a_group_show_each_item_once() {
     let (_dir, _node, films) = node(30, &["ada", "ben"]);
     let mut request = json!({"users": ["ada", "ben"], "aggregate": "least_misery", "k": 7, "exclude_seen": false});
     let mut shown = Vec::new();
@@ -146,7 +146,7 @@ fn least_misery_is_exact_where_tastes_are_opposite() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let films = create_model(&node.client(), "films", 40);
-    // Far more items than the search begins with, so that it has to widen.
+    // Far more items than the initial depth of the search, so that it must widen.
     let mut random = ChaCha8Rng::seed_from_u64(41);
     for item in ITEMS..400 {
         films.put(&format!("items/item-{item}"), &json!({"features": features(&mut random)})).expect(200);
@@ -173,7 +173,7 @@ fn least_misery_is_exact_where_tastes_are_opposite() {
 }
 
 #[test]
-fn similar_items_have_the_greatest_cosine_of_what_may_be_shown() {
+fn similar_items_are_ordered_by_cosine_similarity() {
     let (_dir, node, films) = node(50, &[]);
     let vector = |item: &str| -> Vec<f64> {
         let features = films.get(&format!("items/{item}")).expect(200)["features"].clone();
@@ -198,7 +198,7 @@ fn similar_items_have_the_greatest_cosine_of_what_may_be_shown() {
     }
     assert_eq!(items(&similar("k=3")), items(&reply)[..3]);
 
-    // A twin is found as soon as it is there, a filter lets nothing else through, and what is deleted is gone.
+    // An identical item is found immediately, a filter restricts the result, and a deleted item is not returned.
     let twin = json!({"features": of, "attributes": {"title": "A twin", "genre": "new"}});
     films.put("items/twin", &twin).expect(200);
     assert_eq!(items(&similar("k=1")), ["twin"]);
@@ -209,7 +209,7 @@ fn similar_items_have_the_greatest_cosine_of_what_may_be_shown() {
     assert_eq!(items(&similar("k=2")), items(&reply)[..2]);
     assert_eq!(films.get("items/twin/similar").status, 404);
 
-    // Of what is described only, there is nothing to compare.
+    // An item without features has no similar items and is similar to none.
     films.put("items/blank", &json!({"attributes": {}})).expect(200);
     assert_eq!(items(&films.get("items/blank/similar").expect(200)), Vec::<String>::new());
     assert!(!items(&similar("k=1000")).contains(&"blank".to_owned()));
@@ -222,7 +222,7 @@ fn similar_items_have_the_greatest_cosine_of_what_may_be_shown() {
 }
 
 #[test]
-fn askers_that_cannot_be_are_refused_with_the_field() {
+fn invalid_audiences_are_refused_with_the_field() {
     let (_dir, _node, films) = node(60, &["ada"]);
     let seventeen: Vec<String> = (0..17).map(|user| format!("u-{user}")).collect();
     let entry = json!({"item": "item-1", "label": 4});

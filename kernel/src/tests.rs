@@ -27,7 +27,7 @@ fn in_f64(matrix: &[f32], row: &[f32]) -> Vec<f64> {
     matrix.chunks_exact(row.len()).map(products).collect()
 }
 
-/// Every length up to two registers and a block of columns, and some beyond.
+/// Every length up to two registers and a block of columns, and some longer ones.
 fn dims() -> impl Iterator<Item = usize> {
     (1..=68).chain([100, 127, 128, 129, 200, 255, 512])
 }
@@ -103,7 +103,7 @@ fn a_row_has_the_same_bits_alone_and_among_others() {
 }
 
 #[test]
-fn a_pass_keeps_every_entry() {
+fn a_pass_adds_the_value_to_every_entry() {
     for set in InstructionSet::available() {
         for dim in dims() {
             let before: Vec<f32> = (0..dim).map(|index| index as f32).collect();
@@ -133,7 +133,7 @@ fn every_instruction_set_inverts_and_sums_the_same_way() {
             for (row, scale) in rows.chunks_exact(stride).zip(&scales) {
                 set.add_outers(&mut one_by_one, row, &[*scale], dim);
             }
-            assert_eq!(triangle, one_by_one, "{set:?} at {dim}: how many rows come at a time changes no bit");
+            assert_eq!(triangle, one_by_one, "{set:?} at {dim}: the number of rows per call changes no bit");
             let x = nalgebra::DMatrix::from_fn(count, dim, |k, i| rows[k * stride + i] * scales[k].sqrt());
             let gram = x.tr_mul(&x);
             let entry = |i: usize, j: usize| triangle[i.max(j) * (i.max(j) + 1) / 2 + i.min(j)];
@@ -201,7 +201,7 @@ fn every_instruction_set_finds_the_same_rows_of_a_block() {
     for groups in [1, 2, 13, 128] {
         let columns = groups * GROUP;
         for extreme in [false, true] {
-            // With the largest codes and entries, where sums of 16 bits would overflow first.
+            // With the largest codes and entries, the case in which 16-bit sums would overflow first.
             let mut entry = || if extreme { QUERY_MAX } else { rng.random_range(-QUERY_MAX..=QUERY_MAX) };
             let query: Vec<i8> = (0..columns).map(|_| entry()).collect();
             let mut code = || if extreme { u8::MAX } else { rng.random_range(0..=u8::MAX) };

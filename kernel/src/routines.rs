@@ -1,17 +1,17 @@
-//! The routines, once for all instruction sets: each is inlined into one function per instruction set.
+//! The routines, generic over the instruction set: each is inlined into one function per instruction set.
 //!
 //! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in
 //! `mod.rs`: matrices are row-major `dim x dim`, vectors of length `dim`.
 
 use super::simd::Simd;
 
-/// The most registers in one column block, beside one that overlaps the last of them: enough independent sums to hide
-/// the latency of an addition.
+/// The most registers per column block, in addition to one that overlaps the last of them: enough independent sums to
+/// hide the latency of an addition.
 const BLOCK: usize = 8;
 
-/// Calls `$routine::<S, N, PART>(…, column)` for blocks of `N` registers of columns, from left to right over `dim` columns,
-/// of which there are `S::LANES` or more. Where `PART` is true, the block has one more register: the last `S::LANES`
-/// columns, which overlap its other ones. Instructions that write part of a register only are slow on several processors.
+/// Calls `$routine::<S, N, PART>(…, column)` for blocks of `N` registers of columns, from left to right over `dim`
+/// columns, with `dim >= S::LANES`. If `PART` is true, the block has one more register for the last `S::LANES` columns,
+/// which overlaps its other registers: instructions that write only part of a register are slow on several processors.
 macro_rules! for_column_blocks {
     ($dim:expr, $routine:ident($($argument:expr),*)) => {
         let (full, part) = ($dim / S::LANES, $dim % S::LANES > 0);
@@ -42,10 +42,10 @@ macro_rules! for_column_blocks {
     };
 }
 
-/// `out = matrix * vector` for a symmetric matrix, as a sum of its rows: columns are taken a block at a time, whose sums
-/// stay in registers while the rows pass by. Returns `vector·out` and `weights·vector`.
+/// `out = matrix * vector` for a symmetric matrix, as a sum of its rows: columns are processed in blocks whose sums
+/// stay in registers for all rows. Returns `vector·out` and `weights·vector`.
 #[inline(always)]
-pub(super) unsafe fn multiply<S: Simd>(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
+pub(crate) unsafe fn multiply<S: Simd>(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
     let dim = vector.len();
     // SAFETY: blocks lie within `dim` columns; the narrow path reads and writes `dim` values.
     unsafe {
@@ -94,8 +94,8 @@ unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
     }
 }
 
-/// Writes the sums of a block, and adds their products with the vector to `spread`: from their registers, since what was
-/// written in pieces just now cannot be read in others before all writes of the matrix are through.
+/// Writes the sums of a block, and adds their products with the vector to `spread`. The sums are taken from registers:
+/// a load from `out` that spans several recent stores cannot be forwarded and would wait for all writes of the matrix.
 #[inline(always)]
 unsafe fn finish_block<S: Simd, const N: usize>(
     sums: [S::Vector; N],
@@ -114,7 +114,7 @@ unsafe fn finish_block<S: Simd, const N: usize>(
             S::store(out.as_mut_ptr().add(at), sum);
         }
         if let Some(part) = part {
-            // Its first columns are those of the register before, which have been counted.
+            // Its first columns overlap the previous register and have been counted.
             let (last, counted) = (dim - S::LANES, S::LANES - dim % S::LANES);
             *spread = S::mul_add(part, S::load_after(vector.as_ptr().add(last), counted), *spread);
             S::store(out.as_mut_ptr().add(last), part);
@@ -122,12 +122,12 @@ unsafe fn finish_block<S: Simd, const N: usize>(
     }
 }
 
-/// `matrix -= reduction reduction^T`, and [`multiply`] by what it is then, in one go through its rows.
+/// `matrix -= reduction reduction^T`, and [`multiply`] with the result, in one pass over the rows.
 ///
-/// What goes from an entry is one product of two values, the same for the entry across the diagonal: the matrix stays
-/// exactly symmetric.
+/// The value subtracted from an entry is one product of two numbers, the same for its mirror image across the diagonal,
+/// so the matrix stays exactly symmetric.
 #[inline(always)]
-pub(super) unsafe fn reduce_and_multiply<S: Simd>(
+pub(crate) unsafe fn reduce_and_multiply<S: Simd>(
     matrix: &mut [f32],
     reduction: &[f32],
     weights: &[f32],
@@ -197,14 +197,14 @@ unsafe fn reduce_and_multiply_block<S: Simd, const N: usize, const PART: bool>(
 
 /// `left·right`
 #[inline(always)]
-pub(super) unsafe fn dot<S: Simd>(left: &[f32], right: &[f32]) -> f32 {
-    // SAFETY: the caller vouches for the instruction set.
+pub(crate) unsafe fn dot<S: Simd>(left: &[f32], right: &[f32]) -> f32 {
+    // SAFETY: the caller guarantees the instruction set.
     unsafe { dots::<S, 1>(left, &[right])[0] }
 }
 
-/// `weights·row` of `N` rows. Each row's sum is taken in the same order whatever `N` is.
+/// `weights·row` of `N` rows. The order of additions in each row's sum does not depend on `N`.
 #[inline(always)]
-pub(super) unsafe fn dots<S: Simd, const N: usize>(weights: &[f32], rows: &[&[f32]; N]) -> [f32; N] {
+pub(crate) unsafe fn dots<S: Simd, const N: usize>(weights: &[f32], rows: &[&[f32]; N]) -> [f32; N] {
     let dim = weights.len();
     let full = dim - dim % S::LANES;
     // SAFETY: all rows have `dim` values.
@@ -228,22 +228,23 @@ pub(super) unsafe fn dots<S: Simd, const N: usize>(weights: &[f32], rows: &[&[f3
     }
 }
 
-/// `out = offset + weights·row` for every row of a table, a row after the other: memory is then read strictly forward,
-/// which the processor fetches ahead by itself. Over a million rows, eight rows at a time take a third longer, since they
-/// jump back and forth among their lines, and so does prefetching, which takes the places where it waits for lines.
+/// `out = offset + weights·row` for every row of a table, one row at a time: memory is then read strictly forward,
+/// which suits the hardware prefetcher. Over a million rows, eight rows at a time take a third longer, because accesses
+/// alternate between distant lines; software prefetching takes as long, because it uses the buffers for outstanding
+/// lines.
 #[inline(always)]
-pub(super) unsafe fn score_rows<S: Simd>(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) {
+pub(crate) unsafe fn score_rows<S: Simd>(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) {
     let rows = features.chunks_exact(weights.len());
     for ((score, offset), row) in out.iter_mut().zip(offsets).zip(rows) {
-        // SAFETY: the caller vouches for the instruction set; all rows are as long as the weights.
+        // SAFETY: the caller guarantees the instruction set; all rows are as long as the weights.
         *score = *offset + unsafe { dot::<S>(weights, row) };
     }
 }
 
-/// `row^T matrix row` of `N` rows for a symmetric matrix, of which only what lies on and above the diagonal blocks is
-/// read: the rest would be the same again. Each row's sum is taken in the same order whatever `N` is.
+/// `row^T matrix row` of `N` rows for a symmetric matrix. Reads only the blocks on and above the diagonal; the others
+/// are mirror images. The order of additions in each row's sum does not depend on `N`.
 #[inline(always)]
-pub(super) unsafe fn quadratics<S: Simd, const N: usize>(matrix: &[f32], rows: &[&[f32]; N], dim: usize) -> [f32; N] {
+pub(crate) unsafe fn quadratics<S: Simd, const N: usize>(matrix: &[f32], rows: &[&[f32]; N], dim: usize) -> [f32; N] {
     // SAFETY: all rows have `dim` values, and the columns of a block are clipped to `dim`.
     unsafe {
         let mut totals = [S::splat(0.0); N];
@@ -283,7 +284,7 @@ pub(super) unsafe fn quadratics<S: Simd, const N: usize>(matrix: &[f32], rows: &
 
 /// Adds `value` to every entry: one read and one write each.
 #[inline(always)]
-pub(super) unsafe fn pass<S: Simd>(entries: &mut [f32], value: f32) {
+pub(crate) unsafe fn pass<S: Simd>(entries: &mut [f32], value: f32) {
     let full = entries.len() - entries.len() % S::LANES;
     // SAFETY: `full` is a multiple of `LANES` within the slice.
     unsafe {

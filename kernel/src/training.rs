@@ -1,19 +1,21 @@
-//! The routines of training, once for all instruction sets, on rows that are padded with zeros to whole registers.
+//! The routines of training, generic over the instruction set, on rows padded with zeros to whole registers.
 //!
-//! Measured at d = 32 to 128 on an AMD EPYC: gemm 0.19 and faer 0.24 take 1.4 to 3.4 times as long, nalgebra 0.35 2.6 to 5.
+//! Measured at d = 32 to 128 on an AMD EPYC: gemm 0.19 and faer 0.24 take 1.4 to 3.4 times as long, nalgebra 0.35 2.6
+//! to 5 times.
 //!
 //! Safety, for every routine: the processor has the instruction set of `S`, and `stride` is a multiple of
-//! [`ROW_MULTIPLE`](super::ROW_MULTIPLE), which is one of every `S::LANES`. Shapes are asserted by the callers in `mod.rs`.
+//! [`ROW_MULTIPLE`](super::ROW_MULTIPLE), which is a multiple of every `S::LANES`. Shapes are asserted by the callers
+//! in `mod.rs`.
 
 use super::simd::Simd;
 
-/// Rows of one tile of [`gram`]. Beside one register of columns that is enough independent sums to hide the latency of an
-/// addition, and each value of the other side is read once for all of them.
+/// Rows per tile of [`gram`]. With one register of columns that is enough independent sums to hide the latency of an
+/// addition, and each value of the other factor is read once for all of them.
 const TILE: usize = 8;
 
-/// `sums = rows^T rows`, of which the tiles on and above the diagonal are written; the others are left as they are.
+/// `sums = rows^T rows`: writes the tiles on and above the diagonal; leaves the others unchanged.
 #[inline(always)]
-pub(super) unsafe fn gram<S: Simd>(rows: &[f32], sums: &mut [f32], stride: usize) {
+pub(crate) unsafe fn gram<S: Simd>(rows: &[f32], sums: &mut [f32], stride: usize) {
     let count = rows.len() / stride;
     let mut column = 0;
     while column < stride {
@@ -43,7 +45,7 @@ pub(super) unsafe fn gram<S: Simd>(rows: &[f32], sums: &mut [f32], stride: usize
 
 /// `out += sum over the rows of (constant + slope * row·vector) row`.
 #[inline(always)]
-pub(super) unsafe fn add_weighted<S: Simd>(
+pub(crate) unsafe fn add_weighted<S: Simd>(
     rows: &[f32],
     vector: &[f32],
     constants: &[f32],
@@ -75,7 +77,7 @@ unsafe fn add_rows<S: Simd, const N: usize>(
     first: usize,
 ) {
     let stride = vector.len();
-    // SAFETY: rows `first` to `first + N` are there, and every register lies within one row.
+    // SAFETY: rows `first` to `first + N` exist, and every register lies within one row.
     unsafe {
         let start = rows.as_ptr().add(first * stride);
         let mut sums = [S::splat(0.0); N];

@@ -1,38 +1,39 @@
-//! The routines of the solve, in `f64`, once for all instruction sets: plain loops over whole lines, which the compiler
-//! puts into whatever registers the instruction set has.
+//! The routines of the solve in `f64`, generic over the instruction set: plain loops over whole cache lines, which the
+//! compiler vectorises for the instruction set.
 //!
-//! Measured at d = 32 to 128 on an AMD EPYC: faer 0.24 takes 1.6 to 2.2 times as long as [`invert`], nalgebra 0.35 6 to 9.
-//! Of [`add_outers`], faer takes 0.65 to 1.2 of the time, but its bits depend on how many rows come at a time, and those of
-//! a state resumed from a snapshot would differ from those of a replay.
+//! Measured at d = 32 to 128 on an AMD EPYC: compared to [`invert`], faer 0.24 takes 1.6 to 2.2 times as long, nalgebra
+//! 0.35 6 to 9 times. For [`add_outers`], faer takes 0.65 to 1.2 of the time, but its bits depend on the number of rows
+//! per call, so a state resumed from a snapshot would differ from a replayed one.
 //!
-//! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in `mod.rs`.
+//! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in
+//! `mod.rs`.
 
 use super::simd::Simd;
 use super::{ROW_MULTIPLE, padded};
 
-/// Columns that are taken at a time: a cache line, and the widest register.
+/// Columns per step: one cache line, and the widest register.
 const LINE: usize = 8;
 
-/// Pivots that [`invert`] takes at a time, and rows of one of its tiles: an entry is read and written once for all of
-/// them.
+/// Pivots that [`invert`] processes together, and rows of one of its tiles: an entry is read and written once for all
+/// of them.
 const PIVOTS: usize = 4;
 
-/// Rows of one tile of [`add_outers`]: enough independent sums to hide the latency of an addition, few enough for
+/// Rows per tile of [`add_outers`]: enough independent sums to hide the latency of an addition, few enough to stay in
 /// registers.
 const TILE_ROWS: usize = 4;
-/// Columns of such a tile.
+/// Columns per tile of [`add_outers`].
 const TILE_COLUMNS: usize = ROW_MULTIPLE;
 
-/// `sum + a * b`, rounded once where the instruction set can.
+/// `sum + a * b`, rounded once if the instruction set has a fused multiply-add.
 #[inline(always)]
 fn fused<S: Simd>(a: f64, b: f64, sum: f64) -> f64 {
-    // Where the instruction is missing, `mul_add` is a call of a slow function.
+    // Without the instruction, `mul_add` calls a slow library function.
     if S::FUSES { a.mul_add(b, sum) } else { sum + a * b }
 }
 
 /// `left·right`
 #[inline(always)]
-pub(super) unsafe fn dot<S: Simd>(left: &[f64], right: &[f32]) -> f64 {
+pub(crate) unsafe fn dot<S: Simd>(left: &[f64], right: &[f32]) -> f64 {
     let mut lanes = [0.0; LINE];
     let ((lefts, left), (rights, right)) = (left.as_chunks::<LINE>(), right.as_chunks::<LINE>());
     for (left, right) in lefts.iter().zip(rights) {
@@ -48,25 +49,26 @@ pub(super) unsafe fn dot<S: Simd>(left: &[f64], right: &[f32]) -> f64 {
     rest + ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// A line of one row, where the processor reads it at once.
+/// One cache line of a row.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line([f64; LINE]);
 
-/// Line after line of [`PIVOTS`] rows.
+/// [`PIVOTS`] rows, line by line.
 type Panel = Vec<[Line; PIVOTS]>;
 
-/// Replaces a symmetric positive definite `dim x dim` matrix by its inverse, exactly symmetric again; `false` where a
-/// pivot shows that it is none. The caller vouches for its shape.
+/// Replaces a symmetric positive definite `dim x dim` matrix by its exactly symmetric inverse; returns `false` if a
+/// pivot shows that it is not positive definite. The caller guarantees its shape.
 ///
-/// Gauss-Jordan elimination as `dim` rank-one steps (the sweep operator of Beaton 1964): for a positive definite matrix it
-/// needs no pivoting and is as accurate as Cholesky's factor (Higham, "Accuracy and Stability of Numerical Algorithms",
-/// 2002, section 14.4). The steps of [`PIVOTS`] rows are taken on these rows first, and then on all others together.
+/// Gauss-Jordan elimination as `dim` rank-one steps (the sweep operator of Beaton 1964): for a positive definite matrix
+/// it needs no pivoting and is as accurate as Cholesky's factor (Higham, "Accuracy and Stability of Numerical
+/// Algorithms", 2002, section 14.4). The steps of [`PIVOTS`] rows are applied to these rows first, and then to all
+/// others together.
 #[inline(always)]
-pub(super) unsafe fn invert<S: Simd>(matrix: &mut [f64], dim: usize) -> bool {
+pub(crate) unsafe fn invert<S: Simd>(matrix: &mut [f64], dim: usize) -> bool {
     let lines = dim.div_ceil(LINE);
-    // Row-major; of each row the lines up to the one that its diagonal entry is in are kept true. Behind the end there are
-    // ones on the diagonal, whose steps change nothing.
+    // Row-major; of each row only the lines up to its diagonal entry are maintained. Padding rows have ones on the
+    // diagonal, so their steps change nothing.
     let mut work = vec![Line([0.0; LINE]); lines * LINE * lines];
     for (row, work) in work.chunks_exact_mut(lines).enumerate() {
         if row < dim {
@@ -103,7 +105,8 @@ pub(super) unsafe fn invert<S: Simd>(matrix: &mut [f64], dim: usize) -> bool {
     true
 }
 
-/// The rows from `first` on, whole: what is not kept of them is read where the rows are columns.
+/// Copies the complete rows from `first` on: entries that are not maintained in a row are read from the mirrored
+/// column.
 #[inline(always)]
 fn read_panel(work: &[Line], panel: &mut Panel, first: usize) {
     let (lines, diagonal, start) = (panel.len(), first / LINE, first % LINE);
@@ -122,8 +125,8 @@ fn read_panel(work: &[Line], panel: &mut Panel, first: usize) {
     }
 }
 
-/// Takes the steps of the rows of `panel`, which are those from `first` on, on these rows. Step by step, `scaled` is the
-/// row over the root of its pivot, as it was then: what the step subtracts is the product of two of its entries.
+/// Applies the steps of the rows of `panel`, which start at row `first`, to these rows. For each step, `scaled`
+/// receives the row over the root of its pivot at that step: the step subtracts the products of two of its entries.
 #[inline(always)]
 fn sweep_panel<S: Simd>(panel: &mut Panel, scaled: &mut Panel, first: usize) -> bool {
     let (diagonal, start) = (first / LINE, first % LINE);
@@ -152,7 +155,7 @@ fn sweep_panel<S: Simd>(panel: &mut Panel, scaled: &mut Panel, first: usize) -> 
     true
 }
 
-/// Takes the steps of `scaled` on [`PIVOTS`] rows, those from `first` on, in the lines that are kept of them.
+/// Applies the steps of `scaled` to [`PIVOTS`] rows from `first` on, in the lines that are maintained.
 #[inline(always)]
 fn subtract<S: Simd>(rows: &mut [Line], scaled: &Panel, first: usize) {
     let (lines, diagonal, start) = (scaled.len(), first / LINE, first % LINE);
@@ -172,7 +175,7 @@ fn subtract<S: Simd>(rows: &mut [Line], scaled: &Panel, first: usize) {
     }
 }
 
-/// Puts the rows from `first` on back, and the columns that equal them.
+/// Writes the rows from `first` on back, and the columns that mirror them.
 #[inline(always)]
 fn write_panel(work: &mut [Line], panel: &Panel, first: usize) {
     let (lines, diagonal, start) = (panel.len(), first / LINE, first % LINE);
@@ -192,10 +195,10 @@ fn write_panel(work: &mut [Line], panel: &Panel, first: usize) {
     }
 }
 
-/// Adds `scale * row row^T` of each row to a lower triangle that is stored row by row, in the order of the rows. `rows` is
+/// Adds `scale * row row^T` of each row to a lower triangle stored row by row, in the order of the rows. `rows` is
 /// row-major, each padded to whole tiles.
 #[inline(always)]
-pub(super) unsafe fn add_outers<S: Simd>(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
+pub(crate) unsafe fn add_outers<S: Simd>(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
     let stride = padded(dim);
     for first in (0..dim).step_by(TILE_ROWS) {
         let last = dim.min(first + TILE_ROWS);
@@ -233,7 +236,7 @@ fn add_tile<S: Simd>(
     }
 }
 
-/// What a triangle holds of one row of a tile.
+/// The entries of one tile row that the triangle stores.
 #[inline(always)]
 fn held(triangle: &mut [f64], row: usize, column: usize) -> &mut [f64] {
     &mut triangle[row * (row + 1) / 2..][column..=row.min(column + TILE_COLUMNS - 1)]
