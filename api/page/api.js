@@ -45,9 +45,9 @@ export const getQuality = (model) => call('GET', at('models', model, 'quality'))
 export const getExploration = (model) => call('GET', at('models', model, 'exploration'));
 export const listEvents = (model, limit) => call('GET', `${at('models', model, 'events')}?limit=${limit}`);
 
-/** The state of a selection; `user` and `context` are null unless it has a state for each. */
-export function getSelection(model, { user, context }) {
-  const asked = Object.entries({ user, context }).filter(([, value]) => value !== null);
+/** The state of a selection; `user` and `segment` are null unless it has a state for each. */
+export function getSelection(model, { user, segment }) {
+  const asked = Object.entries({ user, segment }).filter(([, value]) => value !== null);
   return call('GET', `${at('models', model, 'selection')}?${new URLSearchParams(asked)}`);
 }
 export const activate = (model, version) =>

@@ -11,7 +11,7 @@ import { showLife } from './life.js';
 import { retrain, showModel } from './model.js';
 import { Ranking } from './ranking.js';
 import { showRatings } from './ratings.js';
-import { contextOf, showSelection } from './selection.js';
+import { segmentOf, showSelection } from './selection.js';
 import { freshUser, rememberUser, suggestedUsers } from './users.js';
 
 const ROWS = 25;
@@ -128,7 +128,7 @@ async function rank({ moves = false, seed } = {}) {
     policy: state.policy,
     min_epoch: state.epoch,
     ...(seed === undefined ? {} : { seed }),
-    ...(contextOf(state.model) === null ? {} : { context: contextOf(state.model) }),
+    ...(segmentOf(state.model) === null ? {} : { segment: segmentOf(state.model) }),
   };
   try {
     const reply = await bestOf(matching, body, asked.signal);

@@ -18,7 +18,7 @@ const STRATEGIES = {
 export async function showSelection(selection, user) {
   const report = await api.getSelection(selection.name, {
     user: selection.scope === 'user' ? user : null,
-    context: contextOf(selection),
+    segment: segmentOf(selection),
   });
   byId('model-name').textContent = selection.name;
   byId('selection-strategy').textContent = report.strategy.name;
@@ -28,8 +28,8 @@ export async function showSelection(selection, user) {
   showChart(report);
 }
 
-/** The context that this page uses, if the selection has a state for each; otherwise null. */
-export const contextOf = ({ contexts }) => contexts?.[0] ?? null;
+/** The segment that this page uses, if the selection has a state for each; otherwise null. */
+export const segmentOf = ({ segments }) => segments?.[0] ?? null;
 
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 

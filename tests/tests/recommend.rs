@@ -316,7 +316,7 @@ fn invalid_requests_are_refused_with_the_name_of_the_field() {
         (json!({"page": "no token"}), "page: "),
         (json!({"policy": "best"}), "policy: "),
         (json!({"items": ["item-1"]}), "items"),
-        (json!({"context": "mobile"}), "context"),
+        (json!({"segment": "mobile"}), "segment"),
     ];
     for (more, names) in cases {
         let mut request = json!({"user": "u", "k": 3});

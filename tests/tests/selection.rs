@@ -71,12 +71,12 @@ fn weights(selection: &ModelClient, query: &str) -> BTreeMap<String, f64> {
 fn rank_and_reward(
     selection: &ModelClient,
     user: &str,
-    context: Option<&str>,
+    segment: Option<&str>,
     label: impl Fn(&str) -> f32,
 ) -> Rewarded {
     let mut ask = json!({"user": user, "items": everything(), "k": 1});
-    if let Some(context) = context {
-        ask["context"] = context.into();
+    if let Some(segment) = segment {
+        ask["segment"] = segment.into();
     }
     let ranking = selection.post("topk", &ask).expect(200);
     let arm = ranking["arm"].as_str().unwrap_or("all").to_owned();
@@ -119,7 +119,7 @@ fn states_are_views_of_the_log_bit_for_bit() {
     let chosen = create(&client, "tsallis", &json!({"half_life_records": null}));
     let fading = create(&client, "exp3", &json!({"strategy": "exp3", "half_life_records": 40, "objective": "error"}));
     create(&client, "by-user", &json!({"strategy": "exp4", "scope": "user"}));
-    let by_context = create(&client, "by-context", &json!({"scope": "context", "contexts": ["phone", "tablet"]}));
+    let by_segment = create(&client, "by-segment", &json!({"scope": "segment", "segments": ["phone", "tablet"]}));
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut sent = Vec::new();
     for round in 0..160 {
@@ -127,13 +127,13 @@ fn states_are_views_of_the_log_bit_for_bit() {
         let label = any_label(&mut random);
         sent.push(rank_and_reward(&chosen, &user, None, |_| label));
         rank_and_reward(&fading, &user, None, |_| label);
-        rank_and_reward(&by_context, &user, Some(["phone", "tablet"][round % 2]), |_| label);
+        rank_and_reward(&by_segment, &user, Some(["phone", "tablet"][round % 2]), |_| label);
         every_arm.observe(&json!({"user": user, "item": any_item(&mut random), "label": any_label(&mut random)}));
     }
     let hashes = |client: &Client| -> Vec<String> {
         let of = |name: &str, query: &str| hash(&client.model(name), query);
         let users = (0..30).map(|user| of("by-user", &format!("?user=user-{user}")));
-        let others = [("exp4", ""), ("tsallis", ""), ("exp3", ""), ("by-context", "?context=phone")];
+        let others = [("exp4", ""), ("tsallis", ""), ("exp3", ""), ("by-segment", "?segment=phone")];
         others.into_iter().map(|(name, query)| of(name, query)).chain(users).collect()
     };
     assert_sums(&chosen, &sent);
@@ -167,7 +167,7 @@ fn states_are_views_of_the_log_bit_for_bit() {
     node.kill_hard();
     let node = Node::serve(dir.path());
     assert_eq!(hashes(&node.client()), amended);
-    assert_ne!(hash(&node.model("by-context"), "?context=tablet"), hash(&node.model("by-context"), "?context=phone"));
+    assert_ne!(hash(&node.model("by-segment"), "?segment=tablet"), hash(&node.model("by-segment"), "?segment=phone"));
 }
 
 /// One arm earns higher rewards: it is served most often, while the others keep a positive probability.
@@ -295,8 +295,8 @@ fn invalid_selections_are_refused_with_the_reason() {
         (json!({"strategy": "ab", "half_life_records": 100}), 422, "half_life_records"),
         (json!({"strategy": "exp4", "objective": "reward"}), 422, "objective"),
         (json!({"policy": "greedy"}), 422, "policy"),
-        (json!({"scope": "context"}), 422, "contexts"),
-        (json!({"contexts": ["phone"]}), 422, "contexts"),
+        (json!({"scope": "segment"}), 422, "segments"),
+        (json!({"segments": ["phone"]}), 422, "segments"),
         (json!({"half_life_records": 3}), 422, "half_life_records"),
         (json!({"label_range": [5, 1]}), 422, "label_range"),
         (json!({"label_range": null}), 422, "label_range is needed"),
@@ -322,7 +322,7 @@ fn invalid_selections_are_refused_with_the_reason() {
     best.put("items/item-1", &json!({"features": vec![1.0; DIM]})).expect(409);
     best.put("items/item-1", &json!({"attributes": {"title": "Heat"}})).expect(200);
     assert!(!best.get("items?limit=5").expect(200)["items"].as_array().unwrap().is_empty());
-    let out_of_place = json!({"user": "u", "item": "item-1", "context": "phone"});
+    let out_of_place = json!({"user": "u", "item": "item-1", "segment": "phone"});
     best.post("predict", &out_of_place).expect(422);
     client.model("films").post("predict", &out_of_place).expect(422);
     client.model("films").get("selection").expect(404);
@@ -334,18 +334,18 @@ fn invalid_selections_are_refused_with_the_reason() {
 }
 
 #[test]
-fn each_context_has_its_own_state() {
+fn each_segment_has_its_own_state() {
     let (_dir, node) = node();
-    let settings = json!({"scope": "context", "contexts": ["phone", "tablet"], "half_life_records": 2000});
-    let selection = create(&node.client(), "by-context", &settings);
+    let settings = json!({"scope": "segment", "segments": ["phone", "tablet"], "half_life_records": 2000});
+    let selection = create(&node.client(), "by-segment", &settings);
     for round in 0..300 {
-        let (context, liked) = [("phone", "second"), ("tablet", "third")][round % 2];
+        let (segment, liked) = [("phone", "second"), ("tablet", "third")][round % 2];
         let user = format!("user-{}", round % 20);
-        rank_and_reward(&selection, &user, Some(context), |arm| if arm == liked { 5.0 } else { 1.0 });
+        rank_and_reward(&selection, &user, Some(segment), |arm| if arm == liked { 5.0 } else { 1.0 });
     }
-    assert!(weights(&selection, "?context=phone")["second"] > 0.5);
-    assert!(weights(&selection, "?context=tablet")["third"] > 0.5);
-    let ask = |context: Value| selection.post("predict", &json!({"user": "u", "item": "item-1", "context": context}));
+    assert!(weights(&selection, "?segment=phone")["second"] > 0.5);
+    assert!(weights(&selection, "?segment=tablet")["third"] > 0.5);
+    let ask = |segment: Value| selection.post("predict", &json!({"user": "u", "item": "item-1", "segment": segment}));
     ask(json!("phone")).expect(200);
     for refused in [ask(json!("car")), ask(Value::Null), selection.get("selection")] {
         assert!(refused.expect(422)["detail"].as_str().unwrap().contains("phone, tablet"));
