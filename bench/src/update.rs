@@ -1,7 +1,7 @@
 //! `celeris-bench update`: a rank-one update against the normal equations, and against a pass over the same matrix.
 
 use celeris_kernel as kernel;
-use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel, };
+use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel};
 use nalgebra::{DMatrix, DVector, RealField};
 
 use crate::Settings;

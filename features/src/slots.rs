@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 
 use celeris_kernel as kernel;
-use celeris_model::{ItemId, };
+use celeris_model::ItemId;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 

@@ -1,7 +1,7 @@
 //! The materialised feature function: a table from items to offset and features.
 
 use celeris_kernel as kernel;
-use celeris_model::{ItemId, ModelError, };
+use celeris_model::{ItemId, ModelError};
 
 use crate::huge::HugeFloats;
 use crate::slots::Slots;

@@ -12,12 +12,12 @@
 use std::cell::Cell;
 
 use crate::error::ModelError;
-use celeris_kernel as kernel;
 use crate::learning::{HalfLife, Learning, Likelihood, Loss};
 use crate::linear::{inverse_of_squares, norm_inf};
 use crate::observation::Timestamp;
 use crate::prior::Prior;
 use crate::user_model::{Example, History};
+use celeris_kernel as kernel;
 
 mod newton;
 

@@ -4,11 +4,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ModelError;
-use celeris_kernel as kernel;
 use crate::observation::Timestamp;
 use crate::preference::{self, Pair};
 use crate::prior::Prior;
 use crate::user_model::{Estimate, Example};
+use celeris_kernel as kernel;
 
 /// The loss that user weights minimise; it defines the meaning of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

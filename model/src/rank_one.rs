@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-use celeris_kernel as kernel;
 use crate::learning::WeightedTarget;
 use crate::linear::{Real, dot};
+use celeris_kernel as kernel;
 
 /// Weights and inverse Gram matrix in one precision: `A^-1 = earlier - reduction reduction^T`.
 ///

@@ -4,12 +4,12 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use crate::error::ModelError;
-use celeris_kernel as kernel;
 use crate::learning::{Learning, Loss, WeightedTarget};
 use crate::linear::{Real, dot, quadratic};
 use crate::observation::Timestamp;
 use crate::rank_one::State;
 use crate::sampler::Sampler;
+use celeris_kernel as kernel;
 
 /// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.
 ///

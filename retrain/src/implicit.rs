@@ -21,10 +21,10 @@
 use std::collections::HashMap;
 
 use celeris_features::ColdItem;
+use celeris_kernel as kernel;
 use celeris_model::linear::symmetric_eigen;
 use celeris_model::preference::{self, excess, is_taken};
-use celeris_kernel as kernel;
-use celeris_model::{ModelError, Prior, };
+use celeris_model::{ModelError, Prior};
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -111,7 +111,7 @@ mod tests {
         rows.remove(10_000);
         assert_eq!(rows.rows().collect::<Vec<_>>(), [3, 63, 200]);
         assert_eq!(rows.count(), 3);
-        assert!(!allowed.contains(64) && !allowed.contains(1_000_000));
+        assert!(!rows.contains(64) && !rows.contains(1_000_000));
     }
 
     #[test]

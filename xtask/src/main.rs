@@ -7,6 +7,7 @@ mod deps;
 mod manifest;
 mod peers;
 mod unused;
+mod words;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum Command {
     /// Lists declared dependencies that no source file of their crate uses, and those of the workspace that no crate
     /// uses.
     Unused,
+    /// Lists words in comments that have a plainer or newer word.
+    Words,
     /// Installs the Python peers that benches compare with, including Spark, at `$CELERIS_PEERS` or by default
     /// `~/.cache/celeris/peers`.
     Peers,
@@ -41,6 +44,7 @@ fn main() -> Result<ExitCode> {
     let (findings, clean) = match arguments.command {
         Command::Deps => (deps::check(&workspace.crates), "every dependency points the right way"),
         Command::Unused => (unused::check(&workspace)?, "every declared dependency is named in the sources"),
+        Command::Words => (words::check(&workspace)?, "comments use plain words"),
         Command::Peers => return peers::install().map(|()| ExitCode::SUCCESS),
     };
     Ok(report(&findings, &workspace.crates, clean))

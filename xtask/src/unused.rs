@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::manifest::Workspace;
+use crate::manifest::{Crate, Workspace};
 
 /// The places of a crate's sources.
 const SOURCES: [&str; 5] = ["src", "tests", "benches", "examples", "build.rs"];
@@ -26,12 +26,8 @@ pub fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings: Vec<String> =
         untaken.map(|package| format!("workspace -> {package}: declared, but no crate takes it; remove it")).collect();
     for member in &workspace.crates {
-        let mut files = Vec::new();
-        for place in SOURCES {
-            collect(&member.folder.join(place), &mut files)?;
-        }
         let mut missing: Vec<_> = member.dependencies.iter().collect();
-        for file in files {
+        for file in rust_files(member)? {
             if missing.is_empty() {
                 break;
             }
@@ -43,6 +39,18 @@ pub fn check(workspace: &Workspace) -> Result<Vec<String>> {
         }));
     }
     Ok(findings)
+}
+
+/// The Rust files of a crate.
+///
+/// # Errors
+/// If a folder cannot be listed.
+pub fn rust_files(member: &Crate) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for place in SOURCES {
+        collect(&member.folder.join(place), &mut files)?;
+    }
+    Ok(files)
 }
 
 /// Adds the Rust files at or below `place`, which may not exist.
@@ -74,7 +82,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
     use super::*;
-    use crate::manifest::{Crate, Dependency};
+    use crate::manifest::Dependency;
 
     fn dependency(package: &str, import: &str) -> Dependency {
         Dependency { package: package.to_owned(), import: import.to_owned() }

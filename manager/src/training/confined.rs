@@ -8,7 +8,7 @@
 //! - the trainer exits: the processes that it left running are killed;
 //! - its processes exceed a limit of memory, processes or disk: they are killed;
 //! - the supervisor's standard input ends. The node holds the other end and never writes to it. The node closes it to
-//! stop a training; the kernel closes it when the node exits for any reason. So no trainer outlives its node.
+//!   stop a training; the kernel closes it when the node exits for any reason. So no trainer outlives its node.
 //!
 //! If the supervisor itself is killed, the kernel kills the trainer (`PR_SET_PDEATHSIG`), and the trainer's descendants
 //! become children of the node (`orphans.rs`).

@@ -21,9 +21,9 @@ use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use celeris_model::linear::dot;
 use celeris_kernel as kernel;
-use celeris_model::{ModelError, };
+use celeris_model::ModelError;
+use celeris_model::linear::dot;
 use serde::{Deserialize, Serialize};
 
 use crate::ratings::{Entry, Ratings, Rows};

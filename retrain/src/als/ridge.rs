@@ -1,8 +1,8 @@
 //! Ridge regression of one row: `(P + R^T R) z = q + R^T t`, where each rating is one row of `R`.
 
-use celeris_model::linear::{DETERMINED_MAX, RAISES, cholesky_of_squares, is_determined, raise};
 use celeris_kernel as kernel;
-use celeris_model::{ModelError, };
+use celeris_model::ModelError;
+use celeris_model::linear::{DETERMINED_MAX, RAISES, cholesky_of_squares, is_determined, raise};
 use nalgebra::{DMatrix, DVector, DVectorView};
 
 /// Ratings gathered before they are multiplied in `f32` and added in `f64`: enough for a fast product, few enough for
