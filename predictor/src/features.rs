@@ -242,7 +242,7 @@ impl FeatureSource {
         let freezing = self.freezing[stripe(item)].lock();
         let found = self.look_up(&freezing, version, stream, item)?;
         drop(freezing);
-        self.cache.made_in(started.elapsed());
+        self.cache.record_load(started.elapsed());
         self.cache.insert(key, found.clone());
         Ok(Resolved::Later(found))
     }

@@ -118,7 +118,7 @@ impl Predictor {
             self.learn(&subject, taught, &mut user, arrival)
         })?;
         if let Some(started) = rebuilding {
-            self.user_made_in(started.elapsed());
+            self.record_user_load(started.elapsed());
         }
         self.reweigh(&subject.key);
         if !pending.duplicate {
