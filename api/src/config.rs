@@ -174,6 +174,9 @@ pub struct Memory {
     pub features: ByteSize,
     /// Cached predictions.
     pub predictions: ByteSize,
+    /// The most items of a request whose predictions are cached and looked up; with 0 all requests are computed. `celeris
+    /// bench topk` measures it: at dimension 50 a repeated request of 4 items takes 0.45 of the time, a new one 1.35.
+    pub prediction_items: usize,
     /// What selections have learnt of single users.
     pub selections: ByteSize,
     /// What users have seen, for recommendations that do not repeat it.
@@ -188,6 +191,7 @@ impl Default for Memory {
             users: ByteSize::gib(1),
             features: ByteSize::mib(128),
             predictions: ByteSize::mib(128),
+            prediction_items: 4,
             selections: ByteSize::mib(64),
             seen: ByteSize::mib(64),
             blocks: ByteSize::mib(128),

@@ -64,8 +64,8 @@ pub(crate) struct BoundedCache<K, V> {
     evictions: Counter,
     bytes: Gauge,
     saved: Counter,
-    /// Nanoseconds that a hit saves, as far as is known.
-    worth: AtomicU64,
+    /// Nanoseconds that the last misses took to load, as a running mean: what a hit saves.
+    mean_saved_ns: AtomicU64,
 }
 
 /// A preparation may displace one part in so many of a full cache.
@@ -108,27 +108,22 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
             evictions: Counter::noop(),
             bytes: Gauge::noop(),
             saved: Counter::noop(),
-            worth: AtomicU64::new(0),
+            mean_saved_ns: AtomicU64::new(0),
             hasher,
         }
     }
 
-    /// A miss has taken so long to make good: what the next hits save, as a running mean.
+    /// Records how long one missing value took to load: what the next hits save, as a running mean.
     pub(crate) fn record_load(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let mean = self.worth.load(Ordering::Relaxed);
+        let mean = self.mean_saved_ns.load(Ordering::Relaxed);
         let mean = if mean == 0 { took } else { mean - mean / MEAN_OVER + took / MEAN_OVER };
-        self.worth.store(mean, Ordering::Relaxed);
-    }
-
-    /// Hits have saved so much together, beside what each is known to save.
-    pub(crate) fn saved(&self, time: Duration) {
-        self.saved.increment(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.mean_saved_ns.store(mean, Ordering::Relaxed);
     }
 
     fn hit(&self, count: u64) {
         self.hits.increment(count);
-        self.saved.increment(count * self.worth.load(Ordering::Relaxed));
+        self.saved.increment(count * self.mean_saved_ns.load(Ordering::Relaxed));
     }
 
     /// The same cache for whoever prepares it: what is looked up here counts as neither hit nor miss, since no request
@@ -143,7 +138,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
             evictions: self.evictions.clone(),
             bytes: self.bytes.clone(),
             saved: Counter::noop(),
-            worth: AtomicU64::new(0),
+            mean_saved_ns: AtomicU64::new(0),
         }
     }
 

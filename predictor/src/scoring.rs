@@ -1,6 +1,7 @@
 //! Scores of a request's items: every item is looked up once, and all are scored in one batch.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use celeris_model::{Estimate, FeatureOrigin, ItemId, UserEpoch, UserModel};
 use foldhash::fast::RandomState;
@@ -9,7 +10,7 @@ use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::{Persistence, Predictor, RequestContext};
 use crate::predict::Scored;
-use crate::predictions::{CachedPrediction, PredictionCosts, PredictionKey};
+use crate::predictions::{CachedPrediction, PredictionKey};
 use crate::users::{UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 
@@ -141,9 +142,9 @@ impl Predictor {
         Ok(resolved)
     }
 
-    /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
-    fn look_up_costs<'s>(&self, subject: &'s RequestContext, items: usize) -> Option<&'s PredictionCosts> {
-        subject.version.caches_predictions(items).filter(|_| subject.persistence == Persistence::Kept)
+    /// Whether the predictions of a request of so many items are cached and looked up.
+    fn caches_predictions(&self, subject: &RequestContext, items: usize) -> bool {
+        (1..=self.prediction_items_max).contains(&items) && subject.persistence == Persistence::Kept
     }
 
     /// Where the prediction of an item is cached; `read` is the revision as of which its features were read.
@@ -166,17 +167,18 @@ impl Predictor {
     /// What was computed before, where that is all that is asked for: an answer that touches neither the user's state nor
     /// the table.
     pub(crate) fn recalled(&self, subject: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
-        let costs = self.look_up_costs(subject, items.len())?;
+        if !self.caches_predictions(subject, items.len()) {
+            return None;
+        }
         let glance = subject.entry.glance()?;
         let keys = items.iter().map(|item| self.prediction_key(subject, glance.epoch, item, None));
         let found = self.predictions.get_all(keys)?;
-        self.predictions.saved(costs.saved(found.len(), 0));
         let scored =
             |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
         Some((glance, items.iter().zip(found).map(scored).collect()))
     }
 
-    /// The estimates of all picked items, from the prediction cache where that is cheaper.
+    /// The estimates of all picked items, from the prediction cache where a request of so many items is looked up there.
     pub(crate) fn estimate_all(
         &self,
         subject: &RequestContext,
@@ -185,9 +187,9 @@ impl Predictor {
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
-        let Some(costs) = self.look_up_costs(subject, picked.len()) else {
+        if !self.caches_predictions(subject, picked.len()) {
             return estimates(&moment.model, version, resolved.iter());
-        };
+        }
         let mut answer = Vec::with_capacity(picked.len());
         let mut missing = Vec::new();
         for (index, item) in picked.items().enumerate() {
@@ -198,8 +200,11 @@ impl Predictor {
                 missing.push((index, key));
             }
         }
-        self.predictions.saved(costs.saved(picked.len() - missing.len(), missing.len()));
+        let started = Instant::now();
         let computed = estimates(&moment.model, version, missing.iter().map(|(index, _)| &resolved[*index]));
+        if let Some(took) = u32::try_from(missing.len()).ok().and_then(|count| started.elapsed().checked_div(count)) {
+            self.predictions.record_load(took);
+        }
         for ((index, key), estimate) in missing.into_iter().zip(computed) {
             answer[index] = Some(estimate);
             self.predictions.insert(key, CachedPrediction { estimate, known: resolved[index].known() });

@@ -12,8 +12,6 @@ use tokio::sync::mpsc;
 
 use crate::catalog::{Retrieval, StreamCatalog};
 use crate::exploration::Exploration;
-use crate::predictions::PredictionCosts;
-use crate::shadow::ShadowSample;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -35,8 +33,6 @@ pub struct ServingVersion {
     pub(crate) newcomer: Arc<UserModel>,
     /// Names this version in cache keys: no other of this process has it.
     pub(crate) serial: u64,
-    /// By which it is decided whether predictions are cached; `None` where they never are.
-    pub(crate) prediction_costs: Option<PredictionCosts>,
     /// Where it lies, if it lies anywhere: what can be built again for it is kept there.
     pub(crate) dir: Option<PathBuf>,
     /// What is searched of it, from before it serves.
@@ -74,7 +70,6 @@ impl ServingVersion {
             rule,
             newcomer,
             serial,
-            prediction_costs: None,
             dir: None,
             retrieval: OnceLock::new(),
         })
@@ -103,11 +98,6 @@ impl ServingVersion {
     /// What is searched of it.
     pub(crate) fn retrieval(&self) -> &Retrieval {
         self.retrieval.get().expect("a version is equipped before it serves and before anybody hears of it")
-    }
-
-    /// By which costs a request of so many items is looked up in the prediction cache; `None` where it is computed.
-    pub(crate) fn caches_predictions(&self, items: usize) -> Option<&PredictionCosts> {
-        self.prediction_costs.as_ref().filter(|costs| costs.favour_look_ups(items))
     }
 
     /// The length of features and weights.
