@@ -173,6 +173,9 @@ pub struct Memory {
     pub features: ByteSize,
     /// Cached predictions.
     pub predictions: ByteSize,
+    /// The most items of a request whose predictions are cached and looked up; 0 disables the cache. `celeris-bench topk`
+    /// measures it: at dimension 50 a repeated request of 4 items takes 0.45 of the time, a new one 1.35.
+    pub prediction_items: usize,
     /// Per-user states of selections.
     pub selections: ByteSize,
     /// Items that users have seen, which recommendations can exclude.
@@ -187,6 +190,7 @@ impl Default for Memory {
             users: ByteSize::gib(1),
             features: ByteSize::mib(128),
             predictions: ByteSize::mib(128),
+            prediction_items: 4,
             selections: ByteSize::mib(64),
             seen: ByteSize::mib(64),
             blocks: ByteSize::mib(128),

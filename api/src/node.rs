@@ -98,6 +98,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
         user_bytes_max: bytes(memory.users),
         feature_bytes_max: bytes(memory.features),
         prediction_bytes_max: bytes(memory.predictions),
+        prediction_items_max: memory.prediction_items,
         selection_bytes_max: bytes(memory.selections),
         seen_bytes_max: bytes(memory.seen),
         decisions: DecisionLogging {

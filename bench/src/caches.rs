@@ -2,7 +2,7 @@
 
 use celeris_bandits::PolicySpec;
 use celeris_model::ItemId;
-use celeris_predictor::{PredictRequest, PredictionCaching, PredictorOptions};
+use celeris_predictor::{PredictRequest, PredictorOptions};
 use rand_distr::{Distribution, Zipf};
 use tokio::runtime::Runtime;
 
@@ -42,17 +42,24 @@ const HISTORY: usize = 20;
 /// The exponent of the Zipf popularity: about that of film ratings.
 const ZIPF_EXPONENT: f64 = 1.0;
 
-/// Users with one predicted item each: together more states than fit in a core's cache.
-const SINGLE_USERS: usize = 1_000;
+/// Users of the requests, in turn: together more states than fit in a core's cache.
+const SMALL_USERS: usize = 1_000;
+
+/// Dimensions and items of the requests by which the default of `memory.prediction_items` was chosen.
+const SMALL_DIMS: [usize; 3] = [10, 50, 100];
+const SMALL_COUNTS: [usize; 4] = [1, 4, 8, 16];
+
+/// An option value that caches the predictions of every request.
+const ALL: usize = usize::MAX;
 
 pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     look_ups(settings, runtime, report)?;
-    single_look_ups(settings, runtime, report)?;
+    small_look_ups(settings, runtime, report)?;
     budgets(settings, runtime, report)
 }
 
-fn options(prediction_caching: PredictionCaching) -> PredictorOptions {
-    PredictorOptions { prediction_caching, prediction_bytes_max: 1 << 30, ..PredictorOptions::default() }
+fn options(prediction_items_max: usize) -> PredictorOptions {
+    PredictorOptions { prediction_items_max, prediction_bytes_max: 1 << 30, ..PredictorOptions::default() }
 }
 
 /// The median duration of repeating a ranking, in microseconds.
@@ -78,8 +85,8 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
     let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalog).collect();
     let mut series = Vec::new();
     for dim in DIMS {
-        let computing = Warm::open(catalog, dim, &options(PredictionCaching::Never))?;
-        let cached = Warm::open(catalog, dim, &options(PredictionCaching::Always))?;
+        let computing = Warm::open(catalog, dim, &options(0))?;
+        let cached = Warm::open(catalog, dim, &options(ALL))?;
         for warm in [&computing, &cached] {
             runtime.block_on(warm.teach(1, HISTORY, Ids::None))?;
         }
@@ -102,29 +109,44 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
     Figure { title, x: "items", y: "milliseconds a ranking with uncertainty (median)", series }.draw(&path)
 }
 
-/// `lookup/n=1`: predictions of one item each for many users, from the prediction cache against computed.
-fn single_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
-    let users = settings.pick(SINGLE_USERS, 10);
-    let again = |prediction_caching| -> Result<f64, Failure> {
-        let warm = Warm::open(settings.pick(CATALOG, 200), DIM, &options(prediction_caching))?;
-        runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
-        let mut durations = Durations::default();
-        for round in 0..settings.pick(20, 2) {
-            for user in 0..users {
-                let item = warm.items[user % warm.items.len()].clone();
-                let predicted = durations.time(|| runtime.block_on(predict(&warm, user, vec![item])));
-                predicted?;
+/// `lookup/n=…/d=…`: predictions of few items each for many users, from the prediction cache against computed, and
+/// `fill/n=…/d=…`: the same where every lookup misses and the predictions are inserted.
+fn small_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
+    let users = settings.pick(SMALL_USERS, 10);
+    for dim in SMALL_DIMS {
+        let warm = |prediction_items_max| -> Result<Warm, Failure> {
+            let warm = Warm::open(settings.pick(CATALOG, 200), dim, &options(prediction_items_max))?;
+            runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
+            Ok(warm)
+        };
+        let (cached, computing) = (warm(ALL)?, warm(0)?);
+        for count in SMALL_COUNTS {
+            // Of each side, the first round by itself: it fills the cache.
+            let mut first = [Durations::default(), Durations::default()];
+            let mut later = [Durations::default(), Durations::default()];
+            let rounds = settings.pick(20, 2);
+            for round in 0..rounds {
+                for (side, warm) in [&cached, &computing].into_iter().enumerate() {
+                    let durations = if round == 0 { &mut first[side] } else { &mut later[side] };
+                    for user in 0..users {
+                        let items = few(warm, user, count);
+                        durations.time(|| runtime.block_on(predict(warm, user, items)))?;
+                    }
+                }
             }
-            if round == 0 {
-                // The first round fills the cache.
-                durations = Durations::default();
+            for (case, durations) in [("lookup", later), ("fill", first)] {
+                let [ours, baseline] = durations.map(|mut durations| durations.quantile_micros(0.5) * 1e3);
+                report.compare(format!("{case}/n={count}/d={dim}"), "ns", ours, baseline);
             }
         }
-        Ok(durations.quantile_micros(0.5))
-    };
-    let (hit, computed) = (again(PredictionCaching::Always)?, again(PredictionCaching::Never)?);
-    report.compare(format!("lookup/n=1/d={DIM}"), "ns", hit * 1e3, computed * 1e3);
+    }
     Ok(())
+}
+
+/// `count` items for a user, different ones for every count.
+fn few(warm: &Warm, user: usize, count: usize) -> Vec<ItemId> {
+    let first = user * SMALL_COUNTS[SMALL_COUNTS.len() - 1] + count * 97;
+    (first..first + count).map(|index| warm.items[index % warm.items.len()].clone()).collect()
 }
 
 /// Lookup counters of a cache.
@@ -157,7 +179,7 @@ fn best_static(count: usize, held: f64) -> f64 {
 /// most popular keys.
 fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(4_000, 100);
-    let sample = Warm::open(CATALOG, DIM, &options(PredictionCaching::Always))?;
+    let sample = Warm::open(CATALOG, DIM, &options(ALL))?;
     runtime.block_on(sample.teach(SAMPLE, HISTORY, Ids::None))?;
     let user_bytes = sample.held_bytes("users") / SAMPLE as f64;
     runtime.block_on(predict(&sample, 0, asked(&mut scene::rng(6), &sample.items, SAMPLE)?))?;
@@ -165,8 +187,7 @@ fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
     drop(sample);
     for percent in BUDGETS {
         let held = users as f64 * percent / 100.0;
-        let options =
-            PredictorOptions { user_bytes_max: bytes(held * user_bytes), ..options(PredictionCaching::Never) };
+        let options = PredictorOptions { user_bytes_max: bytes(held * user_bytes), ..options(0) };
         let warm = Warm::open(CATALOG, DIM, &options)?;
         runtime.block_on(warm.teach(users, HISTORY, Ids::None))?;
         let ours = hit_ratio(settings, runtime, &warm, Popular::Users(users))?;
@@ -174,10 +195,7 @@ fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
     }
     for percent in BUDGETS {
         let held = CATALOG as f64 * percent / 100.0;
-        let options = PredictorOptions {
-            prediction_bytes_max: bytes(held * prediction_bytes),
-            ..options(PredictionCaching::Always)
-        };
+        let options = PredictorOptions { prediction_bytes_max: bytes(held * prediction_bytes), ..options(ALL) };
         let warm = Warm::open(CATALOG, DIM, &options)?;
         let ours = hit_ratio(settings, runtime, &warm, Popular::Items)?;
         report.compare(format!("zipf/budget={percent}%/predictions"), "hit ratio", ours, best_static(CATALOG, held));

@@ -193,10 +193,9 @@ const HOW: &str = "\
   candidates a hundredth is recorded in full. `decisions` offers 10,000 decisions of 100 candidates a second to the
   store for six seconds: bytes written, from the second second on, against the default bound, and how many were accepted
   of those offered. `lookup` asks for the same ranking of 100 items again, with uncertainty: once out of the prediction
-  cache, once computed; `lookup/n=1` predicts one item each for 1,000 users, whose states do not all lie next to a core.
-  Where the ratio is below 1 the cache pays. A node measures a look-up, a score and the bringing of a state when a
-  version is activated, and looks up the predictions of those requests for which that is cheaper: in large dimensions
-  all, in small ones those of few items. `zipf` asks by a Zipf law of exponent 1 and gives a cache a share of the bytes
+  cache, once computed. `lookup/n=…` predicts 1 to 16 items each for 1,000 users, whose states do not all lie next to a
+  core, and `fill` does the same where every look-up misses and the predictions are put into the cache. A setting of
+  `memory.prediction_items` pays where repeated requests save more by `lookup` than the others lose by `fill`. `zipf` asks by a Zipf law of exponent 1 and gives a cache a share of the bytes
   that everything would take; the baseline is the hit ratio of a cache that knows the most popular ones beforehand.
   `cold` is the first prediction for a user of whom nothing is in memory, of five the median: their history resumed from
   the snapshot, against all of it read and solved.

@@ -6,7 +6,7 @@ use celeris_model::{
     Decision, DecisionId, ItemId, ModelId, ModelName, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch,
     VersionId,
 };
-use celeris_predictor::{DecisionLogging, PredictionCaching, PredictorOptions};
+use celeris_predictor::{DecisionLogging, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
 use tokio::runtime::Runtime;
 
@@ -47,8 +47,7 @@ pub fn run(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resul
 fn latencies(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let open = |enabled| {
         let decisions = DecisionLogging { enabled, ..DecisionLogging::default() };
-        let prediction_caching = PredictionCaching::Never;
-        let options = PredictorOptions { prediction_caching, decisions, ..PredictorOptions::default() };
+        let options = PredictorOptions { prediction_items_max: 0, decisions, ..PredictorOptions::default() };
         let warm = Warm::open(settings.pick(CATALOG, 2_000), DIM, &options)?;
         runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
         Ok::<_, Failure>(warm)

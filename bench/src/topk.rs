@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use celeris_bandits::PolicySpec;
 use celeris_features::Theta;
 use celeris_model::{ItemId, UserModel};
-use celeris_predictor::{PredictionCaching, PredictorOptions, TopkRequest};
+use celeris_predictor::{PredictorOptions, TopkRequest};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tokio::runtime::Runtime;
@@ -192,7 +192,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
 fn rank(settings: &Settings, runtime: &Runtime, report: &mut Report, catalog: usize) -> Result<(), Failure> {
     eprintln!("  a catalog of {catalog} items …");
     // Only features are cached, so every score is computed.
-    let options = PredictorOptions { prediction_caching: PredictionCaching::Never, ..PredictorOptions::default() };
+    let options = PredictorOptions { prediction_items_max: 0, ..PredictorOptions::default() };
     let warm = Warm::open(settings.pick(catalog, 2_000), DIM, &options)?;
     runtime.block_on(warm.teach(USERS, HISTORY, Ids::None))?;
     let version = warm.version()?;

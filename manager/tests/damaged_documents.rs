@@ -12,7 +12,7 @@ use celeris_manager::{
     Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule, TrainingOptions, Triggers,
 };
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
-use celeris_predictor::{PredictionCaching, Predictor, PredictorOptions};
+use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageOptions};
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -46,8 +46,7 @@ fn name(text: &str) -> ModelName {
 }
 
 fn open(storage: &Storage) -> Result<Arc<Manager>, ManagerError> {
-    let options = PredictorOptions { prediction_caching: PredictionCaching::Never, ..PredictorOptions::default() };
-    let (predictor, _losses) = Predictor::new(storage.clone(), &options);
+    let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     let options = ManagerOptions {
         models_max: 10,
         trainer: "celeris".into(),

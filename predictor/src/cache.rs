@@ -64,7 +64,7 @@ pub(crate) struct BoundedCache<K, V> {
     evictions: Counter,
     bytes: Gauge,
     saved: Counter,
-    /// Estimated nanoseconds that a hit saves; 0 if unknown.
+    /// Running mean of the nanoseconds that a miss took to load: the estimate of what a hit saves; 0 if unknown.
     mean_saved_ns: AtomicU64,
 }
 
@@ -119,11 +119,6 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         let mean = self.mean_saved_ns.load(Ordering::Relaxed);
         let mean = if mean == 0 { took } else { mean - mean / MEAN_OVER + took / MEAN_OVER };
         self.mean_saved_ns.store(mean, Ordering::Relaxed);
-    }
-
-    /// Adds saved time beyond the estimate for each hit.
-    pub(crate) fn saved(&self, time: Duration) {
-        self.saved.increment(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn hit(&self, count: u64) {

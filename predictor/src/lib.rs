@@ -54,7 +54,6 @@ pub use node::{Predictor, PredictorOptions};
 pub use observe::{DefaultReward, Observed, PendingObservation};
 pub use out_of_service::Unserved;
 pub use predict::{PredictRequest, Predictions, Scored};
-pub use predictions::PredictionCaching;
 pub use recommend::{Aggregate, Audience, Boost, Page, PastItem, RecommendRequest, Recommendation, SeenRule};
 pub use replay::{Replay, Replayed};
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};

@@ -18,7 +18,7 @@ use crate::exploration::Exploration;
 use crate::features::FeatureSource;
 use crate::loss::LossEvent;
 use crate::out_of_service::OutOfService;
-use crate::predictions::{PredictionCache, PredictionCaching, PredictionCosts};
+use crate::predictions::PredictionCache;
 use crate::propensities::Estimator;
 use crate::recommend::seen::SeenCache;
 use crate::replay::Replay;
@@ -40,8 +40,9 @@ pub struct PredictorOptions {
     pub selection_bytes_max: usize,
     /// Budget in bytes for seen items.
     pub seen_bytes_max: usize,
-    /// When predictions are cached.
-    pub prediction_caching: PredictionCaching,
+    /// The most items of a request whose predictions are cached and looked up; requests of more items are computed. 0
+    /// disables the cache.
+    pub prediction_items_max: usize,
     /// Capacity of the loss event channel; events beyond it are dropped and counted.
     pub loss_events_max: usize,
     /// Which decisions are recorded, and with which candidates.
@@ -59,7 +60,7 @@ impl Default for PredictorOptions {
             prediction_bytes_max: 128 << 20,
             selection_bytes_max: 64 << 20,
             seen_bytes_max: 64 << 20,
-            prediction_caching: PredictionCaching::default(),
+            prediction_items_max: 4,
             loss_events_max: 65_536,
             decisions: DecisionLogging::default(),
             epoch_wait_max: Duration::from_secs(1),
@@ -89,7 +90,7 @@ pub struct Predictor {
     pub(crate) features: FeatureSource,
     pub(crate) predictions: PredictionCache,
     pub(crate) seen: SeenCache,
-    prediction_caching: PredictionCaching,
+    pub(crate) prediction_items_max: usize,
     losses: mpsc::Sender<LossEvent>,
     pub(crate) logging: DecisionLogging,
     pub(crate) attribution: Attribution,
@@ -135,7 +136,7 @@ impl Predictor {
             seen: SeenCache::new(options.seen_bytes_max),
             estimator: Estimator::new(storage.clone()),
             storage,
-            prediction_caching: options.prediction_caching,
+            prediction_items_max: options.prediction_items_max,
             losses,
             logging: options.decisions.clone(),
             attribution: Attribution::new(),
@@ -156,20 +157,10 @@ impl Predictor {
         defaults: RankingDefaults,
         version: ServingVersion,
     ) -> Result<(), PredictorError> {
-        let version = self.measured(version);
+        let version = Arc::new(version);
         self.equip(stream, &version)?;
         self.flip(stream, defaults, version);
         Ok(())
-    }
-
-    /// Adds measured prediction costs to a version, as the caching mode requires.
-    pub(crate) fn measured(&self, mut version: ServingVersion) -> Arc<ServingVersion> {
-        version.prediction_costs = match self.prediction_caching {
-            PredictionCaching::Measured => Some(PredictionCosts::measured(&version)),
-            PredictionCaching::Always => Some(PredictionCosts::measured(&version).with_free_look_ups()),
-            PredictionCaching::Never => None,
-        };
-        Arc::new(version)
     }
 
     /// Makes a version that has a search index the active one of its model.

@@ -1,6 +1,7 @@
 //! Scores of a request's items: each item is looked up once, and all are scored in one batch.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use celeris_model::{Estimate, FeatureOrigin, ItemId, UserEpoch, UserModel};
 use foldhash::fast::RandomState;
@@ -9,7 +10,7 @@ use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::node::{Persistence, Predictor, RequestContext};
 use crate::predict::Scored;
-use crate::predictions::{CachedPrediction, PredictionCosts, PredictionKey};
+use crate::predictions::{CachedPrediction, PredictionKey};
 use crate::users::{UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 
@@ -140,9 +141,9 @@ impl Predictor {
         Ok(resolved)
     }
 
-    /// The costs by which a request of so many items uses the prediction cache; `None` if it is computed.
-    fn look_up_costs<'s>(&self, subject: &'s RequestContext, items: usize) -> Option<&'s PredictionCosts> {
-        subject.version.caches_predictions(items).filter(|_| subject.persistence == Persistence::Kept)
+    /// Whether the predictions of a request of so many items are cached and looked up.
+    fn caches_predictions(&self, subject: &RequestContext, items: usize) -> bool {
+        (1..=self.prediction_items_max).contains(&items) && subject.persistence == Persistence::Kept
     }
 
     /// Cache key of an item's prediction; `read` is the revision at which its features were read.
@@ -165,17 +166,18 @@ impl Predictor {
     /// The answer from the prediction cache alone, without the user's state or the table; `None` if any item is
     /// missing.
     pub(crate) fn recalled(&self, subject: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
-        let costs = self.look_up_costs(subject, items.len())?;
+        if !self.caches_predictions(subject, items.len()) {
+            return None;
+        }
         let status = subject.entry.status()?;
         let keys = items.iter().map(|item| self.prediction_key(subject, status.epoch, item, None));
         let found = self.predictions.get_all(keys)?;
-        self.predictions.saved(costs.saved(found.len(), 0));
         let scored =
             |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
         Some((status, items.iter().zip(found).map(scored).collect()))
     }
 
-    /// The estimates of all items, from the prediction cache if that is cheaper.
+    /// The estimates of all items, from the prediction cache if a request of so many items uses it.
     pub(crate) fn estimate_all(
         &self,
         subject: &RequestContext,
@@ -184,9 +186,9 @@ impl Predictor {
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
         let version = &*subject.version;
-        let Some(costs) = self.look_up_costs(subject, picked.len()) else {
+        if !self.caches_predictions(subject, picked.len()) {
             return estimates(&moment.model, version, resolved.iter());
-        };
+        }
         let mut answer = Vec::with_capacity(picked.len());
         let mut missing = Vec::new();
         for (index, item) in picked.items().enumerate() {
@@ -197,8 +199,11 @@ impl Predictor {
                 missing.push((index, key));
             }
         }
-        self.predictions.saved(costs.saved(picked.len() - missing.len(), missing.len()));
+        let started = Instant::now();
         let computed = estimates(&moment.model, version, missing.iter().map(|(index, _)| &resolved[*index]));
+        if let Some(took) = u32::try_from(missing.len()).ok().and_then(|count| started.elapsed().checked_div(count)) {
+            self.predictions.record_load(took);
+        }
         for ((index, key), estimate) in missing.into_iter().zip(computed) {
             answer[index] = Some(estimate);
             self.predictions.insert(key, CachedPrediction { estimate, known: resolved[index].known() });

@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 
 use crate::catalog::{Retrieval, StreamCatalog};
 use crate::exploration::Exploration;
-use crate::predictions::PredictionCosts;
 use crate::shadow::ShadowSample;
 
 /// One immutable version of one model, in memory.
@@ -32,8 +31,6 @@ pub struct ServingVersion {
     pub(crate) newcomer: Arc<UserModel>,
     /// Identifies this version in cache keys; unique in this process.
     pub(crate) serial: u64,
-    /// Costs that decide whether predictions are cached; `None` if they never are.
-    pub(crate) prediction_costs: Option<PredictionCosts>,
     /// Its directory, if it has one; rebuildable files such as the graph are stored there.
     pub(crate) dir: Option<PathBuf>,
     /// Its search index, set before it serves.
@@ -71,7 +68,6 @@ impl ServingVersion {
             rule,
             newcomer,
             serial,
-            prediction_costs: None,
             dir: None,
             retrieval: OnceLock::new(),
         })
@@ -99,11 +95,6 @@ impl ServingVersion {
 
     pub(crate) fn retrieval(&self) -> &Retrieval {
         self.retrieval.get().expect("a version is equipped before it serves")
-    }
-
-    /// The costs by which a request of so many items uses the prediction cache; `None` if it is computed.
-    pub(crate) fn caches_predictions(&self, items: usize) -> Option<&PredictionCosts> {
-        self.prediction_costs.as_ref().filter(|costs| costs.favour_look_ups(items))
     }
 
     /// The length of features and weights.

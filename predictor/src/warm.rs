@@ -97,7 +97,7 @@ impl Predictor {
     /// `Storage`.
     pub fn prepare(&self, hot: Hot, version: ServingVersion, deadline: Instant) -> Result<Prepared, PredictorError> {
         let started = Instant::now();
-        let version = self.measured(version);
+        let version = Arc::new(version);
         // Required even past the deadline: without the index searches find nothing.
         self.equip(&hot.stream, &version)?;
         let features = self.features.untracked();
@@ -128,7 +128,7 @@ impl Predictor {
             drop(entry);
             self.users.update_weight(&key);
         }
-        if version.caches_predictions(1).is_some() {
+        if self.prediction_items_max > 0 {
             for (user, epoch, items) in hot.predictions.iter().rev() {
                 if Instant::now() >= deadline {
                     break;

@@ -11,8 +11,7 @@ use celeris_model::{
     FeatureOrigin, ItemId, Learning, ModelId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
-    ItemChange, ItemView, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, Scored,
-    ServingVersion,
+    ItemChange, ItemView, PredictRequest, Predictor, PredictorOptions, RankingDefaults, Scored, ServingVersion,
 };
 use celeris_storage::{Storage, StorageOptions};
 use serde_json::{Map, Value, json};
@@ -63,7 +62,7 @@ struct Node {
 impl Node {
     fn open(dir: &Path) -> Self {
         let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
-        let options = PredictorOptions { prediction_caching: PredictionCaching::Always, ..PredictorOptions::default() };
+        let options = PredictorOptions { prediction_items_max: usize::MAX, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version()).unwrap();
         Self { storage, predictor }

@@ -12,7 +12,7 @@ use celeris_model::{
     Example, ItemId, ModelId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
-    ItemChange, PredictRequest, PredictionCaching, Predictor, PredictorOptions, RankingDefaults, ServingVersion, Warmed,
+    ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, ServingVersion, Warmed,
 };
 use celeris_storage::{Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
@@ -94,11 +94,7 @@ struct Open {
 
 fn open(dir: &Path, user_bytes_max: usize, active: u64) -> Open {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
-    let options = PredictorOptions {
-        user_bytes_max,
-        prediction_caching: PredictionCaching::Always,
-        ..PredictorOptions::default()
-    };
+    let options = PredictorOptions { user_bytes_max, prediction_items_max: usize::MAX, ..PredictorOptions::default() };
     let (predictor, _losses) = Predictor::new(storage.clone(), &options);
     activate(&predictor, active);
     Open { storage, predictor }

@@ -62,6 +62,8 @@ fn topk_is_measured_by_items_catalog_policy_and_cache() {
             "linear/greedy",
             "default/n=1000/d=50",
             "lookup/d=50",
+            "lookup/n=4/d=50",
+            "fill/n=4/d=50",
             "zipf/budget=10%/users",
             "zipf/budget=10%/predictions",
         ],
