@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::ApiError;
 use crate::middleware::media_types::MediaType;
-use crate::state::Node;
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -42,10 +41,10 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
 /// A JSON body that is not parsed yet.
 pub struct Text(pub Bytes);
 
-impl FromRequest<Node> for Text {
+impl<S: Send + Sync> FromRequest<S> for Text {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _node: &Node) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         // A request without a body needs no content type.
         if !request.body().is_end_stream() {
             MediaType::Json.check(request.headers())?;
@@ -57,11 +56,11 @@ impl FromRequest<Node> for Text {
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Node> for Body<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, node: &Node) -> Result<Self, ApiError> {
-        let Text(text) = Text::from_request(request, node).await?;
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let Text(text) = Text::from_request(request, state).await?;
         Ok(Self(parse(&text)?))
     }
 }

@@ -20,7 +20,7 @@ use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::error::ApiError;
 use crate::middleware::origins::Origins;
-use crate::middleware::{limits, media_types, metrics, origins};
+use crate::middleware::{limits, metrics, origins};
 use crate::routes;
 use crate::state::Node;
 
@@ -38,7 +38,7 @@ struct Description;
 /// All routes of a node with their layers. Health checks are exempt from the checks of host and origin and from the
 /// connection limit.
 fn router(node: Node, origins: Origins) -> Router {
-    let (api, description) = OpenApiRouter::with_openapi(Description::openapi())
+    let (api, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .merge(routes::models::router())
         .merge(routes::selections::router())
         .merge(routes::predict::router())
@@ -58,12 +58,9 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::decisions::router())
         .merge(routes::exploration::router())
         .split_for_parts();
-    let api = api.layer(
-        ServiceBuilder::new().layer(from_fn(media_types::check)).layer(from_fn_with_state(node.clone(), limits::bound)),
-    );
+    let api = api.layer(from_fn_with_state(node.clone(), limits::bound));
     let (for_scrapers, of_metrics) = routes::metrics::router().split_for_parts();
     let (health, of_health) = routes::health::router().split_for_parts();
-    let mut description = description;
     description.merge(of_metrics);
     description.merge(of_health);
     let cors = option_layer(origins.cors());

@@ -46,7 +46,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The generator of the sample for a ranking with so many slots.
+    /// The generator of the sample for a ranking with `slots` slots.
     pub(crate) fn generator(self, slots: usize) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(match self.origin {

@@ -17,7 +17,6 @@ use celeris_api::config;
 use celeris_api::node;
 use celeris_api::schema::models::DIM_DEFAULT;
 use celeris_api::state::Node;
-use celeris_evaluate::temporary_folder::TemporaryFolder;
 
 /// The model that the demo serves.
 const MODEL: &str = "demo";
@@ -50,7 +49,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
-    let temporary = TemporaryFolder::new().map_err(Failure::other)?;
+    let temporary = tempfile::tempdir().map_err(Failure::other)?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;

@@ -11,7 +11,6 @@ pub mod ope;
 pub mod peers;
 pub mod ranking;
 pub mod split;
-pub mod temporary_folder;
 pub mod velox;
 
 use std::collections::HashMap;

@@ -68,7 +68,7 @@ pub(crate) struct BoundedCache<K, V> {
     mean_saved_ns: AtomicU64,
 }
 
-/// A preparation may displace one part in so many of a full cache.
+/// Divisor of the budget of a full cache: the part that a preparation may displace.
 const SPARE_SHARE: usize = 4;
 
 /// The most recently used entries of a cache.
@@ -79,7 +79,7 @@ pub(crate) struct Hottest<K, V> {
     pub(crate) of: usize,
 }
 
-/// Weight of a new measurement in the running mean: one part in so many.
+/// Divisor of a new measurement in the running mean.
 const MEAN_OVER: u64 = 16;
 
 impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {

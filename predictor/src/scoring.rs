@@ -141,7 +141,7 @@ impl Predictor {
         Ok(resolved)
     }
 
-    /// Whether the predictions of a request of so many items are cached and looked up.
+    /// Whether the predictions of a request of `items` items are cached and looked up.
     fn caches_predictions(&self, subject: &RequestContext, items: usize) -> bool {
         (1..=self.prediction_items_max).contains(&items) && subject.persistence == Persistence::Kept
     }
@@ -177,7 +177,7 @@ impl Predictor {
         Some((status, items.iter().zip(found).map(scored).collect()))
     }
 
-    /// The estimates of all items, from the prediction cache if a request of so many items uses it.
+    /// The estimates of all items, from the prediction cache if a request of this size uses it.
     pub(crate) fn estimate_all(
         &self,
         subject: &RequestContext,

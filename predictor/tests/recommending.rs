@@ -41,7 +41,7 @@ fn item(index: usize) -> ItemId {
     ItemId::new(format!("film {index}")).unwrap()
 }
 
-/// A model that was trained on so many items.
+/// A model that was trained on `items` items.
 fn open(dir: &Path, items: usize, defaults: RankingDefaults) -> (Storage, Predictor) {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());

@@ -84,7 +84,7 @@ impl Place {
     /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of the store.
     fn step(&self, database: &Database) -> Result<(u64, Option<Self>), StorageError> {
         let checked = verify::check(database, self.column, self.from.clone(), STEP_BYTES)?;
-        let next = match checked.go_on_from {
+        let next = match checked.resume_from {
             Some(from) => Some(Self { column: self.column, from }),
             None => {
                 let mut rest = Column::MAIN.iter().skip_while(|column| **column != self.column).skip(1);
@@ -227,7 +227,7 @@ impl Verifier {
     pub(crate) fn check_all(&self, progress: &Progress) -> Result<(), StorageError> {
         let mut next = Some(Place::start());
         while let Some(place) = next {
-            next = self.step(&place, progress)?;
+            (_, next) = self.step(&place, progress)?;
         }
         Ok(())
     }
@@ -269,16 +269,14 @@ impl Verifier {
                 Place::start()
             }
         };
-        let before = self.found().bytes;
         match self.step(&place, progress) {
-            Ok(next) => {
+            Ok((bytes, next)) => {
                 let mut state = self.state.lock();
                 if next.is_none() {
                     state.found.last_pass = Some(SystemTime::now().into());
                     tracing::info!("the whole store is verified");
                 }
                 state.place = next;
-                let bytes = state.found.bytes - before;
                 Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
             }
             Err(error) => {
@@ -297,23 +295,18 @@ impl Verifier {
         self.interval.saturating_sub(Duration::from_millis(passed))
     }
 
-    fn step(&self, place: &Place, progress: &Progress) -> Result<Option<Place>, StorageError> {
+    /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of the store.
+    fn step(&self, place: &Place, progress: &Progress) -> Result<(u64, Option<Place>), StorageError> {
         let stepped = {
             let _held = self.scrubber.hold();
             place.step(&self.database)
         };
-        match stepped {
-            Ok((bytes, next)) => {
-                self.state.lock().found.bytes += bytes;
-                Ok(next)
-            }
-            Err(error) => {
-                if is_damage(&error) {
-                    self.report(place, &error, progress);
-                }
-                Err(error)
-            }
+        match &stepped {
+            Ok((bytes, _)) => self.state.lock().found.bytes += bytes,
+            Err(error) if is_damage(error) => self.report(place, error, progress),
+            Err(_) => {}
         }
+        stepped
     }
 
     /// Ends the verification and all writes: nothing must be built on damaged records.

@@ -14,7 +14,7 @@ pub(crate) struct Checked {
     /// Bytes of keys and values.
     pub(crate) bytes: u64,
     /// The last key read, if there is more to read: the next check starts with it, reading it a second time.
-    pub(crate) go_on_from: Option<Vec<u8>>,
+    pub(crate) resume_from: Option<Vec<u8>>,
 }
 
 /// Checks the entries of `column` from `from` on, up to `bytes_max` bytes.
@@ -30,7 +30,7 @@ pub(crate) fn check(
     bytes_max: u64,
 ) -> Result<Checked, StorageError> {
     let mut log = LogCheck::from(&from);
-    let (mut bytes, mut entries, mut go_on_from) = (0, 0_u64, None);
+    let (mut bytes, mut entries, mut resume_from) = (0, 0_u64, None);
     database.scan(column, KeyRange::from(from), Access::Sweep, |key, value| {
         if column == Column::Log {
             log.visit(key, value)?;
@@ -41,12 +41,12 @@ pub(crate) fn check(
         entries += 1;
         // The first entry was read before, so one alone would be no progress.
         if entries > 1 && bytes >= bytes_max {
-            go_on_from = Some(key.to_vec());
+            resume_from = Some(key.to_vec());
             return Ok(ControlFlow::Break(()));
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(Checked { bytes, go_on_from })
+    Ok(Checked { bytes, resume_from })
 }
 
 /// Follows the log in key order: within a partition, sequences have no gaps, so that a lost file is detected even if no

@@ -12,12 +12,14 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ApiError;
-use crate::middleware::media_types::MediaType;
+use crate::middleware::media_types::{self, MediaType};
 use crate::state::Node;
 
-/// Answers 503 while `limits.requests` requests are running, and 504 after `limits.request_timeout`.
+/// Answers 415 to a body of a type that is not read, 503 while `limits.requests` requests are running, and 504 after
+/// `limits.request_timeout`.
 pub async fn bound(State(node): State<Node>, request: Request, next: Next) -> Response {
     let answer = async {
+        media_types::check(&request)?;
         let request = buffer(request, &node).await?;
         let Ok(_permit) = node.permits.try_acquire() else {
             return Err(rejected("too many requests are under way on this node; try again"));
@@ -35,7 +37,7 @@ pub async fn bound(State(node): State<Node>, request: Request, next: Next) -> Re
 
 /// Buffers the body of a request. NDJSON bodies stay streams.
 async fn buffer(request: Request, node: &Node) -> Result<Request, ApiError> {
-    if request.body().is_end_stream() || MediaType::NdJson.check(request.headers()).is_ok() {
+    if request.body().is_end_stream() || MediaType::NdJson.is_declared(request.headers()) {
         return Ok(request);
     }
     let (parts, body) = request.into_parts();

@@ -6,8 +6,6 @@
 use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
-use axum::middleware::Next;
-use axum::response::Response;
 
 use crate::error::ApiError;
 
@@ -28,16 +26,21 @@ impl MediaType {
         }
     }
 
-    /// Checks the declared type of a body; parameters such as a charset are ignored.
+    /// Whether a body is declared as this type; parameters such as a charset are ignored.
+    pub fn is_declared(self, headers: &HeaderMap) -> bool {
+        let essence = essence(headers.get(header::CONTENT_TYPE));
+        self.names().iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// Checks the declared type of a body.
     ///
     /// # Errors
     /// 415 if the declared type differs or is missing.
     pub fn check(self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let given = headers.get(header::CONTENT_TYPE);
-        let essence = essence(given);
-        if self.names().iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes())) {
+        if self.is_declared(headers) {
             return Ok(());
         }
+        let given = headers.get(header::CONTENT_TYPE);
         let given = given.map_or("none".into(), |given| String::from_utf8_lossy(given.as_bytes()));
         Err(ApiError::unsupported(format!("content-type must be {}, got {given}", self.names().join(" or "))))
     }
@@ -49,14 +52,17 @@ fn essence(given: Option<&HeaderValue>) -> &[u8] {
     given.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
-/// Answers 415 to a request with an unsafe method and a body that is declared as neither JSON nor NDJSON.
-pub async fn check(request: Request, next: Next) -> Result<Response, ApiError> {
+/// Checks the declared type of the body of a request with an unsafe method.
+///
+/// # Errors
+/// 415 if there is a body that is declared as neither JSON nor NDJSON.
+pub fn check(request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     let has_body = headers.contains_key(header::CONTENT_TYPE) || !request.body().is_end_stream();
-    if !request.method().is_safe() && has_body && MediaType::NdJson.check(headers).is_err() {
-        MediaType::Json.check(headers)?;
+    if request.method().is_safe() || !has_body || MediaType::NdJson.is_declared(headers) {
+        return Ok(());
     }
-    Ok(next.run(request).await)
+    MediaType::Json.check(headers)
 }
 
 #[cfg(test)]

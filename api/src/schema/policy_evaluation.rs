@@ -118,22 +118,20 @@ pub struct Skipped {
     pub scene_changed: u64,
 }
 
-impl From<SkippedDecisions> for Skipped {
-    fn from(skipped: SkippedDecisions) -> Self {
-        Self {
-            not_sampled: skipped.not_sampled,
-            not_reached: skipped.not_reached,
-            candidates_not_kept: skipped.candidates_not_kept,
-            propensity_unknown: skipped.propensity_unknown,
-            seed_given: skipped.seed_given,
-            reward_missing: skipped.reward_missing,
-            reward_may_come: skipped.reward_may_come,
-            history_amended: skipped.history_amended,
-            version_pruned: skipped.version_pruned,
-            scene_changed: skipped.scene_changed,
-        }
+same_fields!(
+    Skipped = SkippedDecisions {
+        not_sampled,
+        not_reached,
+        candidates_not_kept,
+        propensity_unknown,
+        seed_given,
+        reward_missing,
+        reward_may_come,
+        history_amended,
+        version_pruned,
+        scene_changed,
     }
-}
+);
 
 /// The estimated value of the policy.
 #[derive(Debug, Serialize, ToSchema)]

@@ -38,7 +38,7 @@ impl HalfLifeRecords {
     /// The longest half-life: a rebuild reads twelve times as many records.
     pub const MAX: u64 = 1_000_000;
 
-    /// A half-life of so many records.
+    /// A half-life of `records` records.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] unless it is from 10 to 1,000,000.

@@ -64,7 +64,7 @@ impl StrategySpec {
         self.strategy().learns() == Learns::FromEvery
     }
 
-    /// Checks the parameters for so many arms.
+    /// Checks the parameters for `arms` arms.
     ///
     /// # Errors
     /// [`BanditError::OutOfRange`] or [`BanditError::Shares`].

@@ -51,7 +51,7 @@ pub struct Faded {
 }
 
 impl Faded {
-    /// The sums of so many arms without outcomes.
+    /// The sums of `arms` arms without outcomes.
     #[must_use]
     pub fn nothing(arms: usize) -> Self {
         Self { arms: vec![FadedArm::default(); arms] }
@@ -229,7 +229,7 @@ impl State {
         self.faded_before(group, 0)
     }
 
-    /// [`State::faded`] as of so many records earlier, to the accuracy of blocks. If sums fade, it is available back to
+    /// [`State::faded`] as of `records` records earlier, to the accuracy of blocks. If sums fade, it is available back to
     /// [`State::known_back`] records.
     #[must_use]
     pub fn faded_before(&self, group: usize, records: u64) -> Faded {

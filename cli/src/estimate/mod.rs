@@ -23,7 +23,6 @@ use self::warm::{Ids, Warm};
 use crate::Failure;
 use crate::serve::runtime;
 use celeris_api::config::Config;
-use celeris_evaluate::temporary_folder::TemporaryFolder;
 
 /// Approximate number of observations of the sample.
 const SAMPLE_OBSERVATIONS: u64 = 20_000;
@@ -237,7 +236,7 @@ fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let sampled = plan.items.min(SAMPLE_ITEMS_MAX);
     let scale = plan.items as f64 / sampled as f64;
     let theta = scene::theta(count(sampled), plan.dim).map_err(Failure::other)?;
-    let dir = TemporaryFolder::new().map_err(Failure::other)?;
+    let dir = tempfile::tempdir().map_err(Failure::other)?;
     let model = ModelName::new("sample").map_err(Failure::other)?;
     scene::write_version(dir.path(), model, &theta)?;
     let disk = file_bytes(dir.path())? * scale;

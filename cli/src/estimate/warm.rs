@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 
 use crate::Failure;
 use crate::estimate::scene;
-use celeris_evaluate::temporary_folder::TemporaryFolder;
 
 /// Whether observations carry an `observation_id` of 32 characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub struct Warm {
     storage: Storage,
     metrics: PrometheusHandle,
     _losses: mpsc::Receiver<LossEvent>,
-    _dir: TemporaryFolder,
+    _dir: tempfile::TempDir,
 }
 
 impl Warm {
@@ -49,7 +48,7 @@ impl Warm {
     /// # Errors
     /// If no store can be opened in the temporary folder.
     pub fn open(catalog: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
-        let dir = TemporaryFolder::new().map_err(Failure::other)?;
+        let dir = tempfile::tempdir().map_err(Failure::other)?;
         let storage = Storage::open(dir.path(), &StorageOptions::default())?;
         // A separate recorder: counters cost as much as on a node, and two predictors are not counted together.
         let recorder = PrometheusBuilder::new().build_recorder();

@@ -26,7 +26,7 @@ const RATING_GAP_SECONDS: f64 = 40.0;
 /// Mean time between two sessions of one user, in seconds: 20 days.
 const SESSION_GAP_SECONDS: f64 = 20.0 * 86_400.0;
 
-/// Users who rate fewer than one item in so many draw them one by one; others rank the whole catalog.
+/// Divisor of the catalog size: users who rate fewer items draw them one by one; others rank the whole catalog.
 const SPARSE_SHARE: usize = 64;
 
 /// The number of ratings of each user: heavy-tailed (log-normal), with the sum `ratings`, each at most the number of

@@ -8,7 +8,6 @@ use celeris_retrain::USER_WEIGHTS_FILE;
 use crate::peers::data::{Data, write_job};
 use crate::peers::judge::Vectors;
 use crate::peers::trainers::{PeerSettings, Peers};
-use crate::temporary_folder::TemporaryFolder;
 
 /// The trained factors of the library.
 pub struct Factors {
@@ -19,7 +18,7 @@ pub struct Factors {
 /// The library, with a folder for its files.
 pub struct Peer {
     peers: Peers,
-    folder: TemporaryFolder,
+    folder: tempfile::TempDir,
 }
 
 impl Peer {
@@ -29,7 +28,7 @@ impl Peer {
     /// If no temporary folder can be created.
     pub fn find() -> anyhow::Result<Option<Self>> {
         let Some(peers) = Peers::find() else { return Ok(None) };
-        let folder = TemporaryFolder::new().context("no temporary folder")?;
+        let folder = tempfile::tempdir().context("no temporary folder")?;
         Ok(Some(Self { peers, folder }))
     }
 

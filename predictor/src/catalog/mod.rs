@@ -36,7 +36,7 @@ use retrieval::matrix;
 /// Rows changed under one lock; readers wait for about ten microseconds.
 const ROWS_AT_ONCE: usize = 512;
 
-/// One in so many graph searches is repeated exactly in the background.
+/// Interval, in graph searches, at which a search is repeated exactly in the background.
 const SAMPLED_EVERY: u32 = 256;
 
 /// The catalogs in use, by stream; weak, so that a catalog is dropped with the last model and request that use it.
