@@ -43,12 +43,12 @@ impl OfStream {
     /// # Errors
     /// 404 if there is none.
     pub fn new(node: &Node, name: ModelName) -> Result<Self, ApiError> {
-        Ok(Self { id: node.predictor.decides_as(&name)?, name })
+        Ok(Self { id: node.predictor.models().decides_as(&name)?, name })
     }
 
     /// Fails if the model was deleted and another one was created under its name since.
     fn check(&self, node: &Node) -> Result<(), ApiError> {
-        let current = node.predictor.decides_as(&self.name)?;
+        let current = node.predictor.models().decides_as(&self.name)?;
         let replaced = || format!("model {} was deleted, and created again, while the stream was open", self.name);
         if current == self.id { Ok(()) } else { Err(ApiError::not_found(replaced())) }
     }
@@ -174,10 +174,10 @@ fn begin(
     let model = &model.name;
     // Entering the runtime costs time, and most observations refer to no decision.
     if observation.decision.is_some() {
-        runtime.block_on(node.predictor.retract_default_reward(model, observation))?;
+        runtime.block_on(node.predictor.ingest().retract_default_reward(model, observation))?;
     }
     loop {
-        match node.predictor.begin_observe(model, observation, ack) {
+        match node.predictor.ingest().begin_observe(model, observation, ack) {
             Err(error) if error.is_overload() => std::thread::sleep(OVERLOAD_PAUSE),
             begun => return Ok(begun?),
         }

@@ -66,7 +66,7 @@ pub fn keep_series(node: &Node) {
     };
     // If the registry cannot be read, try again at the next tick.
     let Ok(models) = registry() else { return };
-    let served = node.predictor.catalogs().into_iter().map(|catalog| catalog.stream.to_string());
+    let served = node.predictor.catalog().catalogs().into_iter().map(|catalog| catalog.stream.to_string());
     let sealed = node.sealer.iter().flat_map(|sealer| sealer.status()).map(|(stream, _)| stream.to_string());
     node.series.keep_up(&Live { models, streams: served.chain(sealed).collect() });
 }

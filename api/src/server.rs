@@ -1,17 +1,16 @@
 //! The HTTP server: routes, middleware and graceful shutdown.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Extension, Request, State};
 use axum::http::header;
-use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tower::util::option_layer;
 use tower::{Service, ServiceBuilder};
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
@@ -20,7 +19,7 @@ use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::error::ApiError;
 use crate::middleware::origins::Origins;
-use crate::middleware::{limits, metrics, origins};
+use crate::middleware::{limits, metrics};
 use crate::routes;
 use crate::state::Node;
 
@@ -71,15 +70,24 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(SwaggerUi::new("/docs").url("/openapi.json", description))
         .fallback(|| async { ApiError::not_found("no such path; GET /openapi.json lists them") })
         .method_not_allowed_fallback(|| async { ApiError::method("GET /openapi.json lists what each path takes") })
-        .layer(ServiceBuilder::new().layer(from_fn_with_state(Arc::new(origins), origins::check)).layer(cors))
-        .merge(health)
-        .layer(ServiceBuilder::new().layer(from_fn(metrics::measure)).layer(CatchPanicLayer::custom(panicked)))
+        .layer(ServiceBuilder::new().layer(from_fn_with_state(Arc::new(origins), checked)).layer(cors))
+        .merge(health.layer(from_fn(unchecked)))
         .with_state(node)
 }
 
-/// The response when a handler panics: a 500 for its own request; the connection stays open.
-fn panicked(_payload: Box<dyn Any + Send>) -> Response {
-    ApiError::internal("a handler panicked").into_response()
+// Layers that every request passes are one function: axum boxes the rest of the stack once for each layer and request.
+
+async fn checked(
+    State(origins): State<Arc<Origins>>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    metrics::measure(request, next, |request| origins.check(&connection, request)).await
+}
+
+async fn unchecked(request: Request, next: Next) -> Response {
+    metrics::measure(request, next, |_| Ok(())).await
 }
 
 /// Answers a request and prepares its connection for the next one.

@@ -118,18 +118,18 @@ fn bytes(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     for number in 0..RATE * seconds {
         if number == RATE {
             // The initial burst of the full token bucket is over.
-            burst = (storage.decision_counters().bytes, started.elapsed().as_secs_f64());
+            burst = (storage.decisions().counters().bytes, started.elapsed().as_secs_f64());
         }
         // Send in bursts of ten milliseconds, because a thread cannot sleep for less reliably.
         if number.is_multiple_of(RATE / 100) {
             let due = started + Duration::from_secs_f64(number as f64 / RATE as f64);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
-        logged += usize::from(storage.record_decision(decision(number, &model, &items)?));
+        logged += usize::from(storage.decisions().record(decision(number, &model, &items)?, None));
     }
-    storage.flush_decisions();
+    storage.decisions().flush();
     let elapsed = started.elapsed().as_secs_f64();
-    let written = (storage.decision_counters().bytes - burst.0) as f64 / (elapsed - burst.1);
+    let written = (storage.decisions().counters().bytes - burst.0) as f64 / (elapsed - burst.1);
     report.compare("decisions/bytes", "bytes/s", written, options.decision_bytes_per_second as f64);
     let offered = (RATE * seconds) as f64;
     report.compare("decisions/logged", "1/s", logged as f64 / elapsed, offered / elapsed);

@@ -55,6 +55,7 @@ pub fn request(
         policy: policy.cloned(),
         seed: Some(rng.random()),
         min_epoch: None,
+        segment: None,
         selection: None,
     })
 }

@@ -115,7 +115,7 @@ fn describe(node: &Node, model: &ModelName, items: &[ItemInfo]) -> Result<(), Fa
     let described: Vec<(&ItemId, Map<String, Value>)> =
         items.iter().map(|item| (&item.id, item.attributes())).collect();
     let described = described.iter().map(|(item, attributes)| (*item, attributes));
-    node.predictor.put_attributes(model, described).map_err(Failure::other)
+    node.predictor.catalog().put_attributes(model, described).map_err(Failure::other)
 }
 
 /// The error of a rejected rating: bad input if its values are invalid.
@@ -144,16 +144,16 @@ async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), repor
         if in_flight.len() == IN_FLIGHT
             && let Some(oldest) = in_flight.pop_front()
         {
-            node.predictor.finish_observe(oldest).await.map_err(Failure::other)?;
+            node.predictor.ingest().finish_observe(oldest).await.map_err(Failure::other)?;
         }
-        let begun = node.predictor.begin_observe(model, &observation, AckMode::Gather);
+        let begun = node.predictor.ingest().begin_observe(model, &observation, AckMode::Gather);
         in_flight.push_back(begun.map_err(|error| refused(&error, args, done))?);
         if done % IN_FLIGHT == 0 {
             report.at("observing", done as f32 / dataset.ratings.len() as f32);
         }
     }
     for pending in in_flight {
-        node.predictor.finish_observe(pending).await.map_err(Failure::other)?;
+        node.predictor.ingest().finish_observe(pending).await.map_err(Failure::other)?;
     }
     report.at("observing", 1.0);
     Ok(())

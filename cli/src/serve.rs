@@ -75,7 +75,7 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
     let (storage, predictor, sealer) = (node.storage.clone(), node.predictor.clone(), node.sealer.clone());
     server::serve(listener, node, &config.server, shutdown).await.map_err(Failure::other)?;
     tokio::task::block_in_place(|| {
-        predictor.stop();
+        predictor.catalog().stop();
         // Before the store is closed, because the sealer reads from it.
         if let Some(sealer) = sealer {
             sealer.stop();

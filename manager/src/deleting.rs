@@ -26,7 +26,7 @@ struct Identity {
 pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
     let mut names = BTreeMap::new();
     for prefix in [models_key()?, selections_key()?] {
-        for (key, identity) in storage.list_registry::<Identity>(&prefix)? {
+        for (key, identity) in storage.registry().list::<Identity>(&prefix)? {
             let name = key.parts().get(1).map(|name| ModelName::new(name.as_str()));
             if let (Ok(Identity { id }), Some(Ok(name))) = (identity, name) {
                 names.entry(id).or_insert(name);
@@ -56,12 +56,12 @@ impl Manager {
             self.events.delete(id, &mut batch)?;
             self.monitors.delete(id, &mut batch)?;
         }
-        for version in self.storage.registry_keys(&versions_key(model)?)? {
+        for version in self.storage.registry().keys(&versions_key(model)?)? {
             batch.delete(version);
         }
         batch.delete(model_key(model)?);
-        self.storage.commit_registry(&batch)?;
-        self.predictor.remove(model);
+        self.storage.registry().commit(&batch)?;
+        self.predictor.activation().remove(model);
         let Some(id) = id else { return Ok(()) };
         self.events.forget(id);
         self.monitors.forget(id);
@@ -77,12 +77,12 @@ impl Manager {
         remove_dir(&self.versions_dir_of((model, id)))?;
         let mut batch = RegistryBatch::new();
         batch.delete(deleted_key(id)?);
-        Ok(self.storage.commit_registry(&batch)?)
+        Ok(self.storage.registry().commit(&batch)?)
     }
 
     /// Finishes deletions that a stopped node had started.
     pub(crate) fn finish_deletions(&self) -> Result<(), ManagerError> {
-        for (key, model) in self.storage.list_registry::<ModelName>(&all_deleted_key()?)? {
+        for (key, model) in self.storage.registry().list::<ModelName>(&all_deleted_key()?)? {
             // Ignore keys of another form.
             let Some(Ok(id)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let finished = model.map_err(ManagerError::from).and_then(|model| self.finish_deletion((&model, id)));
@@ -124,7 +124,7 @@ impl Manager {
     }
 
     fn identity_in(&self, key: &RegistryKey) -> Result<Option<ModelId>, StorageError> {
-        match self.storage.registry::<Identity>(key) {
+        match self.storage.registry().get::<Identity>(key) {
             Err(StorageError::Document { .. }) => Ok(None),
             other => Ok(other?.map(|Identity { id }| id)),
         }

@@ -82,13 +82,13 @@ impl Manager {
         erased: ErasedSpan,
     ) -> Result<Vec<KnowingVersion>, ManagerError> {
         let mut knowing = Vec::new();
-        for (key, record) in self.storage.list_registry::<ModelRecord>(&models_key()?)? {
+        for (key, record) in self.storage.registry().list::<ModelRecord>(&models_key()?)? {
             let Some(Ok(model)) = key.parts().get(1).map(|name| ModelName::new(name.as_str())) else { continue };
             let record = record.ok();
             if record.as_ref().is_some_and(|record| record.config.stream != *stream) {
                 continue;
             }
-            for (key, version) in self.storage.list_registry::<VersionRecord>(&versions_key(&model)?)? {
+            for (key, version) in self.storage.registry().list::<VersionRecord>(&versions_key(&model)?)? {
                 let number = key.parts().last().and_then(|number| number.parse().ok()).map(VersionId);
                 let knows = version.map_or(true, |version| erased_users(&version, &[erased]) > 0);
                 if let Some(version) = number.filter(|_| knows) {
@@ -104,7 +104,7 @@ impl Manager {
     /// # Errors
     /// `UnknownVersion` or `Storage`.
     pub fn version(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
-        let found = self.storage.registry(&crate::records::version_key(model, version)?)?;
+        let found = self.storage.registry().get(&crate::records::version_key(model, version)?)?;
         found.ok_or_else(|| ManagerError::UnknownVersion { model: model.clone(), version })
     }
 }

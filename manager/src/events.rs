@@ -174,7 +174,7 @@ impl Default for Kept {
 impl Kept {
     /// Derives the span from the event keys in the registry.
     fn found(storage: &Storage, model: ModelId) -> Result<Self, StorageError> {
-        let keys = storage.registry_keys(&events_key(model)?)?;
+        let keys = storage.registry().keys(&events_key(model)?)?;
         let mut numbers = keys.iter().filter_map(|key| key.parts().last()?.parse::<u64>().ok());
         let Some(first) = numbers.next() else { return Ok(Self::default()) };
         Ok(Self { first, end: numbers.next_back().unwrap_or(first) + 1 })
@@ -191,7 +191,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn open(storage: Storage) -> Result<Self, StorageError> {
         let mut kept = HashMap::new();
-        for (key, span) in storage.list_registry::<Kept>(&all_kept_key()?)? {
+        for (key, span) in storage.registry().list::<Kept>(&all_kept_key()?)? {
             // Ignore keys of another form.
             let Some(Ok(model)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let span = match span {
@@ -223,7 +223,7 @@ impl Events {
         for (model, span) in &spans {
             batch.put(kept_key(*model)?, span)?;
         }
-        self.storage.commit_registry(&batch)?;
+        self.storage.registry().commit(&batch)?;
         kept.extend(spans);
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Events {
         let mut events = Vec::with_capacity(usize::try_from(end - first).unwrap_or_default());
         let mut unreadable = Vec::new();
         for number in (first..end).rev() {
-            match self.storage.registry::<Event>(&event_key(model, number)?) {
+            match self.storage.registry().get::<Event>(&event_key(model, number)?) {
                 Ok(Some(event)) => events.push(NumberedEvent { number, event }),
                 // Dropped since the span was read.
                 Ok(None) => {}
@@ -381,7 +381,7 @@ mod tests {
         let events = Events::open(storage.clone()).unwrap();
         let mut batch = RegistryBatch::new();
         events.delete(films, &mut batch).unwrap();
-        storage.commit_registry(&batch).unwrap();
+        storage.registry().commit(&batch).unwrap();
         events.forget(films);
         assert_eq!(
             events.page(films, None, 10).unwrap(),

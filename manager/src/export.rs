@@ -95,7 +95,7 @@ pub(crate) fn export(
     for partition in Partition::all() {
         let range =
             LogRange { stream: config.stream.clone(), partition, after: Sequence(0), up_to: watermark.get(partition) };
-        let outcome = storage.scan(&range, |sequence, record| {
+        let outcome = storage.log().scan(&range, |sequence, record| {
             written += 1;
             if holdout.holds(partition, sequence) {
                 return ControlFlow::Continue(());
@@ -137,14 +137,14 @@ fn export_items(storage: &Storage, record: &ModelRecord, dir: &Path) -> Result<I
     let mut writer = AttributesWriter::create(&dir.join("item_attributes.parquet"))?;
     let (mut after, mut described) = (None, false);
     loop {
-        let page = storage.items(&config.stream, after.as_ref(), PAGE_ITEMS)?;
+        let page = storage.items().list(&config.stream, after.as_ref(), PAGE_ITEMS)?;
         let with_attributes = || page.iter().filter(|(_, record)| !record.attributes.is_empty());
         if with_attributes().next().is_some() {
             described = true;
             writer.write(with_attributes().map(|(item, record)| (item, &record.attributes)))?;
         }
         for (item, _) in &page {
-            let given = storage.item_features(record.id, item)?;
+            let given = storage.items().given_features(record.id, item)?;
             if let Some(given) = given.filter(|given| given.features.len() == config.dim) {
                 items.push(item.clone());
                 features.extend(given.features);

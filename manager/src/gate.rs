@@ -162,7 +162,8 @@ impl Manager {
         let started = Instant::now();
         let users = holdout.users(&self.storage, config)?;
         let others = ranked_among(config.loss, candidate, incumbent);
-        let (mut ours, mut theirs) = (self.predictor.replay(candidate)?, self.predictor.replay(incumbent)?);
+        let (mut ours, mut theirs) =
+            (self.predictor.explainer().replay(candidate)?, self.predictor.explainer().replay(incumbent)?);
         let (mut all, mut pool) = (Paired::default(), Paired::default());
         for (index, user) in users.iter().enumerate() {
             if started.elapsed() > EVALUATION_TIME_MAX {
@@ -197,7 +198,7 @@ impl Manager {
         progress: impl Fn(f32),
     ) -> Result<GateReport, ManagerError> {
         let started = Instant::now();
-        let incumbent = self.predictor.active(&config.name)?;
+        let incumbent = self.predictor.models().active(&config.name)?;
         // The active version may have changed since the training began.
         let holdout = holdout.clone().beginning_behind(&self.trained_up_to(&config.name, incumbent.id)?);
         let losses = self.compare_on(config, &holdout, candidate, &incumbent, progress)?;

@@ -148,7 +148,7 @@ impl LiveComparison<'_> {
         if sample.version != self.active {
             return Ok(());
         }
-        let Some(other) = self.predictor.predict_beside(self.other, sample)? else { return Ok(()) };
+        let Some(other) = self.predictor.activation().shadow_prediction(self.other, sample)? else { return Ok(()) };
         let loss = |predicted| self.loss.prediction_loss(predicted, sample.label);
         let (active, other) = (loss(sample.predicted), loss(other));
         self.paired.add([if self.other_is_candidate { (other, active) } else { (active, other) }]);
@@ -194,7 +194,7 @@ impl Manager {
                 return;
             }
         };
-        let queue = match self.predictor.compare_with(&model, other.id, WAITING_MAX) {
+        let queue = match self.predictor.models().start_shadow(&model, other.id, WAITING_MAX) {
             Ok(queue) => queue,
             Err(error) => {
                 tracing::warn!(%model, %error, "cannot guard the version");
@@ -223,7 +223,7 @@ impl Manager {
             record.guarding = None;
             let mut batch = RegistryBatch::new();
             batch.put(model_key(&record.config.name)?, &record)?;
-            self.storage.commit_registry(&batch)?;
+            self.storage.registry().commit(&batch)?;
         }
         Ok(())
     }
@@ -241,12 +241,12 @@ impl Manager {
         let config = &record.config;
         let started = Instant::now();
         let length = Duration::from_secs(config.gate.shadow_seconds);
-        let mut queue = self.predictor.compare_with(&config.name, candidate.id, WAITING_MAX)?;
+        let mut queue = self.predictor.models().start_shadow(&config.name, candidate.id, WAITING_MAX)?;
         let mut live = LiveComparison {
             predictor: &self.predictor,
             loss: config.loss,
             other: candidate,
-            active: self.predictor.active(&config.name)?.id,
+            active: self.predictor.models().active(&config.name)?.id,
             other_is_candidate: true,
             paired: Paired::default(),
         };
@@ -258,7 +258,7 @@ impl Manager {
                 Err(()) => break,
             }
         }
-        self.predictor.compare_no_more(record.identity(), candidate.id);
+        self.predictor.models().stop_shadow(record.identity(), candidate.id);
         let Some(report) = &mut version.gate else { return Ok(true) };
         report.shadow = live.comparison();
         report.decide(&config.gate);
@@ -289,7 +289,7 @@ impl Guard {
         let mut paired = Paired::default();
         let outcome = self.follow(runtime, &mut queue, &mut paired);
         let Some(manager) = self.manager.upgrade() else { return };
-        manager.predictor.compare_no_more(self.record.identity(), self.other.id);
+        manager.predictor.models().stop_shadow(self.record.identity(), self.other.id);
         let comparison = paired.comparison(Metric::of(self.record.config.loss));
         let done = match outcome {
             Ok(Outcome::Worse) => self.go_back(&manager, comparison),
@@ -297,7 +297,7 @@ impl Guard {
                 tracing::info!(%model, version = %self.record.active, ?comparison, "the guard ended; the version stays");
                 manager
                     .end_guard(&self.record)
-                    .map(|()| manager.predictor.release(self.record.identity(), &[self.record.active]))
+                    .map(|()| manager.predictor.activation().release(self.record.identity(), &[self.record.active]))
             }
             Ok(Outcome::Unwanted) => Ok(()),
             Err(error) => Err(error),

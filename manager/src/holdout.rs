@@ -78,7 +78,7 @@ impl Holdout {
         for partition in Partition::all() {
             let (after, up_to) = (self.from.get(partition), self.to.get(partition));
             let range = LogRange { stream: config.stream.clone(), partition, after, up_to };
-            let _whole: ControlFlow<()> = storage.scan(&range, |sequence, record| {
+            let _whole: ControlFlow<()> = storage.log().scan(&range, |sequence, record| {
                 if record.kind == RecordKind::Observe && self.holds(partition, sequence) {
                     users.insert(record.user, ());
                 }

@@ -105,7 +105,7 @@ impl Jobs {
     pub(crate) fn open(storage: Storage, now: Timestamp) -> Result<(Arc<Self>, Vec<Job>), ManagerError> {
         let jobs = Self { storage, known: Mutex::new(HashMap::new()) };
         let mut interrupted = Vec::new();
-        for (_, job) in jobs.storage.list_registry::<Job>(&jobs_key()?)? {
+        for (_, job) in jobs.storage.registry().list::<Job>(&jobs_key()?)? {
             let mut job = match job {
                 Ok(job) => job,
                 Err(error) => {
@@ -132,7 +132,7 @@ impl Jobs {
     fn keep(&self, job: &Job) -> Result<(), StorageError> {
         let mut batch = RegistryBatch::new();
         batch.put(job_key(job.job.as_str())?, job)?;
-        self.storage.commit_registry(&batch)
+        self.storage.registry().commit(&batch)
     }
 
     /// Accepts a job, unless another job of the model is unfinished.
@@ -169,7 +169,7 @@ impl Jobs {
                 known.remove(&oldest);
                 let mut batch = RegistryBatch::new();
                 batch.delete(job_key(oldest.as_str())?);
-                self.storage.commit_registry(&batch)?;
+                self.storage.registry().commit(&batch)?;
             }
         }
         Ok(job)
@@ -221,7 +221,7 @@ impl Jobs {
         let unknown = || ManagerError::UnknownJob { job: id.to_owned() };
         // Reading the document returns a precise error, with the key, if it is damaged.
         let key = job_key(id).map_err(|_no_key| unknown())?;
-        self.storage.registry::<Job>(&key)?.ok_or_else(unknown)
+        self.storage.registry().get::<Job>(&key)?.ok_or_else(unknown)
     }
 }
 

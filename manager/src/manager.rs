@@ -141,7 +141,7 @@ impl Manager {
                             tracing::warn!(%error, "could not write the baseline loss of a version; retrying");
                         }
                     }
-                    if let Err(error) = self.predictor.follow_log() {
+                    if let Err(error) = self.predictor.selections().follow_log() {
                         tracing::warn!(%error, "selections could not read the log; they retry on the next request");
                     }
                     self.pull_triggers();
@@ -183,8 +183,8 @@ impl Manager {
     /// # Errors
     /// `Storage`.
     pub fn models(&self) -> Result<Vec<ModelRecord>, ManagerError> {
-        let out = self.predictor.out_of_service();
-        let records = self.storage.list_registry::<ModelRecord>(&models_key()?)?;
+        let out = self.predictor.models().out_of_service();
+        let records = self.storage.registry().list::<ModelRecord>(&models_key()?)?;
         let in_service = |(_, record): &(RegistryKey, Result<ModelRecord, StorageError>)| {
             !record.as_ref().is_ok_and(|record| out.contains_key(&record.config.name))
         };
@@ -196,8 +196,8 @@ impl Manager {
     /// # Errors
     /// `UnknownModel`, `IsSelection`, `Predictor` if the model is out of service, or `Storage`.
     pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
-        self.predictor.check_in_service(model)?;
-        if let Some(found) = self.storage.registry(&model_key(model)?)? {
+        self.predictor.models().check_in_service(model)?;
+        if let Some(found) = self.storage.registry().get(&model_key(model)?)? {
             return Ok(found);
         }
         Err(match self.selection(model)? {
@@ -220,7 +220,7 @@ impl Manager {
     ///
     /// The caller guarantees that it holds `changing` until then.
     pub(crate) fn new_id(&self, batch: &mut RegistryBatch) -> Result<ModelId, ManagerError> {
-        let last: Option<ModelId> = self.storage.registry(&last_id_key()?)?;
+        let last: Option<ModelId> = self.storage.registry().get(&last_id_key()?)?;
         let id = last.unwrap_or_default().next();
         batch.put(last_id_key()?, &id)?;
         Ok(id)
@@ -274,7 +274,7 @@ impl Manager {
             .between(None, Some(version))
             .with("dim", record.config.dim);
         self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(record.id))?;
-        self.predictor.activate(&record.config.stream, record.config.defaults(), serving)?;
+        self.predictor.activation().activate(&record.config.stream, record.config.defaults(), serving)?;
         Ok(record)
     }
 

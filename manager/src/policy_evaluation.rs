@@ -150,7 +150,7 @@ impl Manager {
             after: request.from.map(DecisionId::first_at),
             before: request.to.unwrap_or(Timestamp(i64::MAX)),
         };
-        let outcome: ControlFlow<()> = self.storage.scan_decisions_in(&range, |decision| {
+        let outcome: ControlFlow<()> = self.storage.decisions().scan_in(&range, |decision| {
             all += 1;
             if decision.candidates.items().is_none() {
                 skipped.candidates_not_kept += 1;
@@ -208,7 +208,7 @@ impl Evaluator<'_> {
             skipped.version_pruned += 1;
             return Ok(());
         };
-        let replay = match self.manager.predictor.replay_decision(&version, decision)? {
+        let replay = match self.manager.predictor.explainer().replay_decision(&version, decision)? {
             ReplayOutcome::Rebuilt(replay) => replay,
             ReplayOutcome::Impossible(why) => {
                 match why {
@@ -243,8 +243,9 @@ impl Evaluator<'_> {
         for (position, candidate) in shown.iter().enumerate() {
             let likely = next_slot(self.request.policy.policy(), &candidates, &shown[..position], decision.seed)
                 .map_err(PredictorError::from)?;
-            let features =
-                |candidate: usize| [f64::from(replay.scores[candidate]), f64::from(replay.std_errors[candidate])];
+            let features = |candidate: usize| {
+                [f64::from(replay.inputs.scores[candidate]), f64::from(replay.inputs.std_errors[candidate])]
+            };
             let mut mean = [0.0; FEATURES];
             for (other, probability) in likely.iter().enumerate() {
                 for (sum, feature) in mean.iter_mut().zip(features(other)) {
@@ -286,7 +287,7 @@ impl Evaluator<'_> {
     /// The reward attributed to each slot.
     fn rewards(&self, decision: &Decision) -> Result<Vec<Option<f64>>, ManagerError> {
         let mut rewards = vec![None; decision.shown.len()];
-        for (_, record) in self.manager.predictor.outcomes(decision)? {
+        for (_, record) in self.manager.predictor.attribution().outcomes(decision)? {
             let slot = record.decision.as_ref().and_then(|facts| facts.slot);
             if let Some(reward) = slot.and_then(|slot| rewards.get_mut(slot as usize)) {
                 *reward = Some(f64::from(record.label));
@@ -303,7 +304,7 @@ fn shown(decision: &Decision, replay: &DecisionReplay) -> Option<Vec<usize>> {
     }
     let place = |slot: &ShownSlot| {
         let place = replay.items.iter().position(|item| *item == slot.item)?;
-        (replay.scores[place].to_bits() == slot.score.to_bits()).then_some(place)
+        (replay.inputs.scores[place].to_bits() == slot.score.to_bits()).then_some(place)
     };
     decision.shown.iter().map(place).collect()
 }

@@ -231,7 +231,7 @@ impl Manager {
             id: self.new_id(&mut batch)?,
             arm_ids: arms.iter().map(|arm| arm.id).collect(),
             half_life_records: new.half_life(&strategy)?,
-            begins: if combines { Watermark::start() } else { self.storage.watermark(&stream) },
+            begins: if combines { Watermark::start() } else { self.storage.log().watermark(&stream) },
             objective: new.objective.unwrap_or(if combines { Objective::Error } else { Objective::Reward }),
             name: new.name,
             stream,
@@ -249,8 +249,8 @@ impl Manager {
         if record.default_reward.is_some() {
             default_rewards::begin(record.id, &mut batch)?;
         }
-        self.storage.commit_registry(&batch)?;
-        self.predictor.select_among(record.rule());
+        self.storage.registry().commit(&batch)?;
+        self.predictor.models().put_selection(record.rule());
         tracing::info!(selection = %record.name, strategy = record.strategy.name(), "selection serves");
         Ok(record)
     }
@@ -277,8 +277,8 @@ impl Manager {
     /// # Errors
     /// `Storage`.
     pub fn selections(&self) -> Result<Vec<SelectionRecord>, ManagerError> {
-        let out = self.predictor.out_of_service();
-        let records = self.storage.list_registry::<SelectionRecord>(&selections_key()?)?;
+        let out = self.predictor.models().out_of_service();
+        let records = self.storage.registry().list::<SelectionRecord>(&selections_key()?)?;
         // Selections that cannot be read were taken out of service at the start.
         let readable = records.into_iter().filter_map(|(_, record)| record.ok());
         Ok(readable.filter(|record| !out.contains_key(&record.name)).collect())
@@ -289,8 +289,8 @@ impl Manager {
     /// # Errors
     /// `Predictor` if the name is out of service, or `Storage`.
     pub fn selection(&self, name: &ModelName) -> Result<Option<SelectionRecord>, ManagerError> {
-        self.predictor.check_in_service(name)?;
-        Ok(self.storage.registry(&selection_key(name)?)?)
+        self.predictor.models().check_in_service(name)?;
+        Ok(self.storage.registry().get(&selection_key(name)?)?)
     }
 
     /// Deletes a selection and its decisions. Returns whether it existed. Its arms are unchanged.
@@ -308,9 +308,9 @@ impl Manager {
             batch.put(deleted_key(id)?, name)?;
         }
         batch.delete(selection_key(name)?);
-        self.storage.commit_registry(&batch)?;
-        self.predictor.select_no_more(name);
-        self.predictor.remove(name);
+        self.storage.registry().commit(&batch)?;
+        self.predictor.models().remove_selection(name);
+        self.predictor.activation().remove(name);
         if let Some(id) = id {
             self.finish_deletion((name, id))?;
         }
@@ -331,7 +331,7 @@ impl Manager {
     /// Fails if the model is an arm of a selection.
     pub(crate) fn check_no_arm(&self, model: &ModelName) -> Result<(), ManagerError> {
         // Selections out of service count too: they serve again once their arms are repaired.
-        let selections = self.storage.list_registry::<SelectionRecord>(&selections_key()?)?;
+        let selections = self.storage.registry().list::<SelectionRecord>(&selections_key()?)?;
         let of =
             selections.into_iter().filter_map(|(_, record)| record.ok()).find(|record| record.arms.contains(model));
         match of {

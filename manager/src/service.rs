@@ -43,7 +43,7 @@ impl Manager {
     /// # Errors
     /// `Storage`.
     pub fn unavailable(&self) -> Result<Vec<Unavailable>, ManagerError> {
-        let out = self.predictor.out_of_service();
+        let out = self.predictor.models().out_of_service();
         let described = |(name, Unserved { reason, .. }): (&ModelName, &Unserved)| {
             let kind = if self.is_in_registry(&selection_key(name)?)? { NameKind::Selection } else { NameKind::Model };
             Ok(Unavailable { name: name.clone(), kind, reason: Arc::clone(reason) })
@@ -53,7 +53,7 @@ impl Manager {
 
     /// Whether the registry has a document under this key, readable or not.
     pub(crate) fn is_in_registry(&self, key: &RegistryKey) -> Result<bool, StorageError> {
-        Ok(self.storage.registry::<IgnoredAny>(key)?.is_some())
+        Ok(self.storage.registry().get::<IgnoredAny>(key)?.is_some())
     }
 
     /// Whether the name is used by a model or selection, in service or not.
@@ -63,12 +63,13 @@ impl Manager {
 
     /// Number of models and selections, in service or not.
     pub(crate) fn names(&self) -> Result<usize, StorageError> {
-        Ok(self.storage.registry_keys(&models_key()?)?.len() + self.storage.registry_keys(&selections_key()?)?.len())
+        Ok(self.storage.registry().keys(&models_key()?)?.len()
+            + self.storage.registry().keys(&selections_key()?)?.len())
     }
 
     /// Loads the models of the registry.
     pub(crate) fn open_models(&self) -> Result<(), ManagerError> {
-        for (key, record) in self.storage.list_registry::<ModelRecord>(&models_key()?)? {
+        for (key, record) in self.storage.registry().list::<ModelRecord>(&models_key()?)? {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
                 check_name(&key, &record.config.name)?;
                 record.config.check().map_err(|error| unfit(&key, error.to_string()))?;
@@ -85,7 +86,7 @@ impl Manager {
         // Check that all records are readable, since pruning, activation and rollback need them.
         self.version_records(model)?;
         let version = self.load(record, record.active)?;
-        self.predictor.activate(&record.config.stream, record.config.defaults(), version)?;
+        self.predictor.activation().activate(&record.config.stream, record.config.defaults(), version)?;
         self.monitors.start(record);
         self.monitors.resume(record.id)?;
         tracing::info!(%model, version = %record.active, "model serves");
@@ -94,7 +95,7 @@ impl Manager {
 
     /// Opens the selections of the registry whose arms are in service.
     pub(crate) fn open_selections(&self) -> Result<(), ManagerError> {
-        for (key, record) in self.storage.list_registry::<SelectionRecord>(&selections_key()?)? {
+        for (key, record) in self.storage.registry().list::<SelectionRecord>(&selections_key()?)? {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
                 check_name(&key, &record.name)?;
                 record.check().map_err(|problem| unfit(&key, problem))?;
@@ -102,7 +103,7 @@ impl Manager {
                     return Err(unfit(&key, format!("it has the identity {} of another model", record.id)));
                 }
                 for (arm, id) in record.arms.iter().zip(&record.arm_ids) {
-                    let serves = self.predictor.active(arm)?.model_id;
+                    let serves = self.predictor.models().active(arm)?.model_id;
                     if serves != *id {
                         return Err(unfit(
                             &key,
@@ -110,12 +111,12 @@ impl Manager {
                         ));
                     }
                 }
-                self.predictor.select_among(record.rule());
+                self.predictor.models().put_selection(record.rule());
                 Ok(())
             });
             self.note_opened(&key, opened)?;
         }
-        Ok(self.predictor.follow_log()?)
+        Ok(self.predictor.selections().follow_log()?)
     }
 
     /// Takes a model or selection that could not be opened out of service. Errors of the store itself are returned.
@@ -127,9 +128,11 @@ impl Manager {
         match key.parts().get(1).map(|name| ModelName::new(name.as_str())) {
             Some(Ok(name)) => {
                 tracing::error!(%name, %error, "cannot be opened and is out of service");
-                self.predictor.remove(&name);
+                self.predictor.activation().remove(&name);
                 let (id, stream) = self.owner_and_stream(key, &name)?;
-                self.predictor.take_out_of_service(&name, Unserved { reason: error.to_string().into(), id, stream });
+                self.predictor
+                    .models()
+                    .take_out_of_service(&name, Unserved { reason: error.to_string().into(), id, stream });
             }
             _ => tracing::error!(%key, %error, "the registry holds a document under a name that no model can have"),
         }
@@ -152,9 +155,9 @@ impl Manager {
         }
         let is_model = *key == model_key(name)?;
         let read = if is_model {
-            self.storage.registry::<OfModel>(key).map(|found| found.map(|OfModel { config }| config.stream))
+            self.storage.registry().get::<OfModel>(key).map(|found| found.map(|OfModel { config }| config.stream))
         } else {
-            self.storage.registry::<OfSelection>(key).map(|found| found.map(|OfSelection { stream }| stream))
+            self.storage.registry().get::<OfSelection>(key).map(|found| found.map(|OfSelection { stream }| stream))
         };
         let stream = match read {
             Err(StorageError::Document { .. }) => None,
@@ -170,7 +173,7 @@ impl Manager {
 
     /// Removes version directories that the registry does not name, left by an interrupted switch.
     fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
-        let keys = self.storage.registry_keys(&versions_key(&record.config.name)?)?;
+        let keys = self.storage.registry().keys(&versions_key(&record.config.name)?)?;
         let named: Vec<u64> = keys.iter().filter_map(|key| key.parts().last()?.parse().ok()).collect();
         let dir = self.versions_dir(record);
         for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {

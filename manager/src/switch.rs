@@ -112,7 +112,7 @@ impl Manager {
     pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
         let loaded = read_version(dir)?;
         check_fits(config, &loaded)?;
-        check_watermarks(&loaded.manifest, &self.storage.watermark(&config.stream)).map_err(|problem| {
+        check_watermarks(&loaded.manifest, &self.storage.log().watermark(&config.stream)).map_err(|problem| {
             ManagerError::from(FeaturesError::Manifest { path: dir.join(MANIFEST_FILE), problem })
         })?;
         Ok(loaded)
@@ -142,7 +142,7 @@ impl Manager {
         sync_dir(&self.versions_dir(&record))?;
         let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
         // Only the node's own jobs know which records the training left out, so assume none.
-        let log = || self.storage.watermark(&record.config.stream);
+        let log = || self.storage.log().watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));
         let event = note(record.active, &mut description);
         let serving = serving(&record, version, loaded)?.kept_in(dir);
@@ -224,11 +224,11 @@ impl Manager {
         load: impl FnOnce() -> Result<ServingVersion, ManagerError> + Send,
     ) -> Result<Prepared, ManagerError> {
         let model = &record.config.name;
-        let hot = self.predictor.hot(model)?;
+        let hot = self.predictor.activation().hot(model)?;
         let prepared = at_low_priority("celeris-warm", || {
             pause::at(Step::Warming);
             let version = load()?;
-            Ok::<_, ManagerError>(self.predictor.prepare(hot, version, Instant::now() + WARMING_MAX)?)
+            Ok::<_, ManagerError>(self.predictor.activation().prepare(hot, version, Instant::now() + WARMING_MAX)?)
         })??;
         tell(model, prepared.version().id, &prepared.warmed);
         Ok(prepared)
@@ -263,7 +263,7 @@ impl Manager {
             batch.put(model_key(&model)?, &record)?;
             self.commit_noting(batch, &[event])?;
             pause::at(Step::Flip);
-            self.predictor.switch(record.config.defaults(), prepared);
+            self.predictor.activation().switch(record.config.defaults(), prepared);
             record
         };
         tracing::info!(%model, %version, "version serves");
@@ -271,7 +271,7 @@ impl Manager {
         metrics::counter!("celeris_switches_total", "model" => name, "kind" => kind.name()).increment(1);
         let mut kept = vec![record.active];
         kept.extend(record.guarding.as_ref().map(|guarding| guarding.against));
-        self.predictor.release((&model, id), &kept);
+        self.predictor.activation().release((&model, id), &kept);
         Ok(record)
     }
 }

@@ -312,7 +312,7 @@ impl Manager {
                 self.versions(model)?.into_iter().find_map(|version| Some((version.version, version.watermark?)));
             let seen = newest.as_ref().map_or(0, |(_, watermark)| watermark.records());
             let stream = self.model(model)?.config.stream;
-            progress.unseen = self.storage.watermark(&stream).records().saturating_sub(seen);
+            progress.unseen = self.storage.log().watermark(&stream).records().saturating_sub(seen);
             progress.trained = newest.map(|(version, _)| version);
         }
         Ok(progress)

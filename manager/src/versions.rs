@@ -95,7 +95,7 @@ impl Manager {
     /// The versions of a model, in service or not.
     pub(crate) fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
         let mut versions = Vec::new();
-        for (key, record) in self.storage.list_registry::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
+        for (key, record) in self.storage.registry().list::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
             let record = record?;
             if key != version_key(model, record.version)? {
                 return Err(unfit(&key, format!("its version is {}", record.version)));
@@ -189,15 +189,15 @@ impl Manager {
 
     fn remove_pruned(&self, model: (&ModelName, ModelId), version: VersionId) -> Result<(), ManagerError> {
         remove_dir(&self.versions_dir_of(model).join(version.to_string()))?;
-        self.storage.delete_frozen(model.1, version)?;
+        self.storage.items().delete_frozen(model.1, version)?;
         let mut batch = RegistryBatch::new();
         batch.delete(pruned_key(model.1, version)?);
-        Ok(self.storage.commit_registry(&batch)?)
+        Ok(self.storage.registry().commit(&batch)?)
     }
 
     /// Finishes prunings that a stopped node had started.
     pub(crate) fn finish_pruning(&self) -> Result<(), ManagerError> {
-        let pruned = self.storage.list_registry::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
+        let pruned = self.storage.registry().list::<(ModelName, ModelId, VersionId)>(&all_pruned_key()?)?;
         for (_, pruned) in pruned {
             match pruned {
                 Ok((model, id, version)) => {
@@ -224,7 +224,7 @@ impl Manager {
         let (old, new) = (self.load(&record, from.version)?, self.load(&record, to.version)?);
         let config = record.config;
         let (added, removed) = (only_in(&new, &old), only_in(&old, &new));
-        let log = self.storage.watermark(&config.stream);
+        let log = self.storage.log().watermark(&config.stream);
         let share = (COMPARED_RECORDS / log.records().max(1) as f64).min(1.0);
         let holdout = Holdout::of(log, share, &Watermark::start());
         let metric = Metric::of_replay(config.loss);
@@ -233,7 +233,8 @@ impl Manager {
             let loss = losses.all.comparison(metric);
             let users = &losses.users[..losses.users.len().min(COMPARED_USERS)];
             let items = ranked_items(&old, &new);
-            let (mut before, mut after) = (self.predictor.replay(&old)?, self.predictor.replay(&new)?);
+            let (mut before, mut after) =
+                (self.predictor.explainer().replay(&old)?, self.predictor.explainer().replay(&new)?);
             let mut moved = Moved { users: users.len(), items: items.len(), overlap_at_10: 0.0, kendall_tau: 0.0 };
             for user in users {
                 let history = before.history(user)?;

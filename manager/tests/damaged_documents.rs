@@ -110,7 +110,7 @@ fn fill(storage: &Storage) {
     manager.create_selection(selection).unwrap();
     let mut batch = RegistryBatch::new();
     let version = RegistryKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
-    let mut evaluated: Value = storage.registry(&version).unwrap().unwrap();
+    let mut evaluated: Value = storage.registry().get(&version).unwrap().unwrap();
     evaluated["gate"] = report();
     batch.put(version, &evaluated).unwrap();
     let job = json!({"job": JOB, "model": "films", "model_id": 1, "state": "succeeded", "engine": "als", "why": "on request",
@@ -121,13 +121,13 @@ fn fill(storage: &Storage) {
     batch.put(RegistryKey::new(["default_rewards", "1"]).unwrap(), &cursor).unwrap();
     batch.put(RegistryKey::new(["pruned", "1", "9"]).unwrap(), &json!(["films", 1, 9])).unwrap();
     batch.put(RegistryKey::new(["deleted", "77"]).unwrap(), &json!("gone")).unwrap();
-    storage.commit_registry(&batch).unwrap();
+    storage.registry().commit(&batch).unwrap();
 }
 
 type Documents = BTreeMap<RegistryKey, Value>;
 
 fn documents(storage: &Storage) -> Documents {
-    let listed = KINDS.map(|kind| storage.list_registry::<Value>(&RegistryKey::new([kind]).unwrap()).unwrap());
+    let listed = KINDS.map(|kind| storage.registry().list::<Value>(&RegistryKey::new([kind]).unwrap()).unwrap());
     listed.into_iter().flatten().map(|(key, document)| (key, document.unwrap())).collect()
 }
 
@@ -143,7 +143,7 @@ fn write(storage: &Storage, documents: &Documents, damaged: Option<(&RegistryKey
     if let Some((key, document)) = damaged {
         batch.put(key.clone(), document).unwrap();
     }
-    storage.commit_registry(&batch).unwrap();
+    storage.registry().commit(&batch).unwrap();
 }
 
 /// JSON pointers to all leaves of a document.

@@ -51,12 +51,13 @@ impl Node {
             policy: None,
             seed: None,
             min_epoch: None,
+            segment: None,
             selection: None,
         };
         let ranking = self.predictor.topk(&request).await.unwrap();
         assert!(ranking.logged);
         let of = self.manager.model(&model(name)).unwrap().id;
-        self.storage.decision(of, &ranking.decision_id).unwrap().unwrap()
+        self.storage.decisions().get(of, &ranking.decision_id).unwrap().unwrap()
     }
 
     /// Appends an observation under an id reserved for the node, which no client can use.
@@ -78,12 +79,12 @@ impl Node {
         };
         let append =
             Append { stream: StreamName::new(stream).unwrap(), record, frozen: Vec::new(), ack: AckMode::Wait };
-        let Appended::New(placed) = self.storage.append(append).unwrap() else { panic!("the id is taken") };
+        let Appended::New(placed) = self.storage.log().append(append).unwrap() else { panic!("the id is taken") };
         placed.durable().await.unwrap();
     }
 
     fn outcomes(&self, decision: &Decision) -> usize {
-        self.predictor.outcomes(decision).unwrap().len()
+        self.predictor.attribution().outcomes(decision).unwrap().len()
     }
 }
 
@@ -137,9 +138,9 @@ async fn a_reward_does_not_retract_a_reward_of_another_user() {
         feedback: None,
         decision: Some(decision.id.clone()),
     };
-    node.predictor.observe(&model("films"), reward).await.unwrap();
+    node.predictor.ingest().observe(&model("films"), reward).await.unwrap();
     let stream = StreamName::new("films").unwrap();
-    let found = node.storage.observation(&stream, &default_reward_id(&decision.id, 0)).unwrap();
+    let found = node.storage.log().observation(&stream, &default_reward_id(&decision.id, 0)).unwrap();
     assert!(matches!(found, Lookup::Found { record, .. } if record.user.as_str() == "mallory"));
     assert_eq!(node.outcomes(&decision), 1);
 }
@@ -153,6 +154,6 @@ async fn a_reward_for_a_decision_before_an_erasure_does_not_restore_the_user() {
     let decision = node.decide("films", "zoe").await;
     node.predictor.erase(&model("films"), &decision.user).await.unwrap();
     let default = celeris_predictor::DefaultReward { label: 1.0, due: decision.timestamp };
-    assert!(node.predictor.begin_default(&decision, 0, default).unwrap().is_none());
-    assert_eq!(node.predictor.user(&model("films"), &decision.user, 0).await.unwrap().observations, 0);
+    assert!(node.predictor.ingest().begin_default(&decision, 0, default).unwrap().is_none());
+    assert_eq!(node.predictor.explainer().user(&model("films"), &decision.user, 0).await.unwrap().observations, 0);
 }

@@ -34,14 +34,14 @@ fn append(storage: &Storage, kind: RecordKind, user: &str, epoch: u64, targets: 
         targets: targets.iter().copied().map(Sequence).collect(),
     };
     let append = Append { stream: stream(), record, frozen: Vec::new(), ack: AckMode::Wait };
-    let _ticket = storage.append(append).unwrap();
+    let _ticket = storage.log().append(append).unwrap();
 }
 
 /// Waits until this many records are sealed and returns the status.
 fn sealed(storage: &Storage, sealer: &Sealer, records: u64) -> SealingStatus {
     let begun = Instant::now();
     loop {
-        if storage.watermark(&stream()).records() == records
+        if storage.log().watermark(&stream()).records() == records
             && let Some((_, status)) = sealer.status().into_iter().find(|(_, status)| status.lag_records == 0)
         {
             return status;
@@ -102,7 +102,7 @@ fn an_erasure_that_blanks_a_retraction_leaves_no_retracted_rows() {
     for (records, kind, targets) in [(2, RecordKind::Retract, [1].as_slice()), (3, RecordKind::Erase, &[])] {
         append(&storage, kind, "ann", records, targets);
         let begun = Instant::now();
-        while storage.watermark(&stream()).records() < records {
+        while storage.log().watermark(&stream()).records() < records {
             assert!(begun.elapsed() < DEADLINE);
             std::thread::yield_now();
         }

@@ -12,12 +12,13 @@ use celeris_model::{
     Decision, DecisionFacts, DecisionId, Joined, ModelName, Observation, ObservationId, Record, RecordKind, Sequence,
     StreamName, Timestamp, UserEpoch,
 };
-use celeris_storage::{HistorySpan, Lookup, Storage, StorageError};
+use celeris_storage::{HistorySpan, Storage};
 use hashlink::LruCache;
 use parking_lot::Mutex;
 
+use crate::compute::compute;
 use crate::error::PredictorError;
-use crate::node::{Predictor, compute};
+use crate::models::Models;
 use crate::users::UserKey;
 
 /// Number of decisions whose rewarded slots are kept in memory: more than the log's queue holds records, so that it
@@ -30,14 +31,32 @@ pub const DEFAULT_REWARD_WAIT_MIN_MS: i64 = 1_000;
 /// The `feedback` of default rewards in the log.
 pub const DEFAULT_FEEDBACK: &str = "default";
 
-/// The rewarded slots of recent decisions.
-pub(crate) struct Attribution {
+pub(crate) enum Target {
+    /// The decision is unavailable, and the reason.
+    Absent(DecisionId, Joined),
+    Found(Arc<Decision>),
+}
+
+/// Maximum number of user events after a decision within which rewards can join it. It bounds the cost of searching for
+/// its rewards.
+pub const FOLLOWED_MAX: u64 = 1 << 14;
+
+/// The observation id of a slot's default reward.
+#[must_use]
+pub fn default_reward_id(decision: &DecisionId, slot: u32) -> ObservationId {
+    ObservationId::of_default_reward(decision, slot).expect("ids of decisions that are logged are UUIDs")
+}
+
+/// Checks the decisions that observations name, and knows the rewarded slots of recent decisions.
+pub struct Attribution {
+    storage: Storage,
+    models: Arc<Models>,
     rewarded: Mutex<LruCache<DecisionId, Vec<u32>>>,
 }
 
 impl Attribution {
-    pub(crate) fn new() -> Self {
-        Self { rewarded: Mutex::new(LruCache::new(REMEMBERED_MAX)) }
+    pub(crate) fn new(storage: Storage, models: Arc<Models>) -> Self {
+        Self { storage, models, rewarded: Mutex::new(LruCache::new(REMEMBERED_MAX)) }
     }
 
     fn slots(&self, id: &DecisionId) -> Option<Vec<u32>> {
@@ -63,59 +82,23 @@ impl Attribution {
             slots.push(slot);
         }
     }
-}
 
-pub(crate) enum Target {
-    /// The decision is unavailable, and the reason.
-    Absent(DecisionId, Joined),
-    Found(Arc<Decision>),
-}
-
-/// Source of a reward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RewardSource {
-    Client,
-    /// Inserted because no reward arrived in time; replaced by any later one.
-    Default,
-}
-
-/// Maximum number of user events after a decision within which rewards can join it. It bounds the cost of searching for
-/// its rewards.
-pub const FOLLOWED_MAX: u64 = 1 << 14;
-
-/// The observation id of a slot's default reward.
-#[must_use]
-pub fn default_reward_id(decision: &DecisionId, slot: u32) -> ObservationId {
-    ObservationId::of_default_reward(decision, slot).expect("ids of decisions that are logged are UUIDs")
-}
-
-/// Whether a record is the default reward of this slot. Checked because an observation found by its id is changed only
-/// if its content and user match the id.
-fn is_default_reward(record: &Record, decision: &Decision, slot: u32) -> bool {
-    let joins_it = |facts: &DecisionFacts| facts.id == decision.id && facts.slot == Some(slot);
-    record.kind == RecordKind::Observe
-        && record.user == decision.user
-        && record.feedback.as_deref() == Some(DEFAULT_FEEDBACK)
-        && record.decision.as_ref().is_some_and(joins_it)
-}
-
-impl Predictor {
     /// Finds the decision that an observation names. Reads from disk if it is not in memory.
     pub(crate) fn target(&self, decided_by: &ModelName, id: &DecisionId) -> Result<Target, PredictorError> {
         if self.is_expired(id) {
             return Ok(Target::Absent(id.clone(), Joined::Expired));
         }
-        let decided_by = self.decides_as(decided_by)?;
-        let found = match self.storage.unwritten_decision(decided_by, id) {
+        let decided_by = self.models.decides_as(decided_by)?;
+        let found = match self.storage.decisions().unwritten(decided_by, id) {
             Some(found) => Some(found),
-            None => compute(false, || self.storage.decision(decided_by, id))?,
+            None => compute(false, || self.storage.decisions().get(decided_by, id))?,
         };
         Ok(found.map_or_else(|| Target::Absent(id.clone(), Joined::Unknown), Target::Found))
     }
 
     /// Whether the decision is older than the retention time, whether it has been deleted yet or not.
     fn is_expired(&self, id: &DecisionId) -> bool {
-        let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
+        let kept = i64::try_from(self.storage.decisions().retention().as_millis()).unwrap_or(i64::MAX);
         let now = Timestamp::from(SystemTime::now());
         id.made_at().is_some_and(|made| made.0.saturating_add(kept) < now.0)
     }
@@ -136,7 +119,7 @@ impl Predictor {
         };
         let without_slot = |joined| Ok(DecisionFacts::without_slot(decision.id.clone(), joined));
         // The decision may have been found before the user was erased.
-        if self.storage.is_erased(decision) {
+        if self.storage.decisions().is_erased(decision) {
             return without_slot(Joined::Unknown);
         }
         if decision.user != observation.user {
@@ -146,11 +129,11 @@ impl Predictor {
         if epoch.0.saturating_sub(decision.user_epoch.0) >= FOLLOWED_MAX {
             return without_slot(Joined::Expired);
         }
-        let rewarded = match self.attribution.slots(&decision.id) {
+        let rewarded = match self.slots(&decision.id) {
             Some(slots) => slots,
             None => {
                 let slots = rewarded_slots(&self.storage, stream, decision, epoch)?;
-                self.attribution.keep(&decision.id, slots.clone());
+                self.keep(&decision.id, slots.clone());
                 slots
             }
         };
@@ -170,7 +153,7 @@ impl Predictor {
         key: &UserKey,
         (facts, epoch): (&DecisionFacts, UserEpoch),
     ) -> Result<(DecisionId, Vec<u32>), PredictorError> {
-        let mut slots = match self.attribution.slots(&facts.id) {
+        let mut slots = match self.slots(&facts.id) {
             Some(slots) => slots,
             None => {
                 let mut slots = Vec::new();
@@ -178,7 +161,7 @@ impl Predictor {
                     after: UserEpoch(epoch.0.saturating_sub(FOLLOWED_MAX)),
                     up_to: UserEpoch(epoch.0.saturating_add(FOLLOWED_MAX)),
                 };
-                self.storage.scan_history(&key.stream, &key.user, near, |_, record| {
+                self.storage.histories().scan(&key.stream, &key.user, near, |_, record| {
                     let named = record.decision.filter(|other| other.id == facts.id);
                     slots.extend(named.and_then(|other| other.slot));
                 })?;
@@ -195,52 +178,7 @@ impl Predictor {
     /// # Errors
     /// `UnknownModel` or `Storage`.
     pub fn outcomes(&self, decision: &Decision) -> Result<Vec<(Sequence, Record)>, PredictorError> {
-        outcomes(&self.storage, &self.model(&self.of_stream(decision.scored_by()))?.stream, decision)
-    }
-
-    /// Retracts the default reward of the slot that an observation rewards, if there is one. Call before
-    /// [`Predictor::begin_observe`] for an observation that names a decision of this model.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `Model` for an invalid number, or `Storage`, with `ReservedId` for an id reserved for the node.
-    pub async fn retract_default_reward(
-        &self,
-        model: &ModelName,
-        observation: &Observation,
-    ) -> Result<(), PredictorError> {
-        let Some(id) = &observation.decision else { return Ok(()) };
-        let now = Timestamp::from(SystemTime::now());
-        if id.made_at().is_none_or(|made| now.0 < made.0 + DEFAULT_REWARD_WAIT_MIN_MS) {
-            return Ok(());
-        }
-        self.check_observation(observation)?;
-        check_id(observation)?;
-        let Target::Found(decision) = self.target(model, id)? else { return Ok(()) };
-        let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
-        let Some(slot) = slot else { return Ok(()) };
-        let default = default_reward_id(id, slot);
-        let served = self.model(&self.of_stream(model))?;
-        // An observation that will be rejected, or is a duplicate, must not retract the default reward.
-        served.active.load().learning.loss().check_label(observation.label)?;
-        if let Some(id) = &observation.observation_id
-            && compute(false, || self.storage.observation(&served.stream, id))? != Lookup::Unknown
-        {
-            return Ok(());
-        }
-        let found = compute(false, || self.storage.observation(&served.stream, &default))?;
-        let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
-        if !is_default_reward(&of_default, &decision, slot) {
-            return Ok(());
-        }
-        match self.forget(model, &default).await {
-            Ok(_) => {
-                served.exploration.replaced(now);
-                Ok(())
-            }
-            // A concurrent reward has already retracted it.
-            Err(PredictorError::Storage(StorageError::ObservationForgotten { .. })) => Ok(()),
-            Err(error) => Err(error),
-        }
+        outcomes(&self.storage, &self.models.on_stream_of(decision.scored_by())?.stream, decision)
     }
 }
 
@@ -269,18 +207,10 @@ fn outcomes(
     let span = HistorySpan { after, up_to: UserEpoch(after.0.saturating_add(FOLLOWED_MAX)) };
     let names_it = |record: &Record| record.decision.as_ref().is_some_and(|facts| facts.id == decision.id);
     let mut found = Vec::new();
-    storage.scan_history(stream, &decision.user, span, |sequence, record| {
+    storage.histories().scan(stream, &decision.user, span, |sequence, record| {
         if record.kind == RecordKind::Observe && names_it(&record) {
             found.push((sequence, record));
         }
     })?;
     Ok(found)
-}
-
-/// Rejects ids that are reserved for the node.
-pub(crate) fn check_id(observation: &Observation) -> Result<(), PredictorError> {
-    match &observation.observation_id {
-        Some(id) if id.is_reserved() => Err(StorageError::ReservedId { id: id.as_str().to_owned() }.into()),
-        _ => Ok(()),
-    }
 }

@@ -2,18 +2,22 @@
 
 use std::collections::VecDeque;
 
-use celeris_model::{Joined, ModelName, Timestamp};
+use celeris_model::{Joined, Timestamp};
 use parking_lot::Mutex;
-
-use crate::attribution::RewardSource;
-use crate::error::PredictorError;
-use crate::node::Predictor;
 
 /// Initial length of a span, in milliseconds.
 const SPAN_MS: i64 = 10_000;
 
 /// Maximum number of spans; beyond it adjacent spans are merged and the length doubles.
 const SPANS_MAX: usize = 256;
+
+/// Source of a reward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RewardSource {
+    Client,
+    /// Inserted because no reward arrived in time; replaced by any later one.
+    Default,
+}
 
 /// Counts in a span of time, or in total.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -120,7 +124,7 @@ impl Exploration {
         self.count(at, &counts);
     }
 
-    fn view(&self) -> ExplorationView {
+    pub(crate) fn view(&self) -> ExplorationView {
         let tally = self.0.lock();
         ExplorationView { totals: tally.totals, span_ms: tally.span_ms, spans: tally.spans.iter().copied().collect() }
     }
@@ -154,16 +158,6 @@ impl Tally {
             }
             self.spans = merged;
         }
-    }
-}
-
-impl Predictor {
-    /// The exploration counts of a model since the node started.
-    ///
-    /// # Errors
-    /// `UnknownModel`.
-    pub fn exploration(&self, model: &ModelName) -> Result<ExplorationView, PredictorError> {
-        Ok(self.model(model)?.exploration.view())
     }
 }
 

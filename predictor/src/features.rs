@@ -20,6 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cache::{BoundedCache, Held};
 use crate::error::PredictorError;
+use crate::index::FreshFeatures;
 use crate::version::ServingVersion;
 
 /// Locks and revision counters that items share by hash. More stripes make false sharing rarer, at 8 bytes each.
@@ -100,6 +101,16 @@ impl LaterItem {
     }
 }
 
+impl FreshFeatures for LaterItem {
+    fn offset(&self) -> f32 {
+        self.offset
+    }
+
+    fn features(&self) -> &[f32] {
+        &self.features
+    }
+}
+
 impl Held for Arc<LaterItem> {
     fn bytes(&self) -> usize {
         size_of::<LaterItem>() + size_of_val(&*self.features)
@@ -129,7 +140,7 @@ type FreezeKey = (ModelId, VersionId, ItemId);
 type Freezing = HashMap<FreezeKey, Arc<LaterItem>>;
 
 /// Resolves features, through a bounded cache for items outside the table.
-pub(crate) struct FeatureSource {
+pub(crate) struct FeatureStore {
     storage: Storage,
     cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
     /// Incremented by every change to an item of the stripe; part of the cache key, so that a change invalidates the
@@ -175,7 +186,7 @@ impl Freeze<'_> {
     }
 }
 
-impl FeatureSource {
+impl FeatureStore {
     pub(crate) fn new(storage: Storage, bytes_max: usize) -> Self {
         Self {
             storage,
@@ -269,7 +280,7 @@ impl FeatureSource {
         let mut found = self.look_up(&freezing, version, stream, item)?;
         if found.frozen.is_none() {
             let key = (version.model_id, version.id, item.clone());
-            let position = self.storage.freeze(&record(&key, &found))?;
+            let position = self.storage.items().freeze(&record(&key, &found))?;
             found = Arc::new(found.frozen_at(position));
             freezing.insert(key, Arc::clone(&found));
         }
@@ -280,7 +291,7 @@ impl FeatureSource {
     /// The queued freezes of the item's stripe; those that are durable by now are removed.
     fn freezing(&self, item: &ItemId) -> MutexGuard<'_, Freezing> {
         let mut freezing = self.freezing[stripe(item)].lock();
-        freezing.retain(|_, features| features.frozen.is_some_and(|position| !self.storage.is_durable(position)));
+        freezing.retain(|_, features| features.frozen.is_some_and(|position| !self.storage.log().is_durable(position)));
         freezing
     }
 
@@ -292,15 +303,15 @@ impl FeatureSource {
         item: &ItemId,
     ) -> Result<Arc<LaterItem>, PredictorError> {
         let revision = self.revision(item);
-        let given = self.storage.item_features(version.model_id, item)?;
-        let described = self.storage.item(stream, item)?;
+        let given = self.storage.items().given_features(version.model_id, item)?;
+        let described = self.storage.items().get(stream, item)?;
         let known = given.is_some() || described.is_some();
         let later = |offset, features, origin| LaterItem { offset, features, known, origin, revision, frozen: None };
         if let Some(queued) = freezing.get(&(version.model_id, version.id, item.clone())) {
             // Frozen features never change, but whether the item is known may have changed since.
             return Ok(Arc::new(LaterItem { known, revision, ..LaterItem::clone(queued) }));
         }
-        if let Some(frozen) = self.storage.frozen(version.model_id, version.id, item)? {
+        if let Some(frozen) = self.storage.items().frozen(version.model_id, version.id, item)? {
             let found = later(frozen.offset, frozen.features.into(), frozen.origin);
             return Ok(Arc::new(found.frozen_at(CommitPosition::START)));
         }
@@ -373,7 +384,7 @@ impl FeatureSource {
 
 /// Items whose stripes are locked for a change.
 pub(crate) struct Changing<'s> {
-    source: &'s FeatureSource,
+    source: &'s FeatureStore,
 }
 
 impl Changing<'_> {
@@ -382,7 +393,7 @@ impl Changing<'_> {
         let key = (version.model_id, version.id, item.clone());
         let frozen = version.theta.get(item).is_some()
             || self.source.freezing[stripe(item)].lock().contains_key(&key)
-            || self.source.storage.frozen(version.model_id, version.id, item)?.is_some();
+            || self.source.storage.items().frozen(version.model_id, version.id, item)?.is_some();
         Ok(if frozen { Effective::NextVersion } else { Effective::Now })
     }
 }

@@ -1,9 +1,11 @@
 //! The local state of one node and the operations on it: `predict`, `topk`, `recommend`, `observe`, and a user's
 //! history.
 //!
-//! A [`Predictor`] holds the serving models, each with one active version, and three bounded caches: user states,
-//! features of items outside the trained tables, and predictions. Everything in memory is a view of the log: it can be
-//! dropped at any moment and is rebuilt on the next access.
+//! A [`Predictor`] answers the requests that span its components: the serving models by name ([`Models`]), the users in
+//! memory, features of items outside the trained tables, the item catalogs ([`ItemCatalog`]), rankings and their
+//! decisions, and [`Ingest`], which appends events of users to the log and learns from them. Everything in memory is a
+//! view of the log: it can be dropped at any moment and is rebuilt on the next access. A component does not know the
+//! predictor.
 //!
 //! Not in this crate: HTTP, training, and the choice of versions. Prediction errors are published as [`LossEvent`]s on
 //! a channel; the crate never calls upwards.
@@ -12,55 +14,50 @@
 //! outside the lock, until the record is durable. A read waits the same way if it reflects an observation that is not
 //! durable yet, so no client sees data that a crash could lose.
 
-pub mod amend;
+mod activation;
 pub mod attribution;
 mod cache;
 mod catalog;
-mod decision_replay;
-mod drawing;
+mod clock_skew;
+mod compute;
 pub mod error;
+mod explain;
 pub mod exploration;
 mod features;
-mod items;
-pub mod loss;
-mod node;
-pub mod observe;
-mod out_of_service;
-pub mod predict;
-mod predictions;
-mod propensities;
+mod index;
+mod ingest;
+mod loss;
+mod models;
+mod predictor;
+mod ranking;
 pub mod recommend;
-pub mod replay;
-mod scoring;
-pub mod selection;
-pub mod shadow;
-pub mod similar;
-pub mod topk;
-pub mod user_view;
+mod selection;
+mod selections;
 mod users;
-pub mod version;
-pub mod warm;
-pub mod why;
+mod version;
 
-pub use amend::{Amended, Erased};
-pub use catalog::{CatalogView, RetrievalView, SearchView};
-pub use decision_replay::{DecisionReplay, ReplayOutcome, ReplayedSlot, WhyNot, is_same};
+pub use activation::{Activation, Hot, Prepared, Share, Warmed};
+pub use attribution::Attribution;
+pub use catalog::{
+    Edited, FoundItems, ItemCatalog, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem, SearchView,
+};
 pub use error::PredictorError;
+pub use explain::{
+    Because, DecisionReplay, Explainer, Replay, ReplayOutcome, Replayed, ReplayedSlot, UserView, Why, WhyNot,
+    WhyRequest, is_same,
+};
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;
-pub use items::{Edited, FoundItems, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem};
+pub use index::{CatalogView, RetrievalView};
+pub use ingest::{Amended, DefaultReward, Erased, Ingest, Observed, PendingObservation};
 pub use loss::LossEvent;
-pub use node::{Predictor, PredictorOptions};
-pub use observe::{DefaultReward, Observed, PendingObservation};
-pub use out_of_service::Unserved;
-pub use predict::{PredictRequest, Predictions, Scored};
-pub use recommend::{Aggregate, Audience, Boost, Page, PastItem, RecommendRequest, Recommendation, SeenRule};
-pub use replay::{Replay, Replayed};
+pub use models::{Models, ShadowSample, Unserved};
+pub use predictor::{Predictor, PredictorOptions};
+pub use ranking::{DecisionLogging, PolicyInputs, PredictRequest, Predictions, Ranked, Ranking, Scored, TopkRequest};
+pub use recommend::{
+    Aggregate, Audience, Boost, Page, PastItem, RecommendRequest, Recommendation, Recommender, SeenRule, Similar,
+    SimilarItem, SimilarRequest,
+};
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};
-pub use shadow::ShadowSample;
-pub use similar::{Similar, SimilarItem, SimilarRequest};
-pub use topk::{DecisionLogging, Ranked, Ranking, TopkRequest};
-pub use user_view::UserView;
+pub use selections::Selections;
 pub use version::{RankingDefaults, ServingVersion};
-pub use warm::{Hot, Prepared, Share, Warmed};
-pub use why::{Because, Why, WhyRequest};

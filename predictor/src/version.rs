@@ -1,18 +1,14 @@
-//! A model version in memory, and the model that serves it.
+//! A model version in memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::{ColdMap, Theta};
-use celeris_model::{Learning, ModelError, ModelId, ModelName, StreamName, UserModel, VersionId};
-use tokio::sync::mpsc;
+use celeris_model::{Learning, ModelError, ModelId, ModelName, UserModel, VersionId};
 
-use crate::catalog::{Retrieval, StreamCatalog};
-use crate::exploration::Exploration;
-use crate::shadow::ShadowSample;
+use crate::index::Retrieval;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -110,24 +106,4 @@ pub struct RankingDefaults {
     pub policy: PolicySpec,
     /// The share of rankings drawn uniformly for the validation pool.
     pub pool_share: PoolShare,
-}
-
-/// A serving model: its name, the stream it learns from, and its active version.
-pub(crate) struct ServedModel {
-    pub(crate) name: ModelName,
-    pub(crate) id: ModelId,
-    pub(crate) stream: StreamName,
-    pub(crate) catalog: Arc<StreamCatalog>,
-    pub(crate) defaults: RankingDefaults,
-    pub(crate) active: ArcSwap<ServingVersion>,
-    pub(crate) exploration: Arc<Exploration>,
-    /// The shadow version, compared with the active one at every observation.
-    pub(crate) shadow: ArcSwapOption<Shadow>,
-}
-
-/// The shadow version, and the channel for the samples of the comparison.
-#[derive(Clone)]
-pub(crate) struct Shadow {
-    pub(crate) version: VersionId,
-    pub(crate) samples: mpsc::Sender<ShadowSample>,
 }

@@ -64,17 +64,20 @@ impl Node {
         let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
         let options = PredictorOptions { prediction_items_max: usize::MAX, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
-        predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version()).unwrap();
+        predictor
+            .activation()
+            .activate(&StreamName::of_model(&model()), RankingDefaults::default(), version())
+            .unwrap();
         Self { storage, predictor }
     }
 
     fn describe(&self, name: &str, value: Value) {
         let change = ItemChange { features: None, attributes: Some(attributes(value)) };
-        self.predictor.put_item(&model(), &item(name), change).unwrap();
+        self.predictor.catalog().put_item(&model(), &item(name), change).unwrap();
     }
 
     fn view(&self, name: &str) -> ItemView {
-        self.predictor.item(&model(), &item(name)).unwrap().unwrap()
+        self.predictor.catalog().item(&model(), &item(name)).unwrap().unwrap()
     }
 
     async fn scored(&self, name: &str) -> Scored {
@@ -83,6 +86,7 @@ impl Node {
             user: UserId::new("u").unwrap(),
             items: vec![item(name)],
             min_epoch: None,
+            segment: None,
         };
         self.predictor.predict(&request).await.unwrap().scores.remove(0)
     }
@@ -98,7 +102,7 @@ impl Node {
             feedback: None,
             decision: None,
         };
-        self.predictor.observe(&model(), observation).await.unwrap();
+        self.predictor.ingest().observe(&model(), observation).await.unwrap();
     }
 }
 
@@ -180,7 +184,7 @@ async fn supplied_features_take_precedence_over_attributes() {
     let features = vec![2.0, 2.0, 1.0];
     let change =
         ItemChange { features: Some(features.clone()), attributes: Some(attributes(json!({"genres": ["Drama"]}))) };
-    node.predictor.put_item(&model(), &item("new"), change).unwrap();
+    node.predictor.catalog().put_item(&model(), &item("new"), change).unwrap();
     let view = node.view("new");
     assert_eq!((&view.features, view.source), (&features, FeatureOrigin::Given));
     let [unwidened, _] = expected(&view, &UserModel::from_prior(&prior().into()).unwrap());

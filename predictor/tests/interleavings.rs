@@ -173,7 +173,7 @@ impl Node {
         let options = PredictorOptions { user_bytes_max: 64 * 1_000, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         for (_, version) in models.serving() {
-            predictor.activate(&stream(), RankingDefaults::default(), version).unwrap();
+            predictor.activation().activate(&stream(), RankingDefaults::default(), version).unwrap();
         }
         Self { storage, predictor: Arc::new(predictor) }
     }
@@ -182,7 +182,7 @@ impl Node {
     async fn check(&self, models: &Models, moment: &str) {
         for (model, version) in models.serving() {
             for who in 0..USERS {
-                let view = self.predictor.user(&name(model), &user(who), 0).await.unwrap();
+                let view = self.predictor.explainer().user(&name(model), &user(who), 0).await.unwrap();
                 let expected = self.replayed(&version, who);
                 assert_eq!(view.state_hash, expected, "user {who} of {model} {moment}");
             }
@@ -190,13 +190,13 @@ impl Node {
     }
 
     fn replayed(&self, version: &ServingVersion, who: usize) -> u64 {
-        let history = self.storage.history(&stream(), &user(who)).unwrap();
+        let history = self.storage.histories().of(&stream(), &user(who)).unwrap();
         let observed = history.iter().filter(|(_, record)| record.kind == RecordKind::Observe);
         let mut frozen = HashMap::new();
         for (_, record) in observed.clone() {
             let item = record.item.clone().unwrap();
             if version.theta.get(&item).is_none() {
-                let features = self.storage.frozen(version.model_id, version.id, &item).unwrap();
+                let features = self.storage.items().frozen(version.model_id, version.id, &item).unwrap();
                 let features = features.expect("features that a state has learnt from are frozen");
                 frozen.insert(item, features);
             }
@@ -258,10 +258,10 @@ impl Scene {
             decision: None,
         };
         let predictor = Arc::clone(&self.node().predictor);
-        let pending = predictor.begin_observe(&name("steady"), &observation, AckMode::Gather).unwrap();
+        let pending = predictor.ingest().begin_observe(&name("steady"), &observation, AckMode::Gather).unwrap();
         self.sent[who].push(id);
         self.wait(async move {
-            let observed = predictor.finish_observe(pending).await?;
+            let observed = predictor.ingest().finish_observe(pending).await?;
             Ok(Some((who, observed.user_epoch)))
         });
     }
@@ -296,7 +296,7 @@ impl Scene {
         copy_dir(self.dir.path(), copy.path());
         let node = Node::open(copy.path(), &self.models);
         for who in 0..USERS {
-            let reached = node.storage.last_epoch(&stream(), &user(who)).unwrap();
+            let reached = node.storage.histories().last_epoch(&stream(), &user(who)).unwrap();
             assert!(reached >= self.acknowledged[who], "what was acknowledged is on the disk");
         }
         node.check(&self.models, "after a crash").await;
@@ -313,7 +313,7 @@ impl Scene {
 
     fn serve(&self) {
         let [(_, films), _] = self.models.serving();
-        self.node().predictor.activate(&stream(), RankingDefaults::default(), films).unwrap();
+        self.node().predictor.activation().activate(&stream(), RankingDefaults::default(), films).unwrap();
     }
 
     /// An observation of the user, selected by its relative position among those sent.
@@ -335,14 +335,14 @@ impl Scene {
                 let Some(id) = self.sent(who, place) else { return };
                 let label = if label > 2.0 { 1.0 } else { 0.0 };
                 self.wait(async move {
-                    let amended = predictor.correct(&name("steady"), &id, label).await?;
+                    let amended = predictor.ingest().correct(&name("steady"), &id, label).await?;
                     Ok(Some((who, amended.user_epoch)))
                 });
             }
             Step::Retract { user: who, place } => {
                 let Some(id) = self.sent(who, place) else { return };
                 self.wait(async move {
-                    let amended = predictor.forget(&name("steady"), &id).await?;
+                    let amended = predictor.ingest().forget(&name("steady"), &id).await?;
                     Ok(Some((who, amended.user_epoch)))
                 });
             }
@@ -353,20 +353,26 @@ impl Scene {
             Step::Give { item: film, seed } => {
                 let dim = Models::dim(self.models.films.0);
                 let change = ItemChange { features: Some(vector(seed, dim)), attributes: None };
-                predictor.put_item(&name("films"), &item(film), change).unwrap();
+                predictor.catalog().put_item(&name("films"), &item(film), change).unwrap();
             }
             Step::Read { user: who } => {
                 for model in ["films", "steady"] {
                     let predictor = Arc::clone(&predictor);
                     self.wait(async move {
                         let items = (0..ITEMS).map(item).collect();
-                        let request = PredictRequest { model: name(model), user: user(who), items, min_epoch: None };
+                        let request = PredictRequest {
+                            model: name(model),
+                            user: user(who),
+                            items,
+                            min_epoch: None,
+                            segment: None,
+                        };
                         predictor.predict(&request).await?;
                         Ok(None)
                     });
                 }
             }
-            Step::Hold if self.held.is_none() => self.held = Some(Box::new(self.node().storage.hold_writes())),
+            Step::Hold if self.held.is_none() => self.held = Some(Box::new(self.node().storage.log().hold_writes())),
             Step::Hold => {}
             Step::Release => {
                 self.release().await;
@@ -379,7 +385,7 @@ impl Scene {
                 self.serve();
             }
             Step::Recreate => {
-                predictor.remove(&name("films"));
+                predictor.activation().remove(&name("films"));
                 self.node().storage.delete_model(self.models.films.0).unwrap();
                 self.models.films = (self.models.films.0.next().next(), 1);
                 self.serve();
@@ -474,7 +480,7 @@ async fn features_of_a_rebuilt_state_are_frozen() {
         scene.take(Step::Give { item: late, seed: 1 }).await;
         let state = |scene: &Scene| {
             let predictor = Arc::clone(&scene.node().predictor);
-            async move { predictor.user(&name("films"), &user(1), 0).await.unwrap().state_hash }
+            async move { predictor.explainer().user(&name("films"), &user(1), 0).await.unwrap().state_hash }
         };
         let before = state(&scene).await;
         scene.take(Step::Give { item: late, seed: 2 }).await;

@@ -45,7 +45,7 @@ async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
     );
     let prior = Prior::isotropic(DIM, 2.0, 0.7).unwrap();
     let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta.unwrap(), prior.into()).unwrap();
-    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version).unwrap();
+    predictor.activation().activate(&StreamName::of_model(&model()), RankingDefaults::default(), version).unwrap();
     let request = TopkRequest {
         model: model(),
         user: UserId::new("u").unwrap(),
@@ -54,14 +54,15 @@ async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
         policy: None,
         seed: None,
         min_epoch: None,
+        segment: None,
         selection: None,
     };
     let ranking = predictor.topk(&request).await.unwrap();
-    let decision = storage.decision(ModelId(1), &ranking.decision_id).unwrap().unwrap();
+    let decision = storage.decisions().get(ModelId(1), &ranking.decision_id).unwrap().unwrap();
     // All but one of the events within which a reward can join; none is awaited.
     for _ in 1..FOLLOWED_MAX {
         let pending = loop {
-            match predictor.begin_observe(&model(), &observation(None, 0), AckMode::Gather) {
+            match predictor.ingest().begin_observe(&model(), &observation(None, 0), AckMode::Gather) {
                 Err(error) if error.is_overload() => tokio::task::yield_now().await,
                 pending => break pending.unwrap(),
             }
@@ -69,13 +70,13 @@ async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
         drop(pending);
     }
     let name = |film| observation(Some(decision.id.clone()), film);
-    let in_time = predictor.observe(&model(), name(0)).await.unwrap();
+    let in_time = predictor.ingest().observe(&model(), name(0)).await.unwrap();
     assert_eq!((in_time.user_epoch, in_time.joined), (UserEpoch(FOLLOWED_MAX), Some(Joined::Slot)));
-    let late = predictor.observe(&model(), name(1)).await.unwrap();
+    let late = predictor.ingest().observe(&model(), name(1)).await.unwrap();
     assert_eq!(late.joined, Some(Joined::Expired));
-    let outcomes = predictor.outcomes(&decision).unwrap();
+    let outcomes = predictor.attribution().outcomes(&decision).unwrap();
     assert_eq!(outcomes.len(), 1, "later events cannot join and are not searched");
-    let view = predictor.user(&model(), &UserId::new("u").unwrap(), 2).await.unwrap();
+    let view = predictor.explainer().user(&model(), &UserId::new("u").unwrap(), 2).await.unwrap();
     let epochs: Vec<u64> = view.history.iter().map(|(_, record)| record.user_epoch.0).collect();
     assert_eq!(epochs, [FOLLOWED_MAX + 1, FOLLOWED_MAX], "the latest events, newest first");
 }

@@ -76,7 +76,7 @@ impl Open {
     }
 
     fn activate(&self, model: &str, id: u64) {
-        self.predictor.activate(&stream(), RankingDefaults::default(), version(model, id)).unwrap();
+        self.predictor.activation().activate(&stream(), RankingDefaults::default(), version(model, id)).unwrap();
     }
 
     fn again(self, dir: &Path, models: &[&str], id: u64) -> Self {
@@ -87,7 +87,7 @@ impl Open {
 
     /// Number of observations covered by the snapshot, or 0 without one.
     fn summed(&self, model: &str) -> u64 {
-        let found = self.storage.snapshot(&stream(), model_id(model), &user()).unwrap();
+        let found = self.storage.histories().snapshot(&stream(), model_id(model), &user()).unwrap();
         found.map_or(0, |snapshot| snapshot.sums.observations())
     }
 }
@@ -134,12 +134,13 @@ impl Scene {
                 feedback: None,
                 decision: None,
             };
-            pending.push(open.predictor.begin_observe(&name(NAMES[0]), &observation, AckMode::Gather).unwrap());
+            pending
+                .push(open.predictor.ingest().begin_observe(&name(NAMES[0]), &observation, AckMode::Gather).unwrap());
             self.count += 1;
             self.observed.push(observed);
         }
         for pending in pending {
-            open.predictor.finish_observe(pending).await.unwrap();
+            open.predictor.ingest().finish_observe(pending).await.unwrap();
         }
     }
 
@@ -155,7 +156,7 @@ impl Scene {
         // `observed` outlives the examples, whose features are the table's.
         let examples: Vec<Example> = self.observed.iter().map(example).collect();
         let replayed = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap();
-        let view = open.predictor.user(&name(model), &user(), 0).await.unwrap();
+        let view = open.predictor.explainer().user(&name(model), &user(), 0).await.unwrap();
         assert_eq!(view.observations, self.observed.len() as u64, "{model} {moment}");
         assert_eq!(view.state_hash, replayed.hash(), "{model} {moment}");
     }
@@ -184,10 +185,10 @@ async fn resumed_states_equal_a_replay_bit_for_bit() {
 
     // Amend records that the snapshots cover, while most of the history is not in memory.
     let open = open.again(dir.path(), &NAMES, 1);
-    open.predictor.correct(&name("graded"), &Scene::id(70), 0.25).await.unwrap();
+    open.predictor.ingest().correct(&name("graded"), &Scene::id(70), 0.25).await.unwrap();
     scene.observed[70].label = 0.25;
     scene.check_all(&open, 1, "after a correction").await;
-    open.predictor.forget(&name("graded"), &Scene::id(4_000)).await.unwrap();
+    open.predictor.ingest().forget(&name("graded"), &Scene::id(4_000)).await.unwrap();
     assert_eq!(NAMES.map(|model| open.summed(model)), [0; 5], "snapshots do not contain retracted observations");
     scene.observed.retain(|observed| observed.id != 4_000);
     let open = open.again(dir.path(), &NAMES, 1);
@@ -224,7 +225,7 @@ async fn a_cold_state_uses_only_the_snapshot_of_its_version_and_rule() {
     let mut scene = Scene { observed: Vec::new(), count: 0, rng: ChaCha8Rng::seed_from_u64(4) };
     let open = Open::at(dir.path(), models, 1);
     scene.observe(&open, 4_500).await;
-    let kept = open.storage.snapshot(&stream(), model_id("graded"), &user()).unwrap().unwrap();
+    let kept = open.storage.histories().snapshot(&stream(), model_id("graded"), &user()).unwrap().unwrap();
     assert_eq!((kept.version, kept.epoch, kept.sums.observations()), (VersionId(1), UserEpoch(4_096), 4_096));
 
     // Sums that no replay produces, so that their use is visible.
@@ -232,15 +233,15 @@ async fn a_cold_state_uses_only_the_snapshot_of_its_version_and_rule() {
     let last = bytes.len() - 8;
     bytes[last..].copy_from_slice(&1e6_f64.to_le_bytes());
     let sums = celeris_model::GramSums::from_bytes(&bytes).unwrap();
-    let replayed = open.predictor.user(&name("graded"), &user(), 0).await.unwrap().state_hash;
+    let replayed = open.predictor.explainer().user(&name("graded"), &user(), 0).await.unwrap().state_hash;
     let mut open = open;
     for (version, rule, used) in
         [(kept.version, kept.rule, true), (VersionId(2), kept.rule, false), (kept.version, !kept.rule, false)]
     {
         let other = Snapshot { version, rule, epoch: kept.epoch, amended: kept.amended, sums: sums.clone() };
-        open.storage.keep_snapshot(&stream(), model_id("graded"), &user(), &other).unwrap();
+        open.storage.histories().keep_snapshot(&stream(), model_id("graded"), &user(), &other).unwrap();
         open = open.again(dir.path(), models, 1);
-        let resumed = open.predictor.user(&name("graded"), &user(), 0).await.unwrap().state_hash;
+        let resumed = open.predictor.explainer().user(&name("graded"), &user(), 0).await.unwrap().state_hash;
         assert_eq!(resumed != replayed, used, "a snapshot of version {version} and rule {rule}");
     }
 }

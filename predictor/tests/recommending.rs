@@ -53,7 +53,7 @@ fn open(dir: &Path, items: usize, defaults: RankingDefaults) -> (Storage, Predic
     let theta = Theta::new((0..items).map(item).collect(), offsets, features, cold).unwrap();
     let prior = Prior::isotropic(DIM, 1.0, 1.0).unwrap();
     let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta, prior.into()).unwrap();
-    predictor.activate(&stream(), defaults, version).unwrap();
+    predictor.activation().activate(&stream(), defaults, version).unwrap();
     (storage, predictor)
 }
 
@@ -71,6 +71,7 @@ fn request(k: usize) -> RecommendRequest {
         policy: Some(PolicySpec::named("greedy").unwrap()),
         seed: None,
         min_epoch: None,
+        segment: None,
     }
 }
 
@@ -89,12 +90,12 @@ fn observation(who: usize, what: usize, label: f32) -> Observation {
 
 async fn rate(predictor: &Predictor, who: usize, items: impl IntoIterator<Item = usize>) {
     for what in items {
-        predictor.observe(&model(), observation(who, what, 1.0 + (what % 5) as f32)).await.unwrap();
+        predictor.ingest().observe(&model(), observation(who, what, 1.0 + (what % 5) as f32)).await.unwrap();
     }
 }
 
 async fn ask(predictor: &Predictor, request: &RecommendRequest) -> Recommendation {
-    predictor.recommend_in(request, None).await.unwrap()
+    predictor.recommend(request).await.unwrap()
 }
 
 fn items(recommendation: &Recommendation) -> Vec<ItemId> {
@@ -104,7 +105,7 @@ fn items(recommendation: &Recommendation) -> Vec<ItemId> {
 /// The scores of all these items by `predict`.
 async fn scores(predictor: &Predictor, count: usize) -> BTreeMap<ItemId, f32> {
     let items = (0..count).map(item).collect();
-    let request = PredictRequest { model: model(), user: user(0), items, min_epoch: None };
+    let request = PredictRequest { model: model(), user: user(0), items, min_epoch: None, segment: None };
     let predictions = predictor.predict(&request).await.unwrap();
     predictions.scores.into_iter().map(|scored| (scored.item, scored.estimate.score)).collect()
 }
@@ -242,7 +243,7 @@ async fn boosts_add_up_exactly_and_leave_the_reported_score_unchanged() {
     for at in 0..count {
         let attributes = json!({"third": at % 3 == 0, "number": at, "kind": format!("k{}", at % 4)});
         let attributes = attributes.as_object().cloned();
-        predictor.put_item(&model(), &item(at), ItemChange { attributes, features: None }).unwrap();
+        predictor.catalog().put_item(&model(), &item(at), ItemChange { attributes, features: None }).unwrap();
     }
     let boosts: [Preference; 4] = [
         (json!({"eq": {"field": "third", "value": true}}), 0.8, |at| at % 3 == 0),
@@ -272,7 +273,7 @@ async fn boosts_add_up_exactly_and_leave_the_reported_score_unchanged() {
 /// The seen items by a rule, computed in the simplest way.
 fn seen(storage: &Storage, rule: &SeenRule, now: Timestamp) -> BTreeSet<ItemId> {
     let since = rule.window.map_or(i64::MIN, |window| now.0 - i64::try_from(window.as_millis()).unwrap());
-    let history = storage.history(&stream(), &user(0)).unwrap();
+    let history = storage.histories().of(&stream(), &user(0)).unwrap();
     let counted = history.into_iter().map(|(_, record)| record).filter(|record| {
         let kind = record.feedback.as_ref();
         record.kind == RecordKind::Observe
@@ -301,11 +302,11 @@ async fn seen_items_equal_those_in_the_log() {
             match rng.random_range(0..30) {
                 0 if !ids.is_empty() => {
                     let id = ids.swap_remove(rng.random_range(0..ids.len()));
-                    predictor.forget(&model(), &id).await.unwrap();
+                    predictor.ingest().forget(&model(), &id).await.unwrap();
                 }
                 1 if !ids.is_empty() => {
                     let id = &ids[rng.random_range(0..ids.len())];
-                    predictor.correct(&model(), id, rng.random_range(1.0..5.0)).await.unwrap();
+                    predictor.ingest().correct(&model(), id, rng.random_range(1.0..5.0)).await.unwrap();
                 }
                 2 if round % 4 == 0 => {
                     predictor.erase(&model(), &user(0)).await.unwrap();
@@ -314,7 +315,7 @@ async fn seen_items_equal_those_in_the_log() {
                 3 => {
                     let late = item(ITEMS - 1 - rng.random_range(0..10));
                     let change = ItemChange { attributes: Some(serde_json::Map::new()), features: None };
-                    predictor.put_item(&model(), &late, change).unwrap();
+                    predictor.catalog().put_item(&model(), &late, change).unwrap();
                 }
                 _ => {
                     let observation = Observation {
@@ -322,7 +323,7 @@ async fn seen_items_equal_those_in_the_log() {
                         feedback: KINDS[rng.random_range(0..3)].map(str::to_owned),
                         ..observation(0, rng.random_range(0..ITEMS), 3.0)
                     };
-                    ids.push(predictor.observe(&model(), observation).await.unwrap().observation_id);
+                    ids.push(predictor.ingest().observe(&model(), observation).await.unwrap().observation_id);
                 }
             }
             if rng.random_bool(0.4) {
@@ -354,7 +355,7 @@ async fn seen_items_equal_those_in_the_log() {
 /// The record of a recommendation.
 fn decision(storage: &Storage, recommendation: &Recommendation) -> Arc<Decision> {
     let id = &recommendation.ranking.decision_id;
-    storage.decision(ModelId(1), id).unwrap().expect("it was logged")
+    storage.decisions().get(ModelId(1), id).unwrap().expect("it was logged")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -363,7 +364,7 @@ async fn rankings_from_a_large_catalog_are_recorded_in_full_and_replayed() {
     let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(0.5).unwrap() };
     let (storage, predictor) = open(dir.path(), 1500, defaults);
     rate(&predictor, 0, 0..30).await;
-    let version = predictor.active(&model()).unwrap();
+    let version = predictor.models().active(&model()).unwrap();
     let mut pools = BTreeSet::new();
     let named = PolicySpec::NAMES.map(|name| Some(PolicySpec::named(name).unwrap()));
     for (seed, policy) in (0..).zip(named.into_iter().chain([None, None, None, None, None, None])) {
@@ -371,7 +372,7 @@ async fn rankings_from_a_large_catalog_are_recorded_in_full_and_replayed() {
         let recommendation = ask(&predictor, &request).await;
         assert!(recommendation.ranking.logged);
         let decision = decision(&storage, &recommendation);
-        let ReplayOutcome::Rebuilt(scene) = predictor.replay_decision(&version, &decision).unwrap() else {
+        let ReplayOutcome::Rebuilt(scene) = predictor.explainer().replay_decision(&version, &decision).unwrap() else {
             panic!("{decision:?} is not rebuilt");
         };
         let drawn = scene.draw(&version, &decision).unwrap();

@@ -121,7 +121,7 @@ impl Open {
         let options = PredictorOptions { user_bytes_max, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         for model in NAMES {
-            predictor.activate(&stream(), RankingDefaults::default(), version(model)).unwrap();
+            predictor.activation().activate(&stream(), RankingDefaults::default(), version(model)).unwrap();
         }
         Self { storage, predictor }
     }
@@ -137,12 +137,12 @@ impl Open {
             feedback: None,
             decision: None,
         };
-        self.predictor.observe(&name(NAMES[0]), observation).await.unwrap();
+        self.predictor.ingest().observe(&name(NAMES[0]), observation).await.unwrap();
     }
 
     async fn check(&self, who: usize, observed: &[Observed], moment: &str) {
         for model in NAMES {
-            let view = self.predictor.user(&name(model), &user(who), 0).await.unwrap();
+            let view = self.predictor.explainer().user(&name(model), &user(who), 0).await.unwrap();
             assert_eq!(view.observations, observed.len() as u64, "{model} {moment}");
             assert_eq!(view.state_hash, replayed(model, observed), "{model} {moment}");
             let (weights, exact) = (DVector::from_vec(view.weights), batch(observed, half_life(model)));
@@ -151,7 +151,7 @@ impl Open {
             assert!(error <= 1e-4, "{model} {moment}: {error:e} of {observed:?}");
             let request =
                 WhyRequest { model: name(model), user: user(who), item: item(0), limit: 1000, min_epoch: None };
-            let why = self.predictor.why(&request).await.unwrap();
+            let why = self.predictor.explainer().why(&request).await.unwrap();
             let sum = why.prior + why.others + why.because.iter().map(|because| because.contribution).sum::<f64>();
             assert!((sum - f64::from(why.estimate.score)).abs() <= 1e-4, "{model} {moment}: {sum} of {why:?}");
         }
@@ -182,14 +182,14 @@ async fn each_pair_is_one_preference_through_amendments_evictions_and_restarts()
                     let place = rng.random_range(0..observed[who].len());
                     let label = label(&mut rng);
                     let of_user = &mut observed[who][place];
-                    open.predictor.correct(&name(NAMES[0]), &of_user.id, label).await.unwrap();
+                    open.predictor.ingest().correct(&name(NAMES[0]), &of_user.id, label).await.unwrap();
                     of_user.label = label;
                 }
                 4..6 if !observed[who].is_empty() => {
                     // Often the first of its pair.
                     let place = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..observed[who].len()) };
                     let retracted = observed[who].remove(place);
-                    open.predictor.forget(&name(NAMES[0]), &retracted.id).await.unwrap();
+                    open.predictor.ingest().forget(&name(NAMES[0]), &retracted.id).await.unwrap();
                 }
                 _ => {
                     let next = Observed {
@@ -231,14 +231,14 @@ async fn when_the_first_play_is_retracted_the_next_one_is_the_first() {
         open.observe(0, observed).await;
     }
     open.check(0, &observed, "after four").await;
-    open.predictor.forget(&name("plays"), &observed[0].id).await.unwrap();
+    open.predictor.ingest().forget(&name("plays"), &observed[0].id).await.unwrap();
     observed.remove(0);
     open.check(0, &observed, "without the first").await;
     // Corrected to 0, it is no longer a play.
-    open.predictor.correct(&name("plays"), &observed[0].id, 0.0).await.unwrap();
+    open.predictor.ingest().correct(&name("plays"), &observed[0].id, 0.0).await.unwrap();
     observed[0].label = 0.0;
     open.check(0, &observed, "with an empty second").await;
-    open.predictor.correct(&name("plays"), &observed[0].id, 3.0).await.unwrap();
+    open.predictor.ingest().correct(&name("plays"), &observed[0].id, 3.0).await.unwrap();
     observed[0].label = 3.0;
     open.check(0, &observed, "with a full second").await;
 }

@@ -30,7 +30,7 @@ fn open(dir: &Path) -> Predictor {
     let theta = Theta::new(vec![item()], vec![3.0], vec![0.5, 1.0], ColdItem { offset: 3.0, features: vec![0.0, 1.0] });
     let prior = Prior::isotropic(DIM, 2.0, 0.7).unwrap();
     let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta.unwrap(), prior.into()).unwrap();
-    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version).unwrap();
+    predictor.activation().activate(&StreamName::of_model(&model()), RankingDefaults::default(), version).unwrap();
     predictor
 }
 
@@ -45,7 +45,7 @@ async fn reward(predictor: &Predictor, from: &str, decision: &DecisionId) -> Obs
         feedback: None,
         decision: Some(decision.clone()),
     };
-    predictor.observe(&model(), observation).await.unwrap()
+    predictor.ingest().observe(&model(), observation).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,6 +60,7 @@ async fn a_retraction_keeps_the_rewards_of_another_users_decision() {
         policy: None,
         seed: None,
         min_epoch: None,
+        segment: None,
         selection: None,
     };
     let decision = predictor.topk(&request).await.unwrap().decision_id;
@@ -70,6 +71,6 @@ async fn a_retraction_keeps_the_rewards_of_another_users_decision() {
 
     // The rewarded slots are no longer in memory.
     let predictor = open(dir.path());
-    predictor.forget(&model(), &of_another.observation_id).await.unwrap();
+    predictor.ingest().forget(&model(), &of_another.observation_id).await.unwrap();
     assert_eq!(reward(&predictor, "ann", &decision).await.joined, Some(Joined::Repeated));
 }

@@ -41,10 +41,13 @@ fn version(items: usize, dir: &Path) -> ServingVersion {
 /// Serves the version until its graph is complete, if it gets one, and returns the figures.
 fn served(storage: &Storage, items: usize, dir: &Path) -> RetrievalView {
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
-    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(items, dir)).unwrap();
+    predictor
+        .activation()
+        .activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(items, dir))
+        .unwrap();
     let started = Instant::now();
     loop {
-        let view = predictor.searches()[0].retrieval;
+        let view = predictor.catalog().searches()[0].retrieval;
         if view.graph_rows.is_some() || items < LARGE {
             return view;
         }

@@ -72,22 +72,23 @@ fn open(dir: &Path) -> (Storage, Predictor) {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     for (seed, arm) in (1..).zip(ARMS) {
-        predictor.activate(&stream(), RankingDefaults::default(), version(arm, seed)).unwrap();
+        predictor.activation().activate(&stream(), RankingDefaults::default(), version(arm, seed)).unwrap();
     }
     for half_life in HALF_LIVES {
-        predictor.select_among(rule(Scope::Global, half_life));
-        predictor.select_among(rule(Scope::User, half_life));
+        predictor.models().put_selection(rule(Scope::Global, half_life));
+        predictor.models().put_selection(rule(Scope::User, half_life));
     }
     (storage, predictor)
 }
 
 /// Every record, the last first.
 fn backwards(storage: &Storage) -> Vec<(Partition, Sequence, Record)> {
-    let watermark = storage.watermark(&stream());
+    let watermark = storage.log().watermark(&stream());
     let mut records = Vec::new();
     for partition in Partition::all() {
         let range = LogRange { stream: stream(), partition, after: Sequence(0), up_to: watermark.get(partition) };
         let _: ControlFlow<()> = storage
+            .log()
             .scan(&range, |sequence, record| {
                 records.push((partition, sequence, record));
                 ControlFlow::Continue(())
@@ -121,7 +122,7 @@ fn add(state: &mut State, lane: usize, position: u64, record: &Record) {
 fn replayed(storage: &Storage, half_life: Option<u64>) -> u64 {
     let half_life = half_life.map(|records| HalfLifeRecords::new(records).unwrap());
     let mut state = State::new(Layout { arms: 3, groups: 1, lanes: usize::from(PARTITIONS), half_life });
-    let watermark = storage.watermark(&stream());
+    let watermark = storage.log().watermark(&stream());
     state.advance(&Partition::all().map(|partition| watermark.get(partition).0).collect::<Vec<_>>());
     for (partition, sequence, record) in backwards(storage) {
         add(&mut state, usize::from(partition.index()), sequence.0, &record);
@@ -132,8 +133,8 @@ fn replayed(storage: &Storage, half_life: Option<u64>) -> u64 {
 fn replayed_of(storage: &Storage, user: &UserId, half_life: Option<u64>) -> u64 {
     let half_life = half_life.map(|records| HalfLifeRecords::new(records).unwrap());
     let mut state = State::new(Layout { arms: 3, groups: 1, lanes: 1, half_life });
-    state.advance(&[storage.last_epoch(&stream(), user).unwrap().0]);
-    for (_, record) in storage.history(&stream(), user).unwrap().into_iter().rev() {
+    state.advance(&[storage.histories().last_epoch(&stream(), user).unwrap().0]);
+    for (_, record) in storage.histories().of(&stream(), user).unwrap().into_iter().rev() {
         add(&mut state, 0, record.user_epoch.0, &record);
     }
     xxh3_64(&state.canonical_bytes(0))
@@ -141,11 +142,11 @@ fn replayed_of(storage: &Storage, user: &UserId, half_life: Option<u64>) -> u64 
 
 async fn assert_views(storage: &Storage, predictor: &Predictor) {
     for half_life in HALF_LIVES {
-        let report = predictor.selection_report(&rule(Scope::Global, half_life).name, None, None).await.unwrap();
+        let report = predictor.selections().report(&rule(Scope::Global, half_life).name, None, None).await.unwrap();
         assert_eq!(report.state_hash, replayed(storage, half_life), "half-life {half_life:?}");
         let of_user = rule(Scope::User, half_life).name;
         for user in (0..USERS).map(user) {
-            let report = predictor.selection_report(&of_user, Some(&user), None).await.unwrap();
+            let report = predictor.selections().report(&of_user, Some(&user), None).await.unwrap();
             assert_eq!(report.state_hash, replayed_of(storage, &user, half_life), "{user}, half-life {half_life:?}");
         }
     }
@@ -165,9 +166,11 @@ async fn states_equal_a_replay_of_the_log_after_amendments() {
             let any = (!observed.is_empty()).then(|| rng.random_range(0..observed.len()));
             let any = any.and_then(|at| observed.keys().nth(at)).cloned();
             match (rng.random_range(0..40), any) {
-                (0, Some(id)) => drop(predictor.correct(&model, &id, rng.random_range(1.0..5.0)).await.unwrap()),
+                (0, Some(id)) => {
+                    drop(predictor.ingest().correct(&model, &id, rng.random_range(1.0..5.0)).await.unwrap());
+                }
                 (1, Some(id)) => {
-                    predictor.forget(&model, &id).await.unwrap();
+                    predictor.ingest().forget(&model, &id).await.unwrap();
                     observed.remove(&id);
                 }
                 (2, Some(_)) if round % 5 == 0 => {
@@ -185,7 +188,7 @@ async fn states_equal_a_replay_of_the_log_after_amendments() {
                         feedback: None,
                         decision: None,
                     };
-                    let observed_now = predictor.observe(&model, observation).await.unwrap();
+                    let observed_now = predictor.ingest().observe(&model, observation).await.unwrap();
                     observed.insert(observed_now.observation_id, who);
                 }
             }

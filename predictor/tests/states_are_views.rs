@@ -101,7 +101,7 @@ fn open(dir: &Path, user_bytes_max: usize, active: u64) -> Open {
 }
 
 fn activate(predictor: &Predictor, id: u64) {
-    predictor.activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(id)).unwrap();
+    predictor.activation().activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(id)).unwrap();
 }
 
 async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, count: usize) {
@@ -121,7 +121,7 @@ async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaC
             feedback: None,
             decision: None,
         };
-        let observed = predictor.observe(&model(), observation).await.unwrap();
+        let observed = predictor.ingest().observe(&model(), observation).await.unwrap();
         let learnt = oracle.learnt.entry(who).or_default();
         learnt.push((film, label, weight));
         assert_eq!(observed.user_epoch.0, learnt.len() as u64);
@@ -131,7 +131,7 @@ async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaC
 async fn check(predictor: &Predictor, oracle: &Oracle, id: u64, moment: &str) {
     let version = version(id);
     for who in 0..USERS {
-        let view = predictor.user(&model(), &user(who), 0).await.unwrap();
+        let view = predictor.explainer().user(&model(), &user(who), 0).await.unwrap();
         let bits: Vec<u64> = view.weights.iter().map(|w| w.to_bits()).collect();
         assert_eq!(bits, oracle.weights(&version, who), "user {who} {moment}");
         assert_eq!(view.version, VersionId(id));
@@ -171,9 +171,9 @@ async fn features_freeze_at_the_first_observation_until_the_next_version() {
     let (first, second) = (vector(&mut rng), vector(&mut rng));
     let give = |features: &[f32]| {
         let change = ItemChange { features: Some(features.to_vec()), attributes: None };
-        node.predictor.put_item(&model(), &late, change).unwrap()
+        node.predictor.catalog().put_item(&model(), &late, change).unwrap()
     };
-    let served = || node.predictor.item(&model(), &late).unwrap().unwrap().features;
+    let served = || node.predictor.catalog().item(&model(), &late).unwrap().unwrap().features;
     assert_eq!(give(&second), celeris_predictor::Effective::Now);
     assert_eq!(served(), second);
     assert_eq!(give(&first), celeris_predictor::Effective::Now);
@@ -188,16 +188,16 @@ async fn features_freeze_at_the_first_observation_until_the_next_version() {
         feedback: None,
         decision: None,
     };
-    node.predictor.observe(&model(), observation).await.unwrap();
+    node.predictor.ingest().observe(&model(), observation).await.unwrap();
     assert_eq!(give(&second), celeris_predictor::Effective::NextVersion);
     assert_eq!(served(), first);
-    let learnt = node.predictor.user(&model(), &user(1), 0).await.unwrap().weights;
+    let learnt = node.predictor.explainer().user(&model(), &user(1), 0).await.unwrap().weights;
     node.storage.close().unwrap();
     drop(node);
     let node = open(dir.path(), 1 << 30, 1);
-    assert_eq!(node.predictor.user(&model(), &user(1), 0).await.unwrap().weights, learnt);
+    assert_eq!(node.predictor.explainer().user(&model(), &user(1), 0).await.unwrap().weights, learnt);
     activate(&node.predictor, 2);
-    assert_eq!(node.predictor.item(&model(), &late).unwrap().unwrap().features, second);
+    assert_eq!(node.predictor.catalog().item(&model(), &late).unwrap().unwrap().features, second);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,6 +209,7 @@ async fn cached_predictions_are_never_stale() {
         user: user(who),
         items: vec![item(film)],
         min_epoch: None,
+        segment: None,
     };
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let mut oracle = Oracle::default();
@@ -233,17 +234,17 @@ async fn cached_predictions_are_never_stale() {
 
 /// Prepares a version while observations go on, and switches to it.
 async fn switch_under_load(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, id: u64) -> Warmed {
-    let hot = predictor.hot(&model()).unwrap();
+    let hot = predictor.activation().hot(&model()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let prepared = std::thread::scope(|scope| {
-        let preparing = scope.spawn(|| predictor.prepare(hot, version(id), deadline).unwrap());
+        let preparing = scope.spawn(|| predictor.activation().prepare(hot, version(id), deadline).unwrap());
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(observe_some(predictor, oracle, rng, 150));
             preparing.join().unwrap()
         })
     });
     let warmed = prepared.warmed;
-    predictor.switch(RankingDefaults::default(), prepared);
+    predictor.activation().switch(RankingDefaults::default(), prepared);
     warmed
 }
 
@@ -264,7 +265,7 @@ async fn states_prepared_under_load_equal_the_replay() {
                 assert!(warmed.features.of > 0 && warmed.features.prepared == warmed.features.of, "{warmed:?}");
             }
             if switch % 2 == 0 {
-                node.predictor.release((&model(), ModelId(1)), &[VersionId(id)]);
+                node.predictor.activation().release((&model(), ModelId(1)), &[VersionId(id)]);
             }
             check(&node.predictor, &oracle, id, &format!("after switch {switch} to version {id}")).await;
             observe_some(&node.predictor, &mut oracle, &mut rng, 50).await;
@@ -287,20 +288,22 @@ async fn prepared_entries_are_found_after_a_switch() {
             user: user(who),
             items: (0..TRAINED * 3 / 2).map(item).collect(),
             min_epoch: None,
+            segment: None,
         })
         .collect();
     for request in &requests {
         node.predictor.predict(request).await.unwrap();
     }
-    let hot = node.predictor.hot(&model()).unwrap();
-    let prepared = node.predictor.prepare(hot, version(2), Instant::now() + Duration::from_secs(60)).unwrap();
+    let hot = node.predictor.activation().hot(&model()).unwrap();
+    let prepared =
+        node.predictor.activation().prepare(hot, version(2), Instant::now() + Duration::from_secs(60)).unwrap();
     let warmed = prepared.warmed;
     assert_eq!(warmed.predictions.prepared, USERS * TRAINED * 3 / 2, "{warmed:?}");
     let others = TRAINED / 2;
     assert_eq!((warmed.features.prepared, warmed.features.of), (others, others), "{warmed:?}");
-    node.predictor.switch(RankingDefaults::default(), prepared);
-    let again = node.predictor.hot(&model()).unwrap();
-    let further = node.predictor.prepare(again, version(2), Instant::now()).unwrap().warmed;
+    node.predictor.activation().switch(RankingDefaults::default(), prepared);
+    let again = node.predictor.activation().hot(&model()).unwrap();
+    let further = node.predictor.activation().prepare(again, version(2), Instant::now()).unwrap().warmed;
     assert_eq!(further.users.of, warmed.users.of);
     assert_eq!(
         (further.features.of, further.predictions.of),
@@ -319,9 +322,9 @@ async fn a_shadow_version_predicts_from_the_state_before_each_observation() {
     let node = open(dir.path(), 1 << 30, 1);
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
     let before: HashMap<usize, usize> = oracle.learnt.iter().map(|(who, learnt)| (*who, learnt.len())).collect();
-    let mut samples = node.predictor.compare_with(&model(), VersionId(2), 1000).unwrap();
+    let mut samples = node.predictor.models().start_shadow(&model(), VersionId(2), 1000).unwrap();
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
-    node.predictor.compare_no_more((&model(), ModelId(1)), VersionId(2));
+    node.predictor.models().stop_shadow((&model(), ModelId(1)), VersionId(2));
     let other = version(2);
     let mut at = before;
     let mut seen = 0;
@@ -334,7 +337,7 @@ async fn a_shadow_version_predicts_from_the_state_before_each_observation() {
         let row = other.theta.get(&item(film)).unwrap_or_else(|| other.theta.cold_item());
         let weights: Vec<f64> = past.weights(&other, who).into_iter().map(f64::from_bits).collect();
         let dot: f64 = weights.iter().zip(row.features).map(|(w, x)| w * f64::from(*x)).sum();
-        let predicted = node.predictor.predict_beside(&other, &event).unwrap().unwrap();
+        let predicted = node.predictor.activation().shadow_prediction(&other, &event).unwrap().unwrap();
         // Weights and sums are f32 in the service: seven digits of a score below ten.
         assert!((f64::from(predicted) - f64::from(row.offset) - dot).abs() < 1e-5);
         *count += 1;

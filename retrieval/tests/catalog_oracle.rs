@@ -273,7 +273,7 @@ proptest! {
         }
         for json in std::iter::once(None).chain(filters.iter().map(Some)) {
             let filter = json.map(|json| Filter::from_json(json).unwrap());
-            let mut allowed = catalog.select(filter.as_ref(), Timestamp(NOW)).allowed();
+            let mut allowed = catalog.compile(filter.as_ref(), Timestamp(NOW)).allowed();
             let mut expected = oracle.allowed(json);
             let found: BTreeSet<ItemId> = allowed.rows().map(|row| catalog.item(row).clone()).collect();
             prop_assert_eq!(&found, &expected.iter().map(|n| item(*n)).collect(), "{:?}", json);
@@ -308,7 +308,7 @@ fn catalogs_of_many_chunks_are_filtered_exactly() {
     }
     let expected = |holds: &dyn Fn(usize) -> bool| (0..MANY).filter(|n| holds(*n)).count();
     let rows = |catalog: &Catalog, filter: Value| {
-        catalog.select(Some(&Filter::from_json(&filter).unwrap()), Timestamp(NOW)).allowed()
+        catalog.compile(Some(&Filter::from_json(&filter).unwrap()), Timestamp(NOW)).allowed()
     };
     let third = json!({"eq": {"field": "tags", "value": "of 1"}});
     let middle = json!({"range": {"field": "n", "gt": 4095, "lte": 131_072}});
@@ -319,10 +319,10 @@ fn catalogs_of_many_chunks_are_filtered_exactly() {
     let both = json!({"all": [third, middle, odd]});
     let holds = |n: usize| n % 3 == 1 && n % 2 == 1 && (4096..=131_072).contains(&n);
     assert_eq!(rows(&catalog, both.clone()).count(), expected(&holds));
-    // A selection is a snapshot: later changes do not affect it.
-    let selection = catalog.select(Some(&Filter::from_json(&both).unwrap()), Timestamp(NOW));
+    // A compiled filter is a snapshot: later changes do not affect it.
+    let compiled = catalog.compile(Some(&Filter::from_json(&both).unwrap()), Timestamp(NOW));
     (0..MANY).for_each(|n| assert!(catalog.delete(&item(n))));
-    assert_eq!(selection.allowed().count(), expected(&holds));
+    assert_eq!(compiled.allowed().count(), expected(&holds));
     assert_eq!(rows(&catalog, json!({"exists": {"field": "tags"}})).count(), 0);
     let size = catalog.size();
     assert_eq!((size.items, size.rows, size.fields), (0, MANY, 0), "rows remain, attributes are removed");

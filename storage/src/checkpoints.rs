@@ -180,7 +180,8 @@ mod tests {
             first_label: None,
             targets: Vec::new(),
         };
-        match storage.append(Append { stream: films(), record, frozen: Vec::new(), ack: AckMode::Wait }).unwrap() {
+        match storage.log().append(Append { stream: films(), record, frozen: Vec::new(), ack: AckMode::Wait }).unwrap()
+        {
             Appended::New(placed) => placed,
             Appended::Existing(existing) => panic!("{existing:?} was there already"),
         }
@@ -248,15 +249,15 @@ mod tests {
             placed.durable().await.unwrap();
         }
         let kept = read(storage.database()).unwrap();
-        let (kept, last) = (kept[&films()].records(), storage.watermark(&films()).records());
+        let (kept, last) = (kept[&films()].records(), storage.log().watermark(&films()).records());
         assert!(last - kept < last / 4, "{kept} of {last}");
         let position = storage.delete_stream(&films()).unwrap();
-        storage.wait_durable(position).await.unwrap();
+        storage.log().wait_durable(position).await.unwrap();
         assert_eq!(read(storage.database()).unwrap(), Watermarks::new());
         append(&storage, 1, "").durable().await.unwrap();
         storage.log().progress().poison("a test ends it without a clean stop");
         drop(storage);
-        assert_eq!(open(dir.path()).unwrap().watermark(&films()).records(), 1);
+        assert_eq!(open(dir.path()).unwrap().log().watermark(&films()).records(), 1);
     }
 
     #[test]

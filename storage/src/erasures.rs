@@ -9,7 +9,7 @@ use crate::envelope::{begin, corrupt, seal, unseal};
 use crate::error::StorageError;
 use crate::hashing::UserHash;
 use crate::keys::{self, KeyReader};
-use crate::store::Storage;
+use crate::log::Log;
 use crate::wire::{Reader, Writer};
 
 /// One erasure, without the user's identity.
@@ -25,7 +25,7 @@ pub struct Erasure {
     pub observations: u64,
 }
 
-impl Storage {
+impl Log {
     /// All erasures of a stream, by partition and sequence. A version whose training's watermark lies between `first`
     /// and `at` may have been trained on removed events.
     ///

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::database::Column;
 use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
+use crate::items::Items;
 use crate::keys;
 use crate::log::CommitPosition;
-use crate::store::Storage;
 
 /// The features that a caller has given for an item; versions created later use them.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,12 +50,12 @@ struct StoredFrozen {
 const ORIGINS: [FeatureOrigin; 4] =
     [FeatureOrigin::Trained, FeatureOrigin::Given, FeatureOrigin::Attributes, FeatureOrigin::StandIn];
 
-impl Storage {
+impl Items<'_> {
     /// The features that a caller has given for an item.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn item_features(&self, model: ModelId, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
+    pub fn given_features(&self, model: ModelId, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
         let stored = self.get_stored(Column::ItemFeatures, &keys::item_features(model, item))?;
         Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
     }
@@ -86,22 +86,7 @@ impl Storage {
     /// # Errors
     /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.
     pub fn freeze(&self, frozen: &FrozenFeatures) -> Result<CommitPosition, StorageError> {
-        self.log().freeze(encode_frozen(frozen))
-    }
-
-    /// Deletes the data of a model: given and frozen features, snapshots, decisions. Its stream and its registry
-    /// documents, which the manager owns, remain. Returns once the deletion is durable.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
-        self.delete_snapshots(model)?;
-        let mut batch = self.database().batch();
-        let prefix = keys::of_model(model);
-        batch.delete_prefix(Column::ItemFeatures, &prefix);
-        batch.delete_prefix(Column::Frozen, &prefix);
-        self.commit(batch)?;
-        self.decisions().delete_model(model)
+        self.0.log().freeze(encode_frozen(frozen))
     }
 
     /// Deletes the features frozen by a version of a model. Returns once the deletion is durable.
@@ -109,13 +94,13 @@ impl Storage {
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.
     pub fn delete_frozen(&self, model: ModelId, version: VersionId) -> Result<(), StorageError> {
-        let mut batch = self.database().batch();
+        let mut batch = self.0.database().batch();
         batch.delete_prefix(Column::Frozen, &keys::frozen_by(model, version));
-        self.commit(batch)
+        self.0.commit(batch)
     }
 
     fn get_stored<T: for<'de> Deserialize<'de>>(&self, column: Column, key: &[u8]) -> Result<Option<T>, StorageError> {
-        let Some(value) = self.database().get(column, key)? else { return Ok(None) };
+        let Some(value) = self.0.database().get(column, key)? else { return Ok(None) };
         let body = unseal(column, key, &value)?;
         postcard::from_bytes(body).map(Some).map_err(|error| corrupt(column, key, &error.to_string()))
     }

@@ -12,9 +12,9 @@ use crate::error::StorageError;
 use crate::events::{Entry, Events, epoch_of};
 use crate::hashing::{Hashes, IdHash};
 use crate::keys::{self, KeyReader};
+use crate::log::Log;
 use crate::record;
 use crate::store::Storage;
-use crate::watermark::Watermark;
 
 /// Number of records fetched per batch when a history is read.
 pub(crate) const FETCH_RECORDS: usize = 1024;
@@ -42,30 +42,34 @@ pub enum Lookup {
     Unknown,
 }
 
-impl Storage {
+/// Histories of users and snapshots of their states.
+#[derive(Clone, Copy)]
+pub struct Histories<'s>(pub(crate) &'s Storage);
+
+impl Histories<'_> {
     /// All events of one user that were not removed, in the order of their epochs. An observation has its last
     /// corrected label; corrections and retractions are events of their own.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn history(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        read(self.database(), stream, user, None)
+    pub fn of(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
+        read(self.0.database(), stream, user, None)
     }
 
-    /// [`Storage::history`] for the events after `epoch`.
+    /// [`Histories::of`] for the events after `epoch`.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn history_after(
+    pub fn after(
         &self,
         stream: &StreamName,
         user: &UserId,
         epoch: UserEpoch,
     ) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        read(self.database(), stream, user, Some(epoch))
+        read(self.0.database(), stream, user, Some(epoch))
     }
 
-    /// The user's events after `epoch` (0 for all) from which states learn: as [`Storage::history_after`], at a
+    /// The user's events after `epoch` (0 for all) from which states learn: as [`Histories::after`], at a
     /// fraction of its cost.
     ///
     /// # Errors
@@ -75,7 +79,7 @@ impl Storage {
         let range = KeyRange::prefix(keys::history_of(stream, user));
         let prefix = range.from.len();
         let range = range.after(keys::history(stream, user, epoch));
-        self.database().scan(Column::History, range, Access::Lookup, |key, value| {
+        self.0.database().scan(Column::History, range, Access::Lookup, |key, value| {
             let entry = Entry::decode(key, prefix, value)?;
             events.last = Some(entry.epoch);
             match entry.event()? {
@@ -98,9 +102,9 @@ impl Storage {
         epoch: UserEpoch,
     ) -> Result<Option<(Sequence, Record)>, StorageError> {
         let entry = keys::history(stream, user, epoch);
-        let Some(value) = self.database().get(Column::History, &entry)? else { return Ok(None) };
+        let Some(value) = self.0.database().get(Column::History, &entry)? else { return Ok(None) };
         let sequence = Entry::decode(&entry, keys::history_of(stream, user).len(), &value)?.sequence;
-        Ok(match at(self.database(), stream, Partition::of(user), sequence)? {
+        Ok(match at(self.0.database(), stream, Partition::of(user), sequence)? {
             Lookup::Found { record, .. } => Some((sequence, record)),
             Lookup::Forgotten | Lookup::Unknown => None,
         })
@@ -111,9 +115,11 @@ impl Storage {
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn last_epoch(&self, stream: &StreamName, user: &UserId) -> Result<UserEpoch, StorageError> {
-        last_epoch(self.database(), self.hashes(), stream, user)
+        last_epoch(self.0.database(), self.0.hashes(), stream, user)
     }
+}
 
+impl Log {
     /// Looks up an id given by the client or assigned by the server.
     ///
     /// # Errors
@@ -155,23 +161,11 @@ impl Storage {
         })?;
         Ok(outcome)
     }
-
-    /// The last durable sequences of the stream.
-    #[must_use]
-    pub fn watermark(&self, stream: &StreamName) -> Watermark {
-        self.log().watermark(stream)
-    }
-
-    /// The streams that have records, by name.
-    #[must_use]
-    pub fn streams(&self) -> Vec<StreamName> {
-        self.log().streams()
-    }
 }
 
 const MISSING: &str = "an index names it, but it is not there";
 
-/// See [`Storage::history`] and [`Storage::history_after`].
+/// See [`Histories::of`] and [`Histories::after`].
 pub(crate) fn read(
     database: &Database,
     stream: &StreamName,
@@ -211,7 +205,7 @@ pub(crate) fn read_at(
     Ok(records)
 }
 
-/// See [`Storage::last_epoch`].
+/// See [`Histories::last_epoch`].
 pub(crate) fn last_epoch(
     database: &Database,
     hashes: &Hashes,

@@ -7,9 +7,8 @@ use celeris_model::{Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 use crate::database::{Access, Column, KeyRange};
 use crate::error::StorageError;
 use crate::events::Entry;
-use crate::history::{FETCH_RECORDS, read_at};
+use crate::history::{FETCH_RECORDS, Histories, read_at};
 use crate::keys;
-use crate::store::Storage;
 
 /// The events of one user in a range of epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +19,13 @@ pub struct HistorySpan {
     pub up_to: UserEpoch,
 }
 
-impl Storage {
+impl Histories<'_> {
     /// Visits the events of `span` that were not removed, in the order of their epochs; holds at most 1024 of them in
     /// memory.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn scan_history(
+    pub fn scan(
         &self,
         stream: &StreamName,
         user: &UserId,
@@ -39,7 +38,7 @@ impl Storage {
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = *last;
             let sequences: Vec<Sequence> = page.iter().map(|(_, sequence)| *sequence).collect();
-            let records = read_at(self.database(), stream, Partition::of(user), &sequences)?;
+            let records = read_at(self.0.database(), stream, Partition::of(user), &sequences)?;
             records.into_iter().for_each(|(sequence, record)| visit(sequence, record));
         }
         Ok(())
@@ -49,7 +48,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn latest_history(
+    pub fn latest(
         &self,
         stream: &StreamName,
         user: &UserId,
@@ -62,13 +61,13 @@ impl Storage {
         let mut sequences = Vec::with_capacity(max.min(FETCH_RECORDS));
         let prefix = keys::history_of(stream, user).len();
         let range = span_keys(stream, user, HistorySpan { after: UserEpoch(0), up_to });
-        self.database().scan_back(Column::History, range, |key, value| {
+        self.0.database().scan_back(Column::History, range, |key, value| {
             sequences.push(Entry::decode(key, prefix, value)?.sequence);
             Ok(if sequences.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         // Sequences of one user are in the order of epochs.
         sequences.reverse();
-        let mut latest = read_at(self.database(), stream, Partition::of(user), &sequences)?;
+        let mut latest = read_at(self.0.database(), stream, Partition::of(user), &sequences)?;
         latest.reverse();
         Ok(latest)
     }
@@ -83,7 +82,7 @@ impl Storage {
         let prefix = keys::history_of(stream, user).len();
         let range = span_keys(stream, user, span);
         let mut page = Vec::new();
-        self.database().scan(Column::History, range, Access::Lookup, |key, value| {
+        self.0.database().scan(Column::History, range, Access::Lookup, |key, value| {
             let entry = Entry::decode(key, prefix, value)?;
             page.push((entry.epoch, entry.sequence));
             Ok(if page.len() < FETCH_RECORDS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

@@ -50,18 +50,22 @@ impl SweptItem {
     }
 }
 
-impl Storage {
+/// Items of streams, and features of items outside the trained tables.
+#[derive(Clone, Copy)]
+pub struct Items<'s>(pub(crate) &'s Storage);
+
+impl Items<'_> {
     /// Applies changes in order, atomically and with one sync, and returns the revision they share. Returns once they
     /// are durable. The caller bounds their number.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
-    pub fn write_items<'a>(
+    pub fn write<'a>(
         &self,
         stream: &StreamName,
         writes: impl IntoIterator<Item = ItemWrite<'a>>,
     ) -> Result<u64, StorageError> {
-        self.write_with_revision(|batch, revision| {
+        self.0.write_with_revision(|batch, revision| {
             for write in writes {
                 match write {
                     ItemWrite::Describe(item, attributes) => {
@@ -88,7 +92,7 @@ impl Storage {
     ///
     /// # Errors
     /// `CorruptLog` or `Database`, or the error of `visit`.
-    pub fn sweep_items<E: From<StorageError>>(
+    pub fn sweep<E: From<StorageError>>(
         &self,
         stream: &StreamName,
         part: usize,
@@ -97,7 +101,7 @@ impl Storage {
         let mut found = Vec::with_capacity(part);
         let mut refused = None;
         let range = KeyRange::prefix(keys::of_stream(stream));
-        self.database().scan(Column::Items, range, Access::Sweep, |key, value| {
+        self.0.database().scan(Column::Items, range, Access::Sweep, |key, value| {
             found.push(SweptItem { key: key.to_vec(), value: value.to_vec() });
             if found.len() < part {
                 return Ok(ControlFlow::Continue(()));
@@ -115,9 +119,9 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn item(&self, stream: &StreamName, item: &ItemId) -> Result<Option<ItemRecord>, StorageError> {
+    pub fn get(&self, stream: &StreamName, item: &ItemId) -> Result<Option<ItemRecord>, StorageError> {
         let key = keys::item(stream, item);
-        let stored = self.database().get(Column::Items, &key)?;
+        let stored = self.0.database().get(Column::Items, &key)?;
         stored.map_or(Ok(None), |value| decode(&key, &value))
     }
 
@@ -126,7 +130,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn items(
+    pub fn list(
         &self,
         stream: &StreamName,
         after: Option<&ItemId>,
@@ -141,7 +145,7 @@ impl Storage {
             Some(item) => all.after(keys::item(stream, item)),
             None => all,
         };
-        self.database().scan(Column::Items, range, Access::Lookup, |key, value| {
+        self.0.database().scan(Column::Items, range, Access::Lookup, |key, value| {
             if let Some(record) = decode(key, value)? {
                 items.push((item_of(key)?, record));
             }

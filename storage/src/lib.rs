@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable means synced.** [`Storage::append`] returns at once with the record's position; [`Placed::durable`]
+//! - **Durable means synced.** [`Log::append`] returns at once with the record's position; [`Placed::durable`]
 //!   resolves after the sync of the write that holds the record. Concurrent writers share that sync.
 //! - **Atomicity.** A record, its history entry, its id and the features it freezes are one atomic write.
 //! - **Idempotence.** A client-given observation id names one observation of a stream, also while that one is in the
@@ -82,20 +82,20 @@ mod watermark;
 mod wire;
 
 pub use database::BytesWritten;
-pub use decisions::{DecisionCounters, DecisionRange, ErasingDecisions, LateCandidates, LatePropensity};
+pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
 pub use erased_users::ErasedUsers;
 pub use erasures::Erasure;
 pub use error::StorageError;
 pub use events::{Event, Events};
 pub use features::{FrozenFeatures, ItemFeatures};
-pub use history::{LogRange, Lookup, observation_id};
+pub use history::{Histories, LogRange, Lookup, observation_id};
 pub use history_spans::HistorySpan;
-pub use items::{ItemRecord, ItemWrite, SweptItem};
+pub use items::{ItemRecord, ItemWrite, Items, SweptItem};
 pub use log::{
-    AckMode, Append, Appended, CommitPosition, Committed, Existing, LogCounters, Placed, RECORD_BYTES_MAX, Ticket,
+    AckMode, Append, Appended, CommitPosition, Committed, Existing, Log, LogCounters, Placed, RECORD_BYTES_MAX, Ticket,
 };
 pub use options::StorageOptions;
-pub use registry::{ListedDocument, RegistryBatch, RegistryKey};
+pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};
 pub use snapshots::Snapshot;
 pub use store::Storage;
 pub use verifier::Verification;

@@ -25,7 +25,7 @@ pub struct StorageOptions {
     /// dropped and counted.
     pub decision_bytes_per_second: u64,
     /// Retention time of decisions: older ones accept no rewards, and are deleted by
-    /// [`crate::Storage::expire_decisions`].
+    /// [`crate::Decisions::expire`].
     pub decision_retention: Duration,
     /// Size of the cache of blocks, indexes and filters.
     pub block_cache_bytes: usize,

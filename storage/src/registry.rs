@@ -53,7 +53,7 @@ impl fmt::Display for RegistryKey {
     }
 }
 
-/// Changes of several documents, applied atomically by [`Storage::commit_registry`]. The last change of a key wins.
+/// Changes of several documents, applied atomically by [`Documents::commit`]. The last change of a key wins.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryBatch {
     /// The document as JSON, or `None` to delete it.
@@ -93,14 +93,18 @@ impl RegistryBatch {
 /// A listed document with its key, or the error of reading it.
 pub type ListedDocument<T> = (RegistryKey, Result<T, StorageError>);
 
-impl Storage {
+/// The documents of the registry.
+#[derive(Clone, Copy)]
+pub struct Documents<'s>(pub(crate) &'s Storage);
+
+impl Documents<'_> {
     /// One document.
     ///
     /// # Errors
     /// `Document` if it is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
-    pub fn registry<T: DeserializeOwned>(&self, key: &RegistryKey) -> Result<Option<T>, StorageError> {
+    pub fn get<T: DeserializeOwned>(&self, key: &RegistryKey) -> Result<Option<T>, StorageError> {
         let stored = keys::registry(&key.parts);
-        let value = self.database().get(Column::Registry, &stored)?;
+        let value = self.0.database().get(Column::Registry, &stored)?;
         value.map(|value| decode(key, &stored, &value)).transpose()
     }
 
@@ -109,13 +113,10 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn list_registry<T: DeserializeOwned>(
-        &self,
-        prefix: &RegistryKey,
-    ) -> Result<Vec<ListedDocument<T>>, StorageError> {
+    pub fn list<T: DeserializeOwned>(&self, prefix: &RegistryKey) -> Result<Vec<ListedDocument<T>>, StorageError> {
         let mut documents = Vec::new();
         let range = KeyRange::prefix(keys::registry(&prefix.parts));
-        self.database().scan(Column::Registry, range, Access::Lookup, |stored, value| {
+        self.0.database().scan(Column::Registry, range, Access::Lookup, |stored, value| {
             let key = RegistryKey::parse(stored);
             let key = key.ok_or_else(|| corrupt(Column::Registry, stored, "its key is not made of texts"))?;
             let document = match decode(&key, stored, value) {
@@ -132,8 +133,8 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn registry_keys(&self, prefix: &RegistryKey) -> Result<Vec<RegistryKey>, StorageError> {
-        Ok(self.list_registry::<IgnoredAny>(prefix)?.into_iter().map(|(key, _)| key).collect())
+    pub fn keys(&self, prefix: &RegistryKey) -> Result<Vec<RegistryKey>, StorageError> {
+        Ok(self.list::<IgnoredAny>(prefix)?.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Applies all changes of a batch atomically. Returns once they are durable. A batch with a deletion is accepted
@@ -141,11 +142,11 @@ impl Storage {
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
-    pub fn commit_registry(&self, changes: &RegistryBatch) -> Result<(), StorageError> {
+    pub fn commit(&self, changes: &RegistryBatch) -> Result<(), StorageError> {
         if changes.changes.iter().all(|(_, json)| json.is_some()) {
-            self.space().check_registry()?;
+            self.0.space().check_registry()?;
         }
-        let mut batch = self.database().batch();
+        let mut batch = self.0.database().batch();
         for (key, json) in &changes.changes {
             let stored = keys::registry(&key.parts);
             match json {
@@ -153,7 +154,7 @@ impl Storage {
                 None => batch.delete(Column::Registry, &stored),
             }
         }
-        self.commit(batch)
+        self.0.commit(batch)
     }
 }
 

@@ -11,8 +11,8 @@ use celeris_model::{GramSums, ModelId, StreamName, UserEpoch, UserId, VersionId}
 use crate::database::{Access, Column, KeyRange};
 use crate::envelope::{begin, corrupt, seal, unseal};
 use crate::error::StorageError;
+use crate::history::Histories;
 use crate::keys;
-use crate::store::Storage;
 use crate::wire::{Reader, Writer};
 
 /// The sums over the first observations of a user, [`CHECKPOINT_EVERY`] or more, under one version of a model.
@@ -30,7 +30,7 @@ pub struct Snapshot {
     pub sums: GramSums,
 }
 
-impl Storage {
+impl Histories<'_> {
     /// Stores a snapshot of a user's state under a model, replacing the previous one. It is written after all earlier
     /// appends, asynchronously.
     ///
@@ -47,7 +47,7 @@ impl Storage {
         snapshot: &Snapshot,
     ) -> Result<(), StorageError> {
         debug_assert!(snapshot.epoch >= EPOCH_MIN, "only long histories have snapshots");
-        self.log().keep_snapshot(encode(keys::snapshot(stream, user, model), snapshot))
+        self.0.log().keep_snapshot(encode(keys::snapshot(stream, user, model), snapshot))
     }
 
     /// The snapshot of a user's state under a model, if there is one.
@@ -61,7 +61,7 @@ impl Storage {
         user: &UserId,
     ) -> Result<Option<Snapshot>, StorageError> {
         let key = keys::snapshot(stream, user, model);
-        let Some(value) = self.database().get(Column::Snapshots, &key)? else { return Ok(None) };
+        let Some(value) = self.0.database().get(Column::Snapshots, &key)? else { return Ok(None) };
         let snapshot = decode(unseal(Column::Snapshots, &key, &value)?);
         snapshot.map(Some).ok_or_else(|| corrupt(Column::Snapshots, &key, "it holds no sums"))
     }
@@ -69,15 +69,15 @@ impl Storage {
     /// Deletes all snapshots of a model, except those in the queue.
     pub(crate) fn delete_snapshots(&self, model: ModelId) -> Result<(), StorageError> {
         let mut keys = Vec::new();
-        self.database().scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
+        self.0.database().scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
             if keys::model_of_snapshot(key).is_some_and(|of| of == model) {
                 keys.push(key.to_vec());
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        let mut batch = self.database().batch();
+        let mut batch = self.0.database().batch();
         keys.iter().for_each(|key| batch.delete(Column::Snapshots, key));
-        self.commit(batch)
+        self.0.commit(batch)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_model::StreamName;
+use celeris_model::{ModelId, StreamName};
 use parking_lot::Mutex;
 
 use crate::database::{self, Batch, BytesWritten, Column, Database, Durability, Recovery, Tuning};
@@ -11,8 +11,11 @@ use crate::decisions::Decisions;
 use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::hashing::Hashes;
-use crate::log::{Append, Appended, CommitPosition, Companions, Log, LogCounters, Ticket};
+use crate::history::Histories;
+use crate::items::Items;
+use crate::log::{CommitPosition, Companions, Log};
 use crate::options::StorageOptions;
+use crate::registry::Documents;
 use crate::scrub::{Scope, Scrubber};
 use crate::space::SpaceGuard;
 use crate::verifier::{Verification, Verifier};
@@ -107,57 +110,34 @@ impl Storage {
         self.inner.close()
     }
 
-    /// Enqueues one event. Does not wait for the disk; [`crate::Placed::durable`] does.
-    ///
-    /// Events of one caller keep their order. An observation whose client-given id the stream already has, committed or
-    /// queued, is not enqueued: the existing one is returned. The same holds for an id that the server has assigned
-    /// (`~partition-sequence`); a client cannot create one.
-    ///
-    /// *Amendments* change earlier records, in the same atomic write:
-    ///
-    /// - `Correct` with `targets` of one observation and a new `label`: the observation has the new label from then on,
-    ///   and the original one as `first_label`.
-    /// - `Retract` with `targets` of one observation: a blank replaces the observation and its corrections, which are
-    ///   added to the `targets`. Its id cannot be used again.
-    /// - `Erase`: a blank replaces every record of the user, and all are its `targets`. The user's ids cannot be used
-    ///   again, the epoch continues, and the stored record has a keyed hash in place of the user.
-    ///
-    /// The store fills in the other fields of an amendment: item and observation id are those of the observation, as
-    /// far as they may remain. The caller guarantees that it holds off other appends for the user, and that all records
-    /// of the user are durable, when it appends an amendment; the call blocks the thread to read the records to change.
-    /// Until the amendment is durable, reads return the log without it.
-    ///
-    /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or
-    /// `RecordTooLarge`, with nothing enqueued; or errors of reading.
-    pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
-        self.inner.log.append(append)
-    }
-
-    /// Waits until everything up to `position` is durable.
-    ///
-    /// # Errors
-    /// `Poisoned` if it will never be known to be durable; `Closed`.
-    pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
-        self.inner.log.progress().wait(position).await
-    }
-
-    /// A handle to wait until everything up to `position` is durable.
+    /// The observation log.
     #[must_use]
-    pub fn ticket(&self, position: CommitPosition) -> Ticket {
-        self.inner.log.ticket(position)
+    pub fn log(&self) -> &Log {
+        &self.inner.log
     }
 
-    /// Prevents the log from writing until the guard is dropped. Only for tests of the state between queueing and sync.
-    #[doc(hidden)]
+    /// Histories of users and snapshots of their states.
     #[must_use]
-    pub fn hold_writes(&self) -> impl Drop + use<> {
-        self.inner.log.hold_writes()
+    pub fn histories(&self) -> Histories<'_> {
+        Histories(self)
     }
 
+    /// Items, and features of items.
     #[must_use]
-    pub fn is_durable(&self, position: CommitPosition) -> bool {
-        self.inner.log.progress().is_durable(position)
+    pub fn items(&self) -> Items<'_> {
+        Items(self)
+    }
+
+    /// The documents of the registry.
+    #[must_use]
+    pub fn registry(&self) -> Documents<'_> {
+        Documents(self)
+    }
+
+    /// The decisions.
+    #[must_use]
+    pub fn decisions(&self) -> &Decisions {
+        &self.inner.decisions
     }
 
     /// Checks that observations are accepted now.
@@ -175,12 +155,6 @@ impl Storage {
     /// `Poisoned`, with the first failure.
     pub fn health(&self) -> Result<(), StorageError> {
         self.inner.log.progress().health()
-    }
-
-    /// Counters of the log since the store was opened.
-    #[must_use]
-    pub fn counters(&self) -> LogCounters {
-        self.inner.log.counters()
     }
 
     /// Bytes written to disk for observations, items and the registry since the store was opened, as counted by
@@ -231,20 +205,27 @@ impl Storage {
         self.inner.log.delete_stream(stream)
     }
 
+    /// Deletes the data of a model: given and frozen features, snapshots, decisions. Its stream and its registry
+    /// documents, which the manager owns, remain. Returns once the deletion is durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
+        self.histories().delete_snapshots(model)?;
+        let mut batch = self.database().batch();
+        let prefix = keys::of_model(model);
+        batch.delete_prefix(Column::ItemFeatures, &prefix);
+        batch.delete_prefix(Column::Frozen, &prefix);
+        self.commit(batch)?;
+        self.inner.decisions.delete_model(model)
+    }
+
     pub(crate) fn database(&self) -> &Database {
         &self.inner.database
     }
 
-    pub(crate) fn log(&self) -> &Log {
-        &self.inner.log
-    }
-
     pub(crate) fn hashes(&self) -> &Hashes {
         &self.inner.hashes
-    }
-
-    pub(crate) fn decisions(&self) -> &Decisions {
-        &self.inner.decisions
     }
 
     /// Writes and syncs. A failure also poisons the log: both share the write-ahead log, whose state is then unknown.

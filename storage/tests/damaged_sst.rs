@@ -75,7 +75,7 @@ async fn a_flipped_bit_in_a_sorted_file_is_named_and_later_openings_fail() {
     }
     assert!(opened > 0, "opening found all damage");
     let storage = open(dir.path());
-    assert_eq!(storage.watermark(&stream("films")).records(), 2000);
+    assert_eq!(storage.log().watermark(&stream("films")).records(), 2000);
     storage.verify().unwrap();
     assert_eq!(storage.verification().damage, None);
 }
@@ -86,7 +86,7 @@ async fn damage_is_found_while_the_store_serves_and_is_not_served() {
     let storage = open(dir.path());
     fill(&storage, 0..2000).await;
     let sound: Vec<_> =
-        (0..5).map(|n| storage.history(&stream("films"), &user(&format!("user-{n}"))).unwrap()).collect();
+        (0..5).map(|n| storage.histories().of(&stream("films"), &user(&format!("user-{n}"))).unwrap()).collect();
     drop(storage);
     let mut served = 0;
     for file in database_files(dir.path(), "sst") {
@@ -98,10 +98,10 @@ async fn damage_is_found_while_the_store_serves_and_is_not_served() {
         served += 1;
         let found = verification_once(&storage, |found| found.damage.is_some());
         assert!(found.damage.unwrap().contains(damaged.to_str().unwrap()));
-        let refused = storage.append(append(observation(&user("late"), 1)));
+        let refused = storage.log().append(append(observation(&user("late"), 1)));
         assert!(matches!(refused, Err(StorageError::Poisoned { .. })));
         for (n, sound) in sound.iter().enumerate() {
-            match storage.history(&stream("films"), &user(&format!("user-{n}"))) {
+            match storage.histories().of(&stream("films"), &user(&format!("user-{n}"))) {
                 Ok(history) => assert_eq!(history, *sound),
                 Err(error) => assert_names(&error, &damaged),
             }
@@ -116,7 +116,7 @@ async fn the_verification_continues_after_a_restart() {
     let storage = open(dir.path());
     for epoch in 1..=200 {
         let record = Record { feedback: Some("x".repeat(30_000)), ..observation(&user("u"), epoch) };
-        new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+        new(storage.log().append(append(record)).unwrap()).durable().await.unwrap();
     }
     drop(storage);
     // Its first step is followed by a pause of days.

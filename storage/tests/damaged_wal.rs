@@ -22,7 +22,7 @@ async fn crashed(count: u64, feedback_bytes: usize) -> (TempDir, u64) {
         last_start = database_files(live.path(), "log").last().map_or(0, |file| fs::metadata(file).unwrap().len());
         let mut record = observation(&user(&format!("user-{}", n % 5)), n / 5 + 1);
         record.feedback = (feedback_bytes > 0).then(|| format!("{n}").repeat(feedback_bytes));
-        new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+        new(storage.log().append(append(record)).unwrap()).durable().await.unwrap();
     }
     let image = tempfile::tempdir().unwrap();
     crash_image(live.path(), image.path());
@@ -33,7 +33,7 @@ fn assert_refused(dir: &Path, what: &str) {
     match Storage::open(dir, &StorageOptions::default()) {
         Err(StorageError::CorruptLog { file, offset: Some(_), .. }) => assert!(file.exists(), "{what}"),
         Err(other) => panic!("{what}: refused for another reason: {other}"),
-        Ok(storage) => panic!("{what}: opened with {} records", storage.watermark(&stream("films")).records()),
+        Ok(storage) => panic!("{what}: opened with {} records", storage.log().watermark(&stream("films")).records()),
     }
 }
 
@@ -76,11 +76,12 @@ async fn a_cut_at_any_byte_of_the_last_record_cuts_only_that_record() {
         File::options().write(true).open(wal).unwrap().set_len(cut).unwrap();
         let storage = open(torn.path());
         assert_consistent(&storage, &stream("films"));
-        assert_eq!(storage.watermark(&stream("films")).records(), 11, "cut to {cut} of {length}");
-        let again = new(storage.append(append(observation(&user("user-1"), 3))).unwrap()).durable().await.unwrap();
+        assert_eq!(storage.log().watermark(&stream("films")).records(), 11, "cut to {cut} of {length}");
+        let again =
+            new(storage.log().append(append(observation(&user("user-1"), 3))).unwrap()).durable().await.unwrap();
         drop(storage);
         let storage = open(torn.path());
-        assert_eq!(storage.watermark(&stream("films")).get(again.partition), again.sequence);
+        assert_eq!(storage.log().watermark(&stream("films")).get(again.partition), again.sequence);
     }
 }
 

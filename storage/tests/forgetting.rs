@@ -31,7 +31,7 @@ fn private(epoch: u64) -> Record {
 }
 
 async fn put(storage: &Storage, record: Record) -> Sequence {
-    new(storage.append(append(record)).unwrap()).durable().await.unwrap().sequence
+    new(storage.log().append(append(record)).unwrap()).durable().await.unwrap().sequence
 }
 
 /// The files under `dir` that contain one of the texts.
@@ -66,7 +66,7 @@ async fn write_history(dir: &Path, options: &StorageOptions) -> Storage {
         let epoch = UserEpoch(epochs + 10);
         let snapshot =
             Snapshot { version: VersionId(1), rule: 1, epoch, amended: UserEpoch(0), sums: GramSums::empty(2) };
-        storage.keep_snapshot(&stream("films"), model("liking"), &who, &snapshot).unwrap();
+        storage.histories().keep_snapshot(&stream("films"), model("liking"), &who, &snapshot).unwrap();
         if life < 2 {
             storage.close().unwrap();
             drop(storage);
@@ -77,7 +77,7 @@ async fn write_history(dir: &Path, options: &StorageOptions) -> Storage {
 }
 
 fn history_places(storage: &Storage, who: &UserId) -> (Sequence, Sequence) {
-    let history = storage.history(&stream("films"), who).unwrap();
+    let history = storage.histories().of(&stream("films"), who).unwrap();
     let observed: Vec<Sequence> =
         history.iter().filter(|(_, record)| record.kind == RecordKind::Observe).map(|(at, _)| *at).collect();
     (observed[0], observed[1])
@@ -85,16 +85,17 @@ fn history_places(storage: &Storage, who: &UserId) -> (Sequence, Sequence) {
 
 fn assert_erased(storage: &Storage) {
     let who = user(SECRETS[0]);
-    assert!(storage.history(&stream("films"), &who).unwrap().is_empty());
-    assert_eq!(storage.snapshot(&stream("films"), model("liking"), &who).unwrap(), None);
-    assert_eq!(storage.last_epoch(&stream("films"), &who).unwrap(), UserEpoch(FIRST_EPOCH + 31));
+    assert!(storage.histories().of(&stream("films"), &who).unwrap().is_empty());
+    assert_eq!(storage.histories().snapshot(&stream("films"), model("liking"), &who).unwrap(), None);
+    assert_eq!(storage.histories().last_epoch(&stream("films"), &who).unwrap(), UserEpoch(FIRST_EPOCH + 31));
     for epoch in [1, 2, 8, 28].map(|epoch| FIRST_EPOCH + epoch) {
         let name = id(&format!("{}-{epoch}", SECRETS[2]));
-        assert_eq!(storage.observation(&stream("films"), &name).unwrap(), Lookup::Forgotten, "{name}");
-        let again = storage.append(append(Record { observation_id: Some(name), ..observation(&user("other"), 1) }));
+        assert_eq!(storage.log().observation(&stream("films"), &name).unwrap(), Lookup::Forgotten, "{name}");
+        let again =
+            storage.log().append(append(Record { observation_id: Some(name), ..observation(&user("other"), 1) }));
         assert!(matches!(again, Err(StorageError::ObservationForgotten { .. })), "{again:?}");
     }
-    let erasures = storage.erasures(&stream("films")).unwrap();
+    let erasures = storage.log().erasures(&stream("films")).unwrap();
     assert_eq!(erasures.len(), 1);
     assert_eq!((erasures[0].partition, erasures[0].observations), (Partition::of(&who), 21));
     assert_consistent(storage, &stream("films"));
@@ -144,14 +145,14 @@ async fn an_erased_user_can_return_and_be_erased_again() {
     let storage = open(dir.path());
     let who = user("alice");
     for round in 0..3 {
-        let epoch = storage.last_epoch(&stream("films"), &who).unwrap().0;
+        let epoch = storage.histories().last_epoch(&stream("films"), &who).unwrap().0;
         assert_eq!(epoch, 3 * round);
         put(&storage, observation(&who, epoch + 1)).await;
         put(&storage, observation(&who, epoch + 2)).await;
-        assert_eq!(storage.history(&stream("films"), &who).unwrap().len(), 2);
+        assert_eq!(storage.histories().of(&stream("films"), &who).unwrap().len(), 2);
         put(&storage, amendment(RecordKind::Erase, &who, epoch + 3, None)).await;
     }
-    let erasures = storage.erasures(&stream("films")).unwrap();
+    let erasures = storage.log().erasures(&stream("films")).unwrap();
     assert_eq!(
         erasures.iter().map(|erasure| (erasure.first.0, erasure.at.0)).collect::<Vec<_>>(),
         [(1, 3), (4, 6), (7, 9)]
@@ -168,15 +169,15 @@ async fn only_an_observation_of_that_user_can_be_amended() {
     let correction = put(&storage, amendment(RecordKind::Correct, &who, 2, Some(first))).await;
     for kind in [RecordKind::Correct, RecordKind::Retract] {
         for target in [correction, Sequence(99)] {
-            let error = storage.append(append(amendment(kind, &who, 3, Some(target)))).unwrap_err();
+            let error = storage.log().append(append(amendment(kind, &who, 3, Some(target)))).unwrap_err();
             assert!(matches!(error, StorageError::NotAnObservation { .. }), "{error}");
         }
     }
     put(&storage, amendment(RecordKind::Retract, &who, 3, Some(first))).await;
-    let error = storage.append(append(amendment(RecordKind::Correct, &who, 4, Some(first)))).unwrap_err();
+    let error = storage.log().append(append(amendment(RecordKind::Correct, &who, 4, Some(first)))).unwrap_err();
     let name = format!("~{}-{first}", Partition::of(&who).index());
     assert!(matches!(&error, StorageError::ObservationForgotten { id } if *id == name), "{error}");
-    let left = storage.history(&stream("films"), &who).unwrap();
+    let left = storage.histories().of(&stream("films"), &who).unwrap();
     assert_eq!(left.len(), 1, "only the retraction; the correction was removed with its observation");
     assert_eq!(left[0].1.targets, [first, correction]);
 }
@@ -205,12 +206,12 @@ fn an_erased_users_decisions_go_and_no_others() {
     };
     for n in 0..50 {
         for (who, of) in [(SECRETS[0], "films"), (SECRETS[0], "books"), (SECRETS[0], "other"), ("bob", "films")] {
-            assert!(storage.record_decision(decide(who, of, n)));
+            assert!(storage.decisions().record(decide(who, of, n), None));
         }
     }
-    let erase = |models: &[ModelId]| storage.erase_decisions(models, &user(SECRETS[0])).unwrap().finish(UserEpoch(2));
+    let erase = |models: &[ModelId]| storage.decisions().erase(models, &user(SECRETS[0])).unwrap().finish(UserEpoch(2));
     assert_eq!(erase(&[model("films"), model("books")]), 100);
-    let found = |who: &str, of: &str| storage.decision(model(of), &decide(who, of, 7).id).unwrap().is_some();
+    let found = |who: &str, of: &str| storage.decisions().get(model(of), &decide(who, of, 7).id).unwrap().is_some();
     assert_eq!(
         [found(SECRETS[0], "films"), found(SECRETS[0], "books"), found(SECRETS[0], "other"), found("bob", "films")],
         [false, false, true, true]

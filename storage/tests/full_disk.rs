@@ -56,7 +56,7 @@ async fn fill_up(storage: &Storage, first: u64) -> u64 {
             // Random, so that the data does not compress.
             let text = (0..4000).map(|_| random.random_range('!'..='~')).collect();
             let record = Record { feedback: Some(text), ..observation(&user("u"), epoch) };
-            match storage.append(append(record)) {
+            match storage.log().append(append(record)) {
                 Ok(Appended::New(placed)) => {
                     epoch += 1;
                     accepted.push(placed);
@@ -104,15 +104,15 @@ async fn a_full_disk_refuses_reads_on_and_recovers_by_itself() {
 
     // Full: only new observations are rejected.
     storage.health().unwrap();
-    let refused = storage.append(append(observation(&user("u"), acknowledged + 1)));
+    let refused = storage.log().append(append(observation(&user("u"), acknowledged + 1)));
     assert!(matches!(refused, Err(StorageError::StorageFull { .. })), "{refused:?}");
-    assert_eq!(storage.history(&stream("films"), &user("u")).unwrap().len() as u64, acknowledged);
+    assert_eq!(storage.histories().of(&stream("films"), &user("u")).unwrap().len() as u64, acknowledged);
 
     // With space, observations are accepted again without a restart.
     std::fs::remove_file(&ballast).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        match storage.append(append(observation(&user("u"), acknowledged + 1))) {
+        match storage.log().append(append(observation(&user("u"), acknowledged + 1))) {
             Ok(Appended::New(placed)) => {
                 placed.durable().await.unwrap();
                 acknowledged += 1;
@@ -148,14 +148,14 @@ async fn a_full_disk_refuses_registry_changes_before_they_fail() {
     write_ballast(&ballast, 12 << 20);
     fill_up(&storage, 1).await;
     assert!(storage.check_accepts().is_err());
-    storage.commit_registry(&change()).unwrap();
+    storage.registry().commit(&change()).unwrap();
 
     // Another program uses the rest, leaving too little to flush a write buffer.
     let free = free_bytes(&disk.path());
     write_ballast(&disk.path().join("more"), free - (2 << 20));
     let deadline = Instant::now() + Duration::from_secs(30);
     let refused = loop {
-        match storage.commit_registry(&change()) {
+        match storage.registry().commit(&change()) {
             Ok(()) => assert!(Instant::now() < deadline, "never refused"),
             Err(error) => break error,
         }
@@ -164,12 +164,12 @@ async fn a_full_disk_refuses_registry_changes_before_they_fail() {
     storage.health().unwrap();
     let mut deletion = RegistryBatch::new();
     deletion.delete(key.clone());
-    storage.commit_registry(&deletion).unwrap();
+    storage.registry().commit(&deletion).unwrap();
 
     std::fs::remove_file(disk.path().join("more")).unwrap();
     std::fs::remove_file(&ballast).unwrap();
-    while storage.commit_registry(&change()).is_err() {
+    while storage.registry().commit(&change()).is_err() {
         assert!(Instant::now() < deadline, "never accepted again");
     }
-    assert_eq!(storage.registry::<String>(&key).unwrap().as_deref(), Some("settings"));
+    assert_eq!(storage.registry().get::<String>(&key).unwrap().as_deref(), Some("settings"));
 }

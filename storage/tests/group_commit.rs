@@ -17,7 +17,7 @@ async fn concurrent_writers_share_syncs() {
             tokio::spawn(async move {
                 for epoch in 1..=50 {
                     let record = observation(&user(&format!("user-{writer}")), epoch);
-                    new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+                    new(storage.log().append(append(record)).unwrap()).durable().await.unwrap();
                 }
             })
         })
@@ -25,7 +25,7 @@ async fn concurrent_writers_share_syncs() {
     for writer in writers {
         writer.await.unwrap();
     }
-    let counters = storage.counters();
+    let counters = storage.log().counters();
     assert_eq!(counters.records, 64 * 50);
     // Each of the 50 rounds needs one or two syncs; a quarter of the records is far more than that on any machine.
     assert!(counters.commits * 4 < counters.records, "{counters:?}");
@@ -37,12 +37,12 @@ async fn appends_of_one_caller_keep_their_order_and_waits_are_monotonic() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let placed: Vec<_> =
-        (1..=300).map(|epoch| new(storage.append(append(observation(&user("u"), epoch))).unwrap())).collect();
+        (1..=300).map(|epoch| new(storage.log().append(append(observation(&user("u"), epoch))).unwrap())).collect();
     let tickets: Vec<_> = placed.iter().map(Placed::ticket).collect();
     assert!(tickets.is_sorted_by_key(|ticket| ticket.position()));
-    assert!(storage.is_durable(CommitPosition::START));
-    storage.wait_durable(tickets[150].position()).await.unwrap();
-    assert!(tickets[..=150].iter().all(|ticket| ticket.is_durable() && storage.is_durable(ticket.position())));
+    assert!(storage.log().is_durable(CommitPosition::START));
+    storage.log().wait_durable(tickets[150].position()).await.unwrap();
+    assert!(tickets[..=150].iter().all(|ticket| ticket.is_durable() && storage.log().is_durable(ticket.position())));
     for (index, placed) in placed.iter().enumerate() {
         assert_eq!(placed.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
     }
@@ -58,7 +58,7 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     let mut epoch = 1;
     // A push takes a microsecond and a sync far longer, so the queue fills up at once.
     while refused < 100 || accepted.len() < 20 {
-        match storage.append(append(observation(&user("u"), epoch))) {
+        match storage.log().append(append(observation(&user("u"), epoch))) {
             Ok(Appended::New(placed)) => {
                 accepted.push(placed);
                 epoch += 1;
@@ -73,7 +73,7 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     for (index, placed) in accepted.iter().enumerate() {
         assert_eq!(placed.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
     }
-    assert_eq!(storage.counters().records, accepted.len() as u64);
+    assert_eq!(storage.log().counters().records, accepted.len() as u64);
     assert_consistent(&storage, &stream("films"));
 }
 
@@ -82,14 +82,17 @@ async fn a_lone_append_is_committed_alone() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     for writers in [1, 2, 64] {
-        let before = storage.counters();
+        let before = storage.log().counters();
         let tasks: Vec<_> = (0..writers)
             .map(|writer| {
                 let storage = storage.clone();
                 tokio::spawn(async move {
                     for epoch in 1..=30 {
                         let name = format!("user-{writer}-of-{writers}");
-                        new(storage.append(append(observation(&user(&name), epoch))).unwrap()).durable().await.unwrap();
+                        new(storage.log().append(append(observation(&user(&name), epoch))).unwrap())
+                            .durable()
+                            .await
+                            .unwrap();
                     }
                 })
             })
@@ -99,7 +102,7 @@ async fn a_lone_append_is_committed_alone() {
         }
         // Each writer waits for its own record before it sends the next, so it takes part in 30 commits; without
         // concurrent writers, each record has its own commit.
-        let commits = storage.counters().commits - before.commits;
+        let commits = storage.log().counters().commits - before.commits;
         assert!((30..=30 * writers).contains(&commits), "{commits} commits with {writers} writers");
     }
 }
@@ -117,7 +120,7 @@ async fn cost(ids: bool, count: u64) -> f64 {
         let hash =
             |n: u64| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         record.observation_id = ids.then(|| id(&format!("{:016x}{:016x}", hash(n), hash(n + count))));
-        waiting.push(new(storage.append(append(record)).unwrap()));
+        waiting.push(new(storage.log().append(append(record)).unwrap()));
         if waiting.len() == 4096 {
             for placed in waiting.drain(..) {
                 placed.durable().await.unwrap();
@@ -143,7 +146,7 @@ async fn an_oversized_record_is_refused() {
     let storage = open(dir.path());
     let mut record = observation(&user("u"), 1);
     record.feedback = Some("x".repeat(70_000));
-    assert!(matches!(storage.append(append(record)), Err(StorageError::RecordTooLarge { bytes: 70_000.. })));
-    let committed = new(storage.append(append(observation(&user("u"), 1))).unwrap()).durable().await.unwrap();
+    assert!(matches!(storage.log().append(append(record)), Err(StorageError::RecordTooLarge { bytes: 70_000.. })));
+    let committed = new(storage.log().append(append(observation(&user("u"), 1))).unwrap()).durable().await.unwrap();
     assert_eq!(committed.sequence, Sequence(1), "a refused record takes no sequence");
 }

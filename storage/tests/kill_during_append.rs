@@ -53,7 +53,7 @@ fn every_acknowledged_record_survives_kill_9_once() {
             for (partition, sequence, record) in log_of(&storage, &stream("films")) {
                 let name = record.observation_id.clone().unwrap().as_str().to_owned();
                 let place = format!("{}-{sequence}", partition.index());
-                let (.., indexed) = scenario::found(storage.observation(&stream("films"), &id(&name)).unwrap());
+                let (.., indexed) = scenario::found(storage.log().observation(&stream("films"), &id(&name)).unwrap());
                 assert_eq!(indexed, record, "the id's index has another record");
                 assert_eq!(found.insert(place, name), None);
             }
@@ -76,11 +76,11 @@ fn the_child_that_is_killed() {
                 let storage = storage.clone();
                 tokio::spawn(async move {
                     let user = user(&format!("user-{writer}"));
-                    let first = storage.last_epoch(&stream("films"), &user).unwrap().0 + 1;
+                    let first = storage.histories().last_epoch(&stream("films"), &user).unwrap().0 + 1;
                     for epoch in first.. {
                         let name = format!("{user}-{epoch}");
                         let record = Record { observation_id: Some(id(&name)), ..observation(&user, epoch) };
-                        let done = new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+                        let done = new(storage.log().append(append(record)).unwrap()).durable().await.unwrap();
                         println!("ack {}-{} {name}", done.partition.index(), done.sequence);
                     }
                 })

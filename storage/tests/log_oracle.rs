@@ -148,7 +148,7 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
     let append =
         Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
     let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
-    match (storage.append(append), known) {
+    match (storage.log().append(append), known) {
         (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
             let committed = existing.placed.durable().await.unwrap();
             assert_eq!((committed.partition, committed.sequence), (partition, sequence));
@@ -178,7 +178,7 @@ async fn amend(
     who: &UserId,
     (kind, pick): (RecordKind, prop::sample::Index),
 ) {
-    storage.wait_durable(oracle.position).await.unwrap();
+    storage.log().wait_durable(oracle.position).await.unwrap();
     let log = oracle.streams.entry(number).or_default();
     let partition = Partition::of(who);
     let target = Sequence(pick.index(usize::try_from(log.sequence(partition).0).unwrap()) as u64 + 1);
@@ -187,7 +187,7 @@ async fn amend(
     let append =
         Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
     let original = log.at(partition, target).map(|at| log.places[at].2.clone());
-    match (storage.append(append), original) {
+    match (storage.log().append(append), original) {
         (Ok(Appended::New(placed)), Some(Some(original))) => {
             assert!(original.kind == RecordKind::Observe && original.user == *who);
             let observation_id = original.observation_id.clone();
@@ -217,13 +217,13 @@ async fn amend(
 }
 
 async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &UserId) {
-    storage.wait_durable(oracle.position).await.unwrap();
+    storage.log().wait_durable(oracle.position).await.unwrap();
     let log = oracle.streams.entry(number).or_default();
     let epoch = log.epoch(who) + 1;
     let record = amendment(RecordKind::Erase, who, epoch, None);
     let append =
         Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
-    let Appended::New(placed) = storage.append(append).unwrap() else { panic!("an erasure has no id") };
+    let Appended::New(placed) = storage.log().append(append).unwrap() else { panic!("an erasure has no id") };
     placed.durable().await.unwrap();
     let observe = |(.., record): &&Place| {
         record.as_ref().is_some_and(|record| record.kind == RecordKind::Observe && record.user == *who)
@@ -255,7 +255,7 @@ async fn apply(storage: &Storage, oracle: &mut Oracle, step: &Step) {
         Step::Erase { stream, user } => erase(storage, oracle, *stream, &numbered_user(*user)).await,
         Step::DeleteStream(number) => {
             let deleted = storage.delete_stream(&stream(STREAMS[*number])).unwrap();
-            storage.wait_durable(deleted).await.unwrap();
+            storage.log().wait_durable(deleted).await.unwrap();
             oracle.streams.remove(number);
         }
         Step::Reopen => unreachable!("done by the caller, who owns the store"),
@@ -265,7 +265,7 @@ async fn apply(storage: &Storage, oracle: &mut Oracle, step: &Step) {
 fn compare(storage: &Storage, oracle: &Oracle) {
     let not_empty = |(_, log): &(&usize, &Stream)| !log.places.is_empty();
     let streams: Vec<_> = oracle.streams.iter().filter(not_empty).map(|(number, _)| stream(STREAMS[*number])).collect();
-    assert_eq!(storage.streams(), streams);
+    assert_eq!(storage.log().streams(), streams);
     let nothing = Stream::default();
     for (number, name) in STREAMS.iter().enumerate() {
         let name = stream(name);
@@ -280,15 +280,15 @@ fn compare(storage: &Storage, oracle: &Oracle) {
         assert_consistent(storage, &name);
         for n in 0..USERS {
             let epoch = UserEpoch(log.epoch(&numbered_user(n)));
-            assert_eq!(storage.last_epoch(&name, &numbered_user(n)).unwrap(), epoch);
+            assert_eq!(storage.histories().last_epoch(&name, &numbered_user(n)).unwrap(), epoch);
         }
         for n in 0..IDS {
             let text = format!("o-{n}");
-            assert_eq!(storage.observation(&name, &id(&text)).unwrap(), log.lookup(&text));
+            assert_eq!(storage.log().observation(&name, &id(&text)).unwrap(), log.lookup(&text));
         }
         let mut erasures = log.erasures.clone();
         erasures.sort_by_key(|erasure| (erasure.partition, erasure.at));
-        assert_eq!(storage.erasures(&name).unwrap(), erasures);
+        assert_eq!(storage.log().erasures(&name).unwrap(), erasures);
         for (partition, sequence, record) in places {
             compare_place(storage, &name, partition, sequence, record.as_ref());
         }
@@ -303,7 +303,7 @@ fn compare_place(
     record: Option<&Record>,
 ) {
     let by_place = id(&format!("~{}-{sequence}", partition.index()));
-    match (storage.observation(stream, &by_place).unwrap(), record) {
+    match (storage.log().observation(stream, &by_place).unwrap(), record) {
         (Lookup::Found { record: found, .. }, Some(record)) => assert_eq!(without_pseudonym(&found), *record),
         (Lookup::Forgotten, None) => {}
         (found, expected) => panic!("{found:?} where {expected:?} was expected"),
@@ -312,6 +312,7 @@ fn compare_place(
     let range = LogRange { stream: stream.clone(), partition, after: Sequence(sequence.0 - 1), up_to: sequence };
     let mut visited = Vec::new();
     let outcome = storage
+        .log()
         .scan(&range, |at, _| {
             visited.push(at);
             ControlFlow::<()>::Continue(())
@@ -321,7 +322,7 @@ fn compare_place(
     assert_eq!((outcome, visited), (ControlFlow::Continue(()), expected));
     if record.is_some() {
         let all = LogRange { up_to: Sequence(u64::MAX), ..range };
-        assert_eq!(storage.scan(&all, |at, _| ControlFlow::Break(at)).unwrap(), ControlFlow::Break(sequence));
+        assert_eq!(storage.log().scan(&all, |at, _| ControlFlow::Break(at)).unwrap(), ControlFlow::Break(sequence));
     }
 }
 

@@ -61,9 +61,9 @@ async fn a_clean_stop_leaves_an_empty_write_ahead_log() {
     assert!(!database_files(dir.path(), "log").is_empty());
     storage.close().unwrap();
     assert_eq!(database_files(dir.path(), "log"), Vec::<std::path::PathBuf>::new());
-    assert!(matches!(storage.append(append(observation(&user("u"), 1))), Err(StorageError::Closed)));
+    assert!(matches!(storage.log().append(append(observation(&user("u"), 1))), Err(StorageError::Closed)));
     assert!(matches!(
-        storage.write_items(&stream("films"), [ItemWrite::Describe(&scenario::item("i"), &serde_json::Map::new())]),
+        storage.items().write(&stream("films"), [ItemWrite::Describe(&scenario::item("i"), &serde_json::Map::new())]),
         Err(StorageError::Closed)
     ));
     assert_consistent(&storage, &stream("films"));
@@ -75,12 +75,12 @@ async fn closing_commits_queued_records() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     let appended: Vec<_> =
-        (1..=500).map(|epoch| new(storage.append(append(observation(&user("u"), epoch))).unwrap())).collect();
+        (1..=500).map(|epoch| new(storage.log().append(append(observation(&user("u"), epoch))).unwrap())).collect();
     drop(storage);
     for placed in &appended {
         placed.durable().await.unwrap();
     }
     let storage = open(dir.path());
-    assert_eq!(storage.history(&stream("films"), &user("u")).unwrap().len(), 500);
-    assert_eq!(storage.streams(), [stream("films")]);
+    assert_eq!(storage.histories().of(&stream("films"), &user("u")).unwrap().len(), 500);
+    assert_eq!(storage.log().streams(), [stream("films")]);
 }

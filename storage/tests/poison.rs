@@ -70,14 +70,14 @@ async fn write_until_it_fails(dir: &Path) {
         println!("poisoned: {cause}");
     }
     assert!(matches!(storage.health(), Err(StorageError::Poisoned { .. })));
-    let after = storage.append(append(observation(&user("late"), 1)));
+    let after = storage.log().append(append(observation(&user("late"), 1)));
     assert!(matches!(after, Err(StorageError::Poisoned { .. })));
     let (name, nothing) = (item("i"), serde_json::Map::new());
-    let put = storage.write_items(&stream("films"), [ItemWrite::Describe(&name, &nothing)]);
+    let put = storage.items().write(&stream("films"), [ItemWrite::Describe(&name, &nothing)]);
     assert!(matches!(put, Err(StorageError::Poisoned { .. })));
     // Durable data can still be read, and nothing else.
     assert_consistent(&storage, &stream("films"));
-    assert_eq!(storage.watermark(&stream("films")).records(), storage.counters().records);
+    assert_eq!(storage.log().watermark(&stream("films")).records(), storage.log().counters().records);
     assert!(matches!(storage.close(), Err(StorageError::Poisoned { .. })));
 }
 
@@ -85,7 +85,7 @@ async fn write_until_it_fails(dir: &Path) {
 async fn write_as(storage: &Storage, name: &str) -> String {
     for epoch in 1..=EPOCHS_MAX {
         let record = Record { feedback: Some("x".repeat(2000)), ..observation(&user(name), epoch) };
-        let outcome = match storage.append(append(record)) {
+        let outcome = match storage.log().append(append(record)) {
             Ok(appended) => new(appended).durable().await.map(drop),
             Err(error) => Err(error),
         };
@@ -104,7 +104,7 @@ async fn a_torn_write_after_a_failed_one_is_truncated() {
     let live = tempfile::tempdir().unwrap();
     let storage = open(live.path());
     for epoch in 1..=10 {
-        new(storage.append(append(observation(&user("u"), epoch))).unwrap()).durable().await.unwrap();
+        new(storage.log().append(append(observation(&user("u"), epoch))).unwrap()).durable().await.unwrap();
     }
     let image = tempfile::tempdir().unwrap();
     crash_image(live.path(), image.path());
@@ -113,5 +113,5 @@ async fn a_torn_write_after_a_failed_one_is_truncated() {
     let half = data[..20].to_vec();
     data.extend_from_slice(&half);
     std::fs::write(&wal, data).unwrap();
-    assert_eq!(open(image.path()).watermark(&stream("films")).records(), 10);
+    assert_eq!(open(image.path()).log().watermark(&stream("films")).records(), 10);
 }

@@ -21,12 +21,12 @@ fn attributes(value: &Value) -> Map<String, Value> {
 
 /// Describes an item and returns the revision.
 fn describe(storage: &Storage, of: &str, name: &str, value: &Value) -> u64 {
-    storage.write_items(&stream(of), [ItemWrite::Describe(&item(name), &attributes(value))]).unwrap()
+    storage.items().write(&stream(of), [ItemWrite::Describe(&item(name), &attributes(value))]).unwrap()
 }
 
 /// Sets an item's features for the model with the stream's name and returns the revision.
 fn give(storage: &Storage, of: &str, name: &str, features: &[f32]) -> u64 {
-    storage.write_items(&stream(of), [ItemWrite::Give(model(of), &item(name), features)]).unwrap()
+    storage.items().write(&stream(of), [ItemWrite::Give(model(of), &item(name), features)]).unwrap()
 }
 
 fn frozen(version: u64) -> FrozenFeatures {
@@ -75,19 +75,19 @@ fn revisions_of_an_item_grow_even_across_its_deletion() {
     let films = stream("films");
     let first = describe(&storage, "films", "m1", &json!({"title": "M", "year": 1931}));
     let second = describe(&storage, "films", "m1", &json!({"title": "M"}));
-    storage.write_items(&films, [ItemWrite::Delete(&item("m1"), &[])]).unwrap();
-    assert_eq!(storage.item(&films, &item("m1")).unwrap(), None);
+    storage.items().write(&films, [ItemWrite::Delete(&item("m1"), &[])]).unwrap();
+    assert_eq!(storage.items().get(&films, &item("m1")).unwrap(), None);
     drop(storage);
     let storage = open(dir.path());
     let third = describe(&storage, "films", "m1", &json!({}));
     assert!(first < second && second < third, "{first}, {second}, {third}");
-    assert_eq!(storage.item(&films, &item("m1")).unwrap().unwrap().revision, third);
+    assert_eq!(storage.items().get(&films, &item("m1")).unwrap().unwrap().revision, third);
     let put = give(&storage, "films", "m1", &[0.5, 1.0]);
     assert!(put > third);
-    let features = storage.item_features(model("films"), &item("m1")).unwrap().unwrap();
+    let features = storage.items().given_features(model("films"), &item("m1")).unwrap().unwrap();
     assert_eq!((features.features, features.revision), (vec![0.5, 1.0], put));
-    storage.write_items(&films, [ItemWrite::Delete(&item("m1"), &[model("films")])]).unwrap();
-    assert_eq!(storage.item_features(model("films"), &item("m1")).unwrap(), None);
+    storage.items().write(&films, [ItemWrite::Delete(&item("m1"), &[model("films")])]).unwrap();
+    assert_eq!(storage.items().given_features(model("films"), &item("m1")).unwrap(), None);
 }
 
 #[test]
@@ -100,17 +100,18 @@ fn a_tombstone_is_found_by_sweeps_and_not_by_readers() {
     }
     // Also for an item that was never described, and for one that is described again.
     let deleted = ["a", "b", "trained"].map(item);
-    storage.write_items(&films, deleted.iter().map(|item| ItemWrite::Delete(item, &[]))).unwrap();
+    storage.items().write(&films, deleted.iter().map(|item| ItemWrite::Delete(item, &[]))).unwrap();
     describe(&storage, "films", "b", &json!({"title": "back"}));
     describe(&storage, "filmss", "d", &json!({}));
     drop(storage);
     let storage = open(dir.path());
-    let listed: Vec<_> = storage.items(&films, None, 10).unwrap().into_iter().map(|(item, _)| item).collect();
+    let listed: Vec<_> = storage.items().list(&films, None, 10).unwrap().into_iter().map(|(item, _)| item).collect();
     assert_eq!(listed, ["b", "c"].map(item));
-    assert_eq!(storage.item(&films, &item("a")).unwrap(), None);
+    assert_eq!(storage.items().get(&films, &item("a")).unwrap(), None);
     let mut swept = Vec::new();
     storage
-        .sweep_items(&films, 3, |part| {
+        .items()
+        .sweep(&films, 3, |part| {
             swept.push(part.iter().map(|swept| swept.read().unwrap()).collect::<Vec<_>>());
             Ok::<_, StorageError>(())
         })
@@ -127,12 +128,12 @@ fn pages_of_items_cover_the_stream_once_and_nothing_else() {
     let storage = open(dir.path());
     let names: Vec<_> = (0..25).map(|n| item(&format!("{n}"))).collect();
     let title = attributes(&json!({"title": "T"}));
-    storage.write_items(&stream("films"), names.iter().map(|name| ItemWrite::Describe(name, &title))).unwrap();
+    storage.items().write(&stream("films"), names.iter().map(|name| ItemWrite::Describe(name, &title))).unwrap();
     describe(&storage, "filmss", "other", &json!({"title": "T"}));
     describe(&storage, "filmt", "other", &json!({"title": "T"}));
     let mut listed = Vec::new();
     loop {
-        let page = storage.items(&stream("films"), listed.last(), 10).unwrap();
+        let page = storage.items().list(&stream("films"), listed.last(), 10).unwrap();
         assert!(page.len() <= 10);
         if page.is_empty() {
             break;
@@ -141,7 +142,7 @@ fn pages_of_items_cover_the_stream_once_and_nothing_else() {
         listed.extend(page.into_iter().map(|(name, _)| name));
     }
     assert_eq!(listed, names, "shorter names first, then bytewise");
-    assert!(storage.items(&stream("films"), None, 0).unwrap().is_empty());
+    assert!(storage.items().list(&stream("films"), None, 0).unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -150,16 +151,16 @@ async fn features_freeze_in_the_write_of_their_record() {
     let storage = open(live.path());
     let with_frozen = |epoch| Append { frozen: vec![frozen(epoch)], ..append(observation(&user("u"), epoch)) };
     for version in 1..=3 {
-        new(storage.append(with_frozen(version)).unwrap()).durable().await.unwrap();
+        new(storage.log().append(with_frozen(version)).unwrap()).durable().await.unwrap();
     }
     let image = tempfile::tempdir().unwrap();
     crash_image(live.path(), image.path());
     let storage = open(image.path());
     for version in 1..=3 {
-        let found = storage.frozen(model("films"), VersionId(version), &item("m1")).unwrap();
+        let found = storage.items().frozen(model("films"), VersionId(version), &item("m1")).unwrap();
         assert_eq!(found, Some(frozen(version)));
     }
-    assert_eq!(storage.frozen(model("films"), VersionId(4), &item("m1")).unwrap(), None);
+    assert_eq!(storage.items().frozen(model("films"), VersionId(4), &item("m1")).unwrap(), None);
 }
 
 #[tokio::test]
@@ -168,21 +169,21 @@ async fn deleting_a_stream_removes_earlier_records_and_no_other_streams() {
     let storage = open(dir.path());
     fill(&storage, 0..30).await;
     let neighbour = Append { stream: stream("filmt"), ..append(observation(&user("u"), 1)) };
-    new(storage.append(neighbour).unwrap()).durable().await.unwrap();
+    new(storage.log().append(neighbour).unwrap()).durable().await.unwrap();
     describe(&storage, "films", "m1", &json!({}));
     let deleted = storage.delete_stream(&stream("films")).unwrap();
-    let after = new(storage.append(append(observation(&user("user-1"), 1))).unwrap());
-    storage.wait_durable(deleted).await.unwrap();
+    let after = new(storage.log().append(append(observation(&user("user-1"), 1))).unwrap());
+    storage.log().wait_durable(deleted).await.unwrap();
     assert_eq!(after.durable().await.unwrap().sequence.0, 1);
     drop(storage);
     let storage = open(dir.path());
-    assert_eq!(storage.watermark(&stream("films")).records(), 1);
-    assert_eq!(storage.history(&stream("films"), &user("user-1")).unwrap().len(), 1);
-    assert!(storage.history(&stream("films"), &user("user-0")).unwrap().is_empty());
-    assert_eq!(storage.item(&stream("films"), &item("m1")).unwrap(), None);
-    assert_eq!(storage.watermark(&stream("filmt")).records(), 1);
-    let text = serde_json::to_string(&storage.watermark(&stream("filmt"))).unwrap();
-    assert_eq!(serde_json::from_str::<Watermark>(&text).unwrap(), storage.watermark(&stream("filmt")));
+    assert_eq!(storage.log().watermark(&stream("films")).records(), 1);
+    assert_eq!(storage.histories().of(&stream("films"), &user("user-1")).unwrap().len(), 1);
+    assert!(storage.histories().of(&stream("films"), &user("user-0")).unwrap().is_empty());
+    assert_eq!(storage.items().get(&stream("films"), &item("m1")).unwrap(), None);
+    assert_eq!(storage.log().watermark(&stream("filmt")).records(), 1);
+    let text = serde_json::to_string(&storage.log().watermark(&stream("filmt"))).unwrap();
+    assert_eq!(serde_json::from_str::<Watermark>(&text).unwrap(), storage.log().watermark(&stream("filmt")));
     assert!(serde_json::from_str::<Watermark>("[1,2]").is_err());
 }
 
@@ -196,22 +197,23 @@ fn registry_changes_are_atomic_and_lists_match_whole_parts() {
     batch.put(key(&["model", "b"]), &json!({"dim": 2})).unwrap();
     batch.put(key(&["models", "c"]), &json!({"dim": 3})).unwrap();
     batch.put(key(&["version", "a", "1"]), &json!({"n": 1})).unwrap();
-    storage.commit_registry(&batch).unwrap();
+    storage.registry().commit(&batch).unwrap();
     let mut batch = RegistryBatch::new();
     batch.delete(key(&["model", "a"])).put(key(&["model", "b"]), &json!({"dim": 5})).unwrap();
-    storage.commit_registry(&batch).unwrap();
+    storage.registry().commit(&batch).unwrap();
     drop(storage);
     let storage = open(dir.path());
     let listed: Vec<(RegistryKey, Value)> = storage
-        .list_registry(&key(&["model"]))
+        .registry()
+        .list(&key(&["model"]))
         .unwrap()
         .into_iter()
         .map(|(key, document)| (key, document.unwrap()))
         .collect();
     assert_eq!(listed, [(key(&["model", "b"]), json!({"dim": 5}))]);
-    assert_eq!(storage.registry::<Value>(&key(&["model", "a"])).unwrap(), None);
-    assert_eq!(storage.registry(&key(&["version", "a", "1"])).unwrap(), Some(json!({"n": 1})));
-    assert!(matches!(storage.registry::<u64>(&key(&["model", "b"])), Err(StorageError::Document { .. })));
+    assert_eq!(storage.registry().get::<Value>(&key(&["model", "a"])).unwrap(), None);
+    assert_eq!(storage.registry().get(&key(&["version", "a", "1"])).unwrap(), Some(json!({"n": 1})));
+    assert!(matches!(storage.registry().get::<u64>(&key(&["model", "b"])), Err(StorageError::Document { .. })));
     assert!(matches!(RegistryKey::new(["model", ""]), Err(StorageError::RegistryKey { .. })));
     assert!(matches!(RegistryKey::new(["x".repeat(257)]), Err(StorageError::RegistryKey { .. })));
     assert!(matches!(RegistryKey::new(Vec::<String>::new()), Err(StorageError::RegistryKey { .. })));
@@ -222,20 +224,20 @@ fn decisions_are_readable_after_a_flush_and_after_the_process_ends() {
     let live = tempfile::tempdir().unwrap();
     let storage = open(live.path());
     for n in 0..1000 {
-        assert!(storage.record_decision(decision(&format!("d-{n}"))));
+        assert!(storage.decisions().record(decision(&format!("d-{n}")), None));
     }
-    storage.flush_decisions();
+    storage.decisions().flush();
     let image = tempfile::tempdir().unwrap();
     crash_image(live.path(), image.path());
     let storage = open(image.path());
     for n in 0..1000 {
         let expected = decision(&format!("d-{n}"));
-        assert_eq!(storage.decision(model("films"), &expected.id).unwrap().as_deref(), Some(&expected));
+        assert_eq!(storage.decisions().get(model("films"), &expected.id).unwrap().as_deref(), Some(&expected));
     }
-    assert_eq!(storage.decisions_dropped(), 0);
+    assert_eq!(storage.decisions().counters().dropped(), 0);
     storage.close().unwrap();
-    assert!(!storage.record_decision(decision("late")));
-    assert_eq!(storage.decisions_dropped(), 1);
+    assert!(!storage.decisions().record(decision("late"), None));
+    assert_eq!(storage.decisions().counters().dropped(), 1);
 }
 
 #[test]
@@ -243,8 +245,8 @@ fn a_damaged_end_of_the_decisions_does_not_keep_the_store_from_opening() {
     let live = tempfile::tempdir().unwrap();
     let storage = open(live.path());
     for n in 0..10 {
-        assert!(storage.record_decision(decision(&format!("d-{n}"))));
-        storage.flush_decisions();
+        assert!(storage.decisions().record(decision(&format!("d-{n}")), None));
+        storage.decisions().flush();
     }
     let image = tempfile::tempdir().unwrap();
     crash_image(live.path(), image.path());
@@ -252,7 +254,7 @@ fn a_damaged_end_of_the_decisions_does_not_keep_the_store_from_opening() {
     let middle = usize::try_from(std::fs::metadata(&wal).unwrap().len()).unwrap() / 2;
     flip(&wal, 8 * middle);
     let storage = open(image.path());
-    let found = |n: u64| storage.decision(model("films"), &decision(&format!("d-{n}")).id).unwrap();
+    let found = |n: u64| storage.decisions().get(model("films"), &decision(&format!("d-{n}")).id).unwrap();
     assert_eq!(found(0).as_deref(), Some(&decision("d-0")));
     assert_eq!(found(9), None);
 }
@@ -262,13 +264,14 @@ fn rejected_decisions_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let options = StorageOptions { decision_queue_max: 1, ..StorageOptions::default() };
     let storage = Storage::open(dir.path(), &options).unwrap();
-    let accepted: Vec<usize> = (0..5000).filter(|n| storage.record_decision(decision(&format!("d-{n}")))).collect();
-    storage.flush_decisions();
-    assert_eq!(storage.decisions_dropped() as usize, 5000 - accepted.len());
-    assert!(storage.decisions_dropped() > 0);
+    let accepted: Vec<usize> =
+        (0..5000).filter(|n| storage.decisions().record(decision(&format!("d-{n}")), None)).collect();
+    storage.decisions().flush();
+    assert_eq!(storage.decisions().counters().dropped() as usize, 5000 - accepted.len());
+    assert!(storage.decisions().counters().dropped() > 0);
     for n in accepted {
         let id = DecisionId::new(format!("d-{n}")).unwrap();
-        assert!(storage.decision(model("films"), &id).unwrap().is_some());
+        assert!(storage.decisions().get(model("films"), &id).unwrap().is_some());
     }
 }
 
@@ -278,9 +281,9 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     let storage = open(dir.path());
     let other = FrozenFeatures { model: model("other"), ..frozen(1) };
     let record = Append { frozen: vec![frozen(1), other.clone()], ..append(observation(&user("u"), 1)) };
-    new(storage.append(record).unwrap()).durable().await.unwrap();
+    new(storage.log().append(record).unwrap()).durable().await.unwrap();
     give(&storage, "films", "m1", &[1.0]);
-    assert!(storage.record_decision(decision("d")));
+    assert!(storage.decisions().record(decision("d"), None));
     let snapshot = Snapshot {
         version: VersionId(1),
         rule: 7,
@@ -289,18 +292,18 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
         sums: GramSums::empty(2),
     };
     for name in ["films", "other"] {
-        storage.keep_snapshot(&stream("films"), model(name), &user("u"), &snapshot).unwrap();
+        storage.histories().keep_snapshot(&stream("films"), model(name), &user("u"), &snapshot).unwrap();
     }
     // After the snapshots in the queue.
-    new(storage.append(append(observation(&user("u"), 2))).unwrap()).durable().await.unwrap();
+    new(storage.log().append(append(observation(&user("u"), 2))).unwrap()).durable().await.unwrap();
     storage.delete_model(model("films")).unwrap();
-    assert_eq!(storage.snapshot(&stream("films"), model("films"), &user("u")).unwrap(), None);
-    assert_eq!(storage.snapshot(&stream("films"), model("other"), &user("u")).unwrap(), Some(snapshot));
-    assert_eq!(storage.frozen(model("films"), VersionId(1), &item("m1")).unwrap(), None);
-    assert_eq!(storage.item_features(model("films"), &item("m1")).unwrap(), None);
-    assert_eq!(storage.decision(model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
-    assert_eq!(storage.frozen(model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
-    assert_eq!(storage.watermark(&stream("films")).records(), 2);
+    assert_eq!(storage.histories().snapshot(&stream("films"), model("films"), &user("u")).unwrap(), None);
+    assert_eq!(storage.histories().snapshot(&stream("films"), model("other"), &user("u")).unwrap(), Some(snapshot));
+    assert_eq!(storage.items().frozen(model("films"), VersionId(1), &item("m1")).unwrap(), None);
+    assert_eq!(storage.items().given_features(model("films"), &item("m1")).unwrap(), None);
+    assert_eq!(storage.decisions().get(model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
+    assert_eq!(storage.items().frozen(model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
+    assert_eq!(storage.log().watermark(&stream("films")).records(), 2);
 }
 
 #[test]
@@ -319,10 +322,10 @@ fn an_unreadable_document_is_not_written_and_does_not_hide_others() {
     }
     batch.put(key("b"), &Figures { loss: 0.5 }).unwrap();
     batch.put(key("c"), &json!({"loss": null})).unwrap();
-    storage.commit_registry(&batch).unwrap();
-    let listed = storage.list_registry::<Figures>(&RegistryKey::new(["figures"]).unwrap()).unwrap();
+    storage.registry().commit(&batch).unwrap();
+    let listed = storage.registry().list::<Figures>(&RegistryKey::new(["figures"]).unwrap()).unwrap();
     assert_eq!(listed.len(), 2);
     assert_eq!(*listed[0].1.as_ref().unwrap(), Figures { loss: 0.5 });
     assert!(matches!(&listed[1].1, Err(StorageError::Document { key, .. }) if key == "figures/c"), "{listed:?}");
-    assert_eq!(storage.registry_keys(&RegistryKey::new(["figures"]).unwrap()).unwrap(), [key("b"), key("c")]);
+    assert_eq!(storage.registry().keys(&RegistryKey::new(["figures"]).unwrap()).unwrap(), [key("b"), key("c")]);
 }

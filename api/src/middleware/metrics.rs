@@ -1,15 +1,20 @@
 //! Request durations: one histogram for each method, route and status.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use foldhash::fast::RandomState;
+use futures_util::FutureExt;
 use metrics::Histogram;
+
+use crate::error::ApiError;
 
 /// The route label of unknown paths.
 const NO_ROUTE: &str = "none";
@@ -23,17 +28,25 @@ thread_local! {
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// Measures and logs a request. The route is the pattern of the path, not the path itself.
-pub async fn measure(request: Request, next: Next) -> Response {
+/// Answers a request by `next` if `admit` accepts it, measures and logs it. The route is the pattern of the path, not the
+/// path itself. If the handler panics, the answer is a 500, and the connection stays open.
+pub async fn measure(request: Request, next: Next, admit: impl FnOnce(&Request) -> Result<(), ApiError>) -> Response {
     let started = Instant::now();
     let method = method_label(request.method());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
+    let response = match admit(&request) {
+        Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(panicked),
+        Err(rejected) => rejected.into_response(),
+    };
     let elapsed = started.elapsed();
     let route = matched.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     tracing::debug!(method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
     record(method, route, response.status(), elapsed);
     response
+}
+
+fn panicked(_payload: Box<dyn Any + Send>) -> Response {
+    ApiError::internal("a handler panicked").into_response()
 }
 
 /// The label of a method. Unknown methods share one label, because every label value creates a permanent series.

@@ -5,13 +5,10 @@
 //! be the node's own or from an origin that the configuration allows.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Extension, Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
-use axum::middleware::Next;
-use axum::response::Response;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::config::Server;
@@ -64,11 +61,19 @@ impl Origins {
         (!self.sites.is_empty()).then_some(cors)
     }
 
-    /// Checks a request for `path` on a connection to the local address `dialled`.
+    /// Checks the connection and the headers of a request.
     ///
     /// # Errors
-    /// 421 if the host is not a name of the node, 403 if the origin is not allowed.
-    fn check(&self, headers: &HeaderMap, path: &str, dialled: &str) -> Result<(), ApiError> {
+    /// 503 on a reserve connection, 421 if the host is not a name of the node, 403 if the origin is not allowed.
+    pub fn check(&self, connection: &Connection, request: &Request) -> Result<(), ApiError> {
+        if connection.reserve {
+            return Err(rejected("too many connections are open on this node; try again"));
+        }
+        self.check_headers(request.headers(), request.uri().path(), &connection.host)
+    }
+
+    /// Checks a request for `path` on a connection to the local address `dialled`.
+    fn check_headers(&self, headers: &HeaderMap, path: &str, dialled: &str) -> Result<(), ApiError> {
         let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
         let host = hosts.next().unwrap_or_default();
         if hosts.next().is_some() || !without_port(host).is_some_and(|host| self.is_own(host, dialled)) {
@@ -94,21 +99,6 @@ impl Origins {
         self.hosts.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))
             || (self.every_address && dialled.as_bytes().eq_ignore_ascii_case(host))
     }
-}
-
-/// Answers 421 to requests for other hosts, 403 to requests of origins that are not allowed, and 503 to all requests on
-/// reserve connections.
-pub async fn check(
-    State(origins): State<Arc<Origins>>,
-    Extension(connection): Extension<Arc<Connection>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    if connection.reserve {
-        return Err(rejected("too many connections are open on this node; try again"));
-    }
-    origins.check(request.headers(), request.uri().path(), &connection.host)?;
-    Ok(next.run(request).await)
 }
 
 /// Rejects requests that a page of another site makes without an `Origin` header, for example for an image. Links to
@@ -157,7 +147,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        origins.check(&headers, "/v1/models", "10.0.0.7").map_err(|error| error.problem().status)
+        origins.check_headers(&headers, "/v1/models", "10.0.0.7").map_err(|error| error.problem().status)
     }
 
     #[test]

@@ -6,8 +6,8 @@ use crate::state::Node;
 
 /// Sets the gauges of every stream's catalog and every model's search index.
 pub fn render(node: &Node) {
-    node.predictor.catalogs().iter().for_each(of_stream);
-    node.predictor.searches().iter().for_each(of_model);
+    node.predictor.catalog().catalogs().iter().for_each(of_stream);
+    node.predictor.catalog().searches().iter().for_each(of_model);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of items and bytes stay below 2^53")]

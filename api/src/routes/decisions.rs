@@ -81,7 +81,7 @@ fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
     let Some(version) = node.manager.version_of_decision(decision)? else {
         return Ok(impossible(WhyNot::VersionPruned));
     };
-    let rebuilt = match node.predictor.replay_decision(&version, decision)? {
+    let rebuilt = match node.predictor.explainer().replay_decision(&version, decision)? {
         ReplayOutcome::Rebuilt(rebuilt) => rebuilt,
         ReplayOutcome::Impossible(why) => return Ok(impossible(why)),
     };
@@ -92,7 +92,7 @@ fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
 }
 
 fn describe(node: &Node, decision: &Decision, params: &DecisionParams) -> Result<DecisionReply, ApiError> {
-    let outcomes = node.predictor.outcomes(decision)?;
+    let outcomes = node.predictor.attribution().outcomes(decision)?;
     let selection = decision.selection.as_ref();
     Ok(DecisionReply {
         decision_id: decision.id.clone(),
@@ -129,8 +129,9 @@ async fn get(
 ) -> Result<Json<DecisionReply>, ApiError> {
     tokio::task::block_in_place(|| {
         let decided_by = node.manager.decides_as(&model)?;
-        let Some(decision) = node.storage.decision(decided_by, &decision_id).map_err(PredictorError::from)? else {
-            let kept = humantime_serde::re::humantime::format_duration(node.storage.decision_retention());
+        let Some(decision) = node.storage.decisions().get(decided_by, &decision_id).map_err(PredictorError::from)?
+        else {
+            let kept = humantime_serde::re::humantime::format_duration(node.storage.decisions().retention());
             return Err(ApiError::not_found(format!(
                 "no decision {decision_id} of model {model} is on record: it was never logged, is older than {kept}, \
                  or was erased with its user"

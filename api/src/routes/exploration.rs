@@ -88,7 +88,7 @@ fn describe(from: Option<i64>, counts: &ExplorationCounts) -> Counts {
     responses((status = 200, body = ExplorationReply), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ExplorationReply>, ApiError> {
     let config = node.manager.model(&model)?.config;
-    let view = node.predictor.exploration(&model)?;
+    let view = node.predictor.models().exploration(&model)?;
     let joined = Joined::ALL.into_iter().map(|joined| (joined.name(), view.totals.joined(joined))).collect();
     Ok(Json(ExplorationReply {
         model,
@@ -103,7 +103,7 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<E
 
 /// Updates the metrics of decisions.
 pub fn render(node: &Node) {
-    let counters = node.storage.decision_counters();
+    let counters = node.storage.decisions().counters();
     metrics::counter!("celeris_decisions_dropped_total").absolute(counters.dropped());
     let dropped = [("queue_full", counters.queue_full), ("over_rate", counters.over_rate), ("failed", counters.failed)];
     for (reason, count) in dropped {
@@ -111,8 +111,8 @@ pub fn render(node: &Node) {
     }
     metrics::counter!("celeris_decisions_bytes_total").absolute(counters.bytes);
     metrics::counter!("celeris_decisions_expired_total").absolute(counters.expired);
-    for model in node.predictor.served() {
-        let Ok(view) = node.predictor.exploration(&model) else { continue };
+    for model in node.predictor.models().names() {
+        let Ok(view) = node.predictor.models().exploration(&model) else { continue };
         render_model(model.as_str(), &view.totals);
     }
 }

@@ -98,10 +98,10 @@ async fn list(
     }
     let (listed, total) = match page.search()? {
         Some(search) => {
-            let found = node.predictor.search_items(&model, &search, page.after.as_ref(), limit)?;
+            let found = node.predictor.catalog().search_items(&model, &search, page.after.as_ref(), limit)?;
             (found.items, Some(found.total))
         }
-        None => (node.predictor.items(&model, page.after.as_ref(), limit)?, None),
+        None => (node.predictor.catalog().items(&model, page.after.as_ref(), limit)?, None),
     };
     let next = if listed.len() == limit { listed.last().map(|listed| listed.item.clone()) } else { None };
     let summary =
@@ -120,7 +120,7 @@ async fn put(
 ) -> Result<Json<ItemChanged>, ApiError> {
     let change = ItemChange { features: body.features, attributes: body.attributes };
     is_something(&change)?;
-    let effective = node.predictor.put_item(&model, &item, change)?.into();
+    let effective = node.predictor.catalog().put_item(&model, &item, change)?.into();
     Ok(Json(ItemChanged { item, effective }))
 }
 
@@ -138,7 +138,7 @@ async fn edit_stream(
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
-    node.predictor.check_serves(&model)?;
+    node.predictor.models().check_serves(&model)?;
     let permit = ndjson::admit(&node, request.headers())?;
     let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
     let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
@@ -158,7 +158,7 @@ fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>
         refused.push((line, outcome.map(|edit| edits.push(edit)).err()));
     }
     // An error of the whole batch is reported for every line.
-    let (mut edited, failed) = match node.predictor.edit_items(model, &edits) {
+    let (mut edited, failed) = match node.predictor.catalog().edit_items(model, &edits) {
         Ok(edited) => (edited.into_iter().zip(edits), None),
         Err(error) => (Vec::new().into_iter().zip(Vec::new()), Some(ApiError::from(error))),
     };
@@ -190,7 +190,7 @@ fn answer((edited, (item, _)): (Result<Edited, PredictorError>, (ItemId, ItemEdi
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 200, body = Item), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<Json<Item>, ApiError> {
-    let Some(view) = node.predictor.item(&model, &item)? else {
+    let Some(view) = node.predictor.catalog().item(&model, &item)? else {
         return Err(ApiError::not_found(format!("model {model} knows no item {item}")));
     };
     Ok(Json(Item {
@@ -211,6 +211,6 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
     params(("model" = String, Path), ("item" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 async fn delete(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<StatusCode, ApiError> {
-    node.predictor.delete_item(&model, &item)?;
+    node.predictor.catalog().delete_item(&model, &item)?;
     Ok(StatusCode::NO_CONTENT)
 }

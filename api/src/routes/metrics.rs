@@ -23,7 +23,7 @@ pub fn router() -> OpenApiRouter<Node> {
 async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
     let busy = |_| ApiError::unavailable("too many requests for metrics are in progress; try again");
     let _permit = node.metrics_permits.try_acquire().map_err(busy)?;
-    let log = node.storage.counters();
+    let log = node.storage.log().counters();
     metrics::counter!("celeris_log_commits_total").absolute(log.commits);
     metrics::counter!("celeris_log_records_total").absolute(log.records);
     metrics::counter!("celeris_log_bytes_total").absolute(log.bytes);

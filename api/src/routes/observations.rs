@@ -59,7 +59,7 @@ async fn correct(
     OfObservation { model, observation_id }: OfObservation,
     Body(body): Body<CorrectBody>,
 ) -> Result<Json<AmendReply>, ApiError> {
-    let amended = node.predictor.correct(&model, &observation_id, body.label).await?;
+    let amended = node.predictor.ingest().correct(&model, &observation_id, body.label).await?;
     Ok(reply(observation_id, amended))
 }
 
@@ -74,6 +74,6 @@ async fn forget(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
 ) -> Result<Json<AmendReply>, ApiError> {
-    let amended = node.predictor.forget(&model, &observation_id).await?;
+    let amended = node.predictor.ingest().forget(&model, &observation_id).await?;
     Ok(reply(observation_id, amended))
 }

@@ -42,7 +42,7 @@ pub async fn observe(
     InModel(model): InModel,
     Body(body): Body<ObserveBody>,
 ) -> Result<Answer<ObserveReply>, ApiError> {
-    let observed = node.predictor.observe(&model, body.observation()?).await?;
+    let observed = node.predictor.ingest().observe(&model, body.observation()?).await?;
     Ok(Answer(observed.into()))
 }
 
@@ -102,7 +102,7 @@ async fn answer(node: &Node, batch: Vec<Line<PendingObservation>>) -> Vec<u8> {
     let mut answers = Vec::with_capacity(batch.len() * ANSWER_BYTES);
     for Line { line, outcome } in batch {
         let observed = match outcome {
-            Ok(pending) => node.predictor.finish_observe(pending).await.map_err(ApiError::from),
+            Ok(pending) => node.predictor.ingest().finish_observe(pending).await.map_err(ApiError::from),
             Err(error) => Err(error),
         };
         let written = match observed {

@@ -45,8 +45,8 @@ pub async fn predict(
         (None, None) => return Err(ApiError::invalid("missing field `item` or `items`")),
     };
     check_count(&node, "items", items.len())?;
-    let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch };
-    let predicted = node.predictor.predict_in(&request, body.segment.as_ref()).await?;
+    let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch, segment: body.segment };
+    let predicted = node.predictor.predict(&request).await?;
     let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted;
     let Answered { arm, arm_propensity, arms, confidence } = selected.into();
     let mut scores: Vec<Score> = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();

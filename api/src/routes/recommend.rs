@@ -49,8 +49,9 @@ pub async fn recommend(
         policy: body.policy,
         seed: body.seed,
         min_epoch: body.min_epoch,
+        segment: body.segment,
     };
-    let recommended = node.predictor.recommend_in(&request, body.segment.as_ref()).await?;
+    let recommended = node.predictor.recommend(&request).await?;
     let user = if let Audience::User(user) = request.audience { Some(user) } else { None };
     let ranking = TopkReply::new(user, recommended.ranking);
     Ok(Answer(RecommendReply { ranking, next: recommended.next.map(|page| page.token()) }))

@@ -24,13 +24,13 @@ use crate::state::Node;
 pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection, ApiError> {
     let weights = match record.scope {
         ScopeKind::Global => {
-            let report = node.predictor.selection_report(&record.name, None, None).await?;
+            let report = node.predictor.selections().report(&record.name, None, None).await?;
             Some(report.arms.into_iter().map(|arm| (arm.arm, arm.weight)).collect())
         }
         ScopeKind::User | ScopeKind::Segment => None,
     };
     Ok(Selection {
-        observations: node.storage.watermark(&record.stream).records(),
+        observations: node.storage.log().watermark(&record.stream).records(),
         name: record.name,
         id: record.id.0,
         kind: Kind::Selection,
@@ -89,7 +89,7 @@ async fn report(
         return Err(ApiError::not_found(format!("{model} is a model, not a selection among models")));
     };
     let SelectionReport { arms, records, state_hash, curve } =
-        node.predictor.selection_report(&model, user.as_ref(), segment.as_ref()).await?;
+        node.predictor.selections().report(&model, user.as_ref(), segment.as_ref()).await?;
     Ok(Json(Report {
         model,
         strategy: record.strategy.into(),

@@ -70,7 +70,7 @@ async fn similar(
         return Err(ApiError::invalid(format!("k: must be from 1 to {K_MAX}, got {k}")));
     }
     let request = SimilarRequest { model, item, k, filter: filter_of(params.filter.as_deref())? };
-    let similar = node.predictor.similar(&request)?;
+    let similar = node.predictor.recommender().similar(&request)?;
     let alike = |SimilarItem { item, similarity }| Alike { item, similarity };
     let items = similar.items.into_iter().map(alike).collect();
     Ok(Json(SimilarReply { item: request.item, version: similar.version.0, items }))

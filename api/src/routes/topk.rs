@@ -31,7 +31,7 @@ pub async fn topk(
         return Err(ApiError::invalid("k: must be at least 1"));
     }
     let TopkBody { user, items, k, policy, seed, min_epoch, segment } = body;
-    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, selection: None };
-    let ranking = node.predictor.topk_in(&request, segment.as_ref()).await?;
+    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, segment, selection: None };
+    let ranking = node.predictor.topk(&request).await?;
     Ok(Answer(TopkReply::new(Some(request.user), ranking)))
 }

@@ -167,7 +167,7 @@ async fn get(
         return Err(ApiError::invalid(format!("history: at most {HISTORY_MAX}, got {history_max}")));
     }
     let id = node.manager.model(&model)?.id;
-    let view = node.predictor.user(&model, &user, history_max).await?;
+    let view = node.predictor.explainer().user(&model, &user, history_max).await?;
     Ok(Json(User {
         user,
         version: view.version.0,

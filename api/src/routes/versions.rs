@@ -37,7 +37,7 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// The erasures recorded in the log of a stream.
 fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiError> {
-    let erasures = tokio::task::block_in_place(|| node.storage.erasures(stream))?;
+    let erasures = tokio::task::block_in_place(|| node.storage.log().erasures(stream))?;
     Ok(erasures.iter().map(ErasedSpan::from).collect())
 }
 

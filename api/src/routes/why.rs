@@ -97,7 +97,7 @@ async fn why(
         return Err(ApiError::invalid(format!("limit: at most {LIMIT_MAX}, got {limit}")));
     }
     let request = WhyRequest { model, user, item, limit, min_epoch: params.min_epoch };
-    let why = node.predictor.why(&request).await?;
+    let why = node.predictor.explainer().why(&request).await?;
     let WhyRequest { user, item, .. } = request;
     Ok(Json(WhyReply {
         user,

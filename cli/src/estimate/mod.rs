@@ -194,7 +194,7 @@ fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
     let process_bytes = resident();
     runtime.block_on(warm.teach(count(users), count(history), ids))?;
     let user_bytes = warm.held_bytes("users") / users as f64;
-    let counters = warm.storage().counters();
+    let counters = warm.storage().log().counters();
     let record_bytes = counters.bytes as f64 / counters.records.max(1) as f64;
     let sealed_bytes = seal(warm.storage())?;
     warm.storage().close()?;

@@ -57,6 +57,7 @@ impl Warm {
         let version = version("bench", VersionId(1), catalog, dim)?;
         let (model, items) = (version.model.clone(), version.theta.items().to_vec());
         predictor
+            .activation()
             .activate(&StreamName::of_model(&model), RankingDefaults::default(), version)
             .map_err(Failure::other)?;
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
@@ -70,7 +71,7 @@ impl Warm {
         let (predictor, _losses) = Predictor::new(self.storage.clone(), &PredictorOptions::default());
         let version = version("bench", id, self.items.len(), self.version()?.dim())?;
         let stream = StreamName::of_model(&self.model);
-        predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)?;
+        predictor.activation().activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)?;
         Ok(predictor)
     }
 
@@ -81,7 +82,7 @@ impl Warm {
     pub fn add_model(&self, name: &str, catalog: usize, dim: usize) -> Result<(), Failure> {
         let version = version(name, VersionId(1), catalog, dim)?;
         let stream = StreamName::of_model(&self.model);
-        self.predictor.activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
+        self.predictor.activation().activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
     }
 
     /// Adds `history` observations to each of the first `users` users.
@@ -107,12 +108,12 @@ impl Warm {
                     feedback: None,
                     decision: None,
                 };
-                let begun = self.predictor.begin_observe(&self.model, &observation, AckMode::Wait);
+                let begun = self.predictor.ingest().begin_observe(&self.model, &observation, AckMode::Wait);
                 last = Some(begun.map_err(Failure::other)?);
             }
             // A user's events become durable in order, so waiting for the last one is enough.
             if let Some(last) = last {
-                self.predictor.finish_observe(last).await.map_err(Failure::other)?;
+                self.predictor.ingest().finish_observe(last).await.map_err(Failure::other)?;
             }
         }
         Ok(())
@@ -140,7 +141,7 @@ impl Warm {
     /// # Errors
     /// None: the model is served.
     pub fn version(&self) -> Result<Arc<ServingVersion>, Failure> {
-        self.predictor.active(&self.model).map_err(Failure::other)
+        self.predictor.models().active(&self.model).map_err(Failure::other)
     }
 }
 

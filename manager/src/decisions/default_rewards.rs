@@ -109,7 +109,7 @@ impl Manager {
         now: Timestamp,
     ) -> Result<BTreeMap<ModelId, (DefaultReward, DecisionId)>, ManagerError> {
         let mut cursors = BTreeMap::new();
-        for (key, cursor) in self.storage.list_registry::<DecisionId>(&cursors_key()?)? {
+        for (key, cursor) in self.storage.registry().list::<DecisionId>(&cursors_key()?)? {
             match cursor {
                 Ok(cursor) => drop(cursors.insert(key, cursor)),
                 Err(error) => tracing::error!(%error, "unreadable cursor; default rewards start from now"),
@@ -147,7 +147,7 @@ impl Manager {
             }
         }
         if changed {
-            self.storage.commit_registry(&changes)?;
+            self.storage.registry().commit(&changes)?;
         }
         Ok(wanted)
     }
@@ -172,7 +172,7 @@ impl Manager {
             let given = Given { label: reward.label, due: Timestamp(decision.timestamp.0 + reward.after_ms()) };
             let slots = reward.slots.min(u32::try_from(decision.shown.len()).unwrap_or(u32::MAX));
             for slot in 0..slots {
-                match self.predictor.begin_default(decision, slot, given) {
+                match self.predictor.ingest().begin_default(decision, slot, given) {
                     Ok(begun) => pending.extend(begun),
                     Err(error) if may_pass(&error) => return Err(error.into()),
                     // A retry would be rejected again, and the cursor would never move past this decision.
@@ -182,18 +182,18 @@ impl Manager {
         }
         refused.report(model);
         for observation in pending {
-            self.predictor.finish_observe(observation).await?;
+            self.predictor.ingest().finish_observe(observation).await?;
         }
         let mut moved = RegistryBatch::new();
         moved.put(cursor_key(model)?, &reached)?;
-        tokio::task::block_in_place(|| self.storage.commit_registry(&moved))?;
+        tokio::task::block_in_place(|| self.storage.registry().commit(&moved))?;
         Ok(Some(reached))
     }
 
     fn due(&self, range: &DecisionRange) -> Result<Vec<Arc<Decision>>, ManagerError> {
         let mut due = Vec::new();
         // A scan that stops early is continued by the next call.
-        let _full_or_done = self.storage.scan_decisions_in(range, |decision| {
+        let _full_or_done = self.storage.decisions().scan_in(range, |decision| {
             due.push(Arc::new(decision));
             if due.len() < DECISIONS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

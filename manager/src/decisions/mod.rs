@@ -45,9 +45,9 @@ impl Manager {
 
     /// Deletes the decisions that are older than the retention period.
     fn expire_decisions(&self, now: Timestamp) -> Result<(), ManagerError> {
-        let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
+        let kept = i64::try_from(self.storage.decisions().retention().as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
-        for model in self.storage.models_with_decisions()? {
+        for model in self.storage.decisions().models()? {
             if let Err(error) = self.expire_of(model, before) {
                 tracing::warn!(%model, %error, "could not delete the expired decisions of a model; retrying");
             }
@@ -56,7 +56,7 @@ impl Manager {
     }
 
     fn expire_of(&self, model: ModelId, before: Timestamp) -> Result<(), ManagerError> {
-        while self.storage.expire_decisions(model, before)? > 0 {}
+        while self.storage.decisions().expire(model, before)? > 0 {}
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Manager {
     /// `UnknownModel`, `Storage`, or `Features` if the version cannot be read.
     pub fn version_of_decision(&self, decision: &Decision) -> Result<Option<Arc<ServingVersion>>, ManagerError> {
         let model = decision.scored_by();
-        let active = self.predictor.active(model)?;
+        let active = self.predictor.models().active(model)?;
         if active.id == decision.version {
             return Ok(Some(active));
         }

@@ -54,7 +54,7 @@ pub(super) fn export(storage: &Storage, (model, id): (&ModelName, ModelId), root
     let folder = root.join(format!("model={model}"));
     fs::create_dir_all(&folder).map_err(ManagerError::io(&folder))?;
     let mut files = Files { folder, open: None, files: 0, rows: 0 };
-    let outcome = storage.scan_decisions(id, |decision| match files.push(&decision) {
+    let outcome = storage.decisions().scan(id, |decision| match files.push(&decision) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     })?;

@@ -61,7 +61,7 @@ fn readable<T: DeserializeOwned>(
     unreadable: &mut Vec<String>,
 ) -> Result<Vec<T>, ManagerError> {
     let mut read = Vec::new();
-    for (_, document) in storage.list_registry::<T>(prefix)? {
+    for (_, document) in storage.registry().list::<T>(prefix)? {
         match document {
             Ok(document) => read.push(document),
             Err(error) => {
@@ -90,7 +90,7 @@ pub fn export_store(storage: &Storage, out: &Path, tell: Tell) -> Result<Exporte
         versions: BTreeMap::new(),
         unreadable: Vec::new(),
     };
-    let streams = storage.streams();
+    let streams = storage.log().streams();
     let never = AtomicBool::new(false);
     for (done, stream) in streams.iter().enumerate() {
         tell("observations", done as f32 / streams.len() as f32);

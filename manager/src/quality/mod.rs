@@ -399,7 +399,7 @@ impl Monitors {
 
     /// Reads the stored quality of a version. An unreadable document is discarded, since nothing else depends on it.
     fn kept(&self, model: ModelId, version: VersionId) -> Result<Option<VersionBaseline>, StorageError> {
-        match self.storage.registry::<VersionBaseline>(&baseline_key(model, version)?) {
+        match self.storage.registry().get::<VersionBaseline>(&baseline_key(model, version)?) {
             Err(error @ StorageError::Document { .. }) => {
                 tracing::error!(%version, %error, "unreadable quality of a version; monitoring restarts");
                 Ok(None)
@@ -416,7 +416,7 @@ impl Monitors {
         streams.dedup();
         for stream in streams {
             let tail = replay::tail(&self.storage, &stream)?;
-            let end = self.storage.watermark(&stream).records();
+            let end = self.storage.log().watermark(&stream).records();
             let behind = end.saturating_sub(tail.len() as u64);
             for (number, entry) in (1..).zip(&tail) {
                 let Record { user, label, timestamp, decision, predictions, .. } = &entry.record;
@@ -455,7 +455,8 @@ impl Monitors {
         let mut ends: HashMap<ModelId, u64> = HashMap::new();
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
-            let end = ends.entry(event.model).or_insert_with(|| self.storage.watermark(&monitor.stream).records());
+            let end =
+                ends.entry(event.model).or_insert_with(|| self.storage.log().watermark(&monitor.stream).records());
             let position = monitor.position.saturating_add(1).min(*end).max(monitor.position);
             monitor.position = position;
             // The event of an observation before an erasure may arrive after it.
@@ -479,7 +480,7 @@ impl Monitors {
         if behind == Behind::Nothing
             && let Some(monitor) = events.last().and_then(|event| monitors.get_mut(&event.model))
         {
-            monitor.position = monitor.position.max(self.storage.watermark(&monitor.stream).records());
+            monitor.position = monitor.position.max(self.storage.log().watermark(&monitor.stream).records());
         }
     }
 
@@ -495,7 +496,7 @@ impl Monitors {
             _ => return Ok(None),
         };
         let before = self.kept(model, version)?;
-        let since = self.storage.watermark(&stream);
+        let since = self.storage.log().watermark(&stream);
         Ok(Some(VersionBaseline {
             version,
             first: before.as_ref().map_or_else(|| since.clone(), |version_baseline| version_baseline.first.clone()),
@@ -517,7 +518,7 @@ impl Monitors {
     /// Called when a training of the model has ended, with or without success.
     pub(crate) fn trained(&self, model: ModelId) {
         if let Some(monitor) = self.by_model.lock().get_mut(&model) {
-            monitor.armed = self.storage.watermark(&monitor.stream);
+            monitor.armed = self.storage.log().watermark(&monitor.stream);
             monitor.is_kept = false;
             monitor.rearm();
         }
@@ -537,7 +538,7 @@ impl Monitors {
 
     /// Adds the removal of a model's quality data to the write that deletes the model.
     pub(crate) fn delete(&self, model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
-        for key in self.storage.registry_keys(&baselines_key(model)?)? {
+        for key in self.storage.registry().keys(&baselines_key(model)?)? {
             batch.delete(key);
         }
         Ok(())
@@ -565,7 +566,7 @@ impl Monitors {
         for (model, version_baseline) in unkept {
             let mut batch = RegistryBatch::new();
             version_baseline.put(model, &mut batch)?;
-            self.storage.commit_registry(&batch)?;
+            self.storage.registry().commit(&batch)?;
             if let Some(monitor) = self.by_model.lock().get_mut(&model)
                 && monitor.version_baseline() == version_baseline
             {
@@ -591,7 +592,7 @@ impl Monitors {
     /// Number of records in the log of the model's stream.
     pub(crate) fn position(&self, model: ModelId) -> Option<u64> {
         let stream = self.by_model.lock().get(&model)?.stream.clone();
-        Some(self.storage.watermark(&stream).records())
+        Some(self.storage.log().watermark(&stream).records())
     }
 
     /// The models with a trigger, and the input of their triggers.

@@ -20,7 +20,7 @@ pub(crate) struct Entry {
 /// order within each partition. If clients send timestamps that differ from the time of sending, the windows contain
 /// the right observations as a whole, but their order is approximate.
 pub(crate) fn tail(storage: &Storage, stream: &StreamName) -> Result<Vec<Entry>, StorageError> {
-    let watermark = storage.watermark(stream);
+    let watermark = storage.log().watermark(stream);
     let records = watermark.records();
     let mut entries: Vec<(Timestamp, Entry)> = Vec::new();
     for partition in Partition::all() {
@@ -28,7 +28,7 @@ pub(crate) fn tail(storage: &Storage, stream: &StreamName) -> Result<Vec<Entry>,
         let taken = share(end.0, records);
         let range = LogRange { stream: stream.clone(), partition, after: Sequence(end.0 - taken), up_to: end };
         let mut latest = Timestamp(i64::MIN);
-        let outcome: ControlFlow<()> = storage.scan(&range, |sequence, record| {
+        let outcome: ControlFlow<()> = storage.log().scan(&range, |sequence, record| {
             if record.kind == RecordKind::Observe && !record.predictions.is_empty() {
                 latest = latest.max(record.timestamp);
                 entries.push((latest, Entry { partition, sequence, record }));

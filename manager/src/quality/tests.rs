@@ -55,7 +55,7 @@ fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<R
 /// Appends records to the log and sends them to the monitors, as the predictor does.
 fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
     let stream = config().stream;
-    let wanted = storage.watermark(&stream).records() + records.len() as u64;
+    let wanted = storage.log().watermark(&stream).records() + records.len() as u64;
     for record in records {
         let event = LossEvent {
             model: MODEL,
@@ -67,12 +67,14 @@ fn observe(storage: &Storage, monitors: &Monitors, records: Vec<Record>) {
             timestamp: record.timestamp,
             pool: record.decision.is_some(),
         };
-        let _placed =
-            storage.append(Append { stream: stream.clone(), record, frozen: Vec::new(), ack: AckMode::Wait }).unwrap();
+        let _placed = storage
+            .log()
+            .append(Append { stream: stream.clone(), record, frozen: Vec::new(), ack: AckMode::Wait })
+            .unwrap();
         monitors.add(&[event], Timestamp(1_700_000_000_000), Behind::Events);
     }
     let begun = std::time::Instant::now();
-    while storage.watermark(&stream).records() < wanted {
+    while storage.log().watermark(&stream).records() < wanted {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the append timed out");
         std::thread::yield_now();
     }
@@ -100,7 +102,7 @@ fn an_alarm_survives_a_restart_until_the_next_training() {
     let version_baseline = monitors.version_baseline(MODEL, VERSION).unwrap().unwrap();
     let mut batch = RegistryBatch::new();
     version_baseline.put(MODEL, &mut batch).unwrap();
-    storage.commit_registry(&batch).unwrap();
+    storage.registry().commit(&batch).unwrap();
     monitors.serve(MODEL, version_baseline);
 
     observe(&storage, &monitors, records(0, 1500, 1.0, &mut random));
@@ -141,7 +143,7 @@ fn a_version_that_is_activated_again_keeps_its_first_baseline() {
         let version_baseline = monitors.version_baseline(MODEL, version).unwrap().unwrap();
         let mut batch = RegistryBatch::new();
         version_baseline.put(MODEL, &mut batch).unwrap();
-        storage.commit_registry(&batch).unwrap();
+        storage.registry().commit(&batch).unwrap();
         monitors.serve(MODEL, version_baseline);
     };
     switch(VERSION);

@@ -154,7 +154,7 @@ impl DecisionSealer {
 
     /// Removes the files whose decisions are all older than the retention period.
     fn drop_expired(&mut self, now: Timestamp) -> Result<(), ManagerError> {
-        let kept = i64::try_from(self.storage.decision_retention().as_millis()).unwrap_or(i64::MAX);
+        let kept = i64::try_from(self.storage.decisions().retention().as_millis()).unwrap_or(i64::MAX);
         let before = DecisionId::first_at(Timestamp(now.0.saturating_sub(kept)));
         let mut next = self.sealed.clone();
         next.segments.retain(|segment| segment.up_to >= before);
@@ -164,7 +164,7 @@ impl DecisionSealer {
     /// Rewrites the files that contain erased decisions: those with more rows than there are decisions.
     fn rewrite_erased(&mut self) -> Result<(), ManagerError> {
         // Read first, so that decisions erased meanwhile are found by the next attempt.
-        let erased = self.storage.decisions_erased(self.sealed.model_id)?;
+        let erased = self.storage.decisions().erased(self.sealed.model_id)?;
         if erased == self.sealed.erased {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl DecisionSealer {
             before: Timestamp(now.0 - settled),
         };
         let (mut rows, mut last) = (0, None);
-        let _full_or_done = self.storage.scan_decisions_in(&range, |decision| {
+        let _full_or_done = self.storage.decisions().scan_in(&range, |decision| {
             rows += 1;
             last = Some(decision.id);
             if rows < ROWS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -224,7 +224,7 @@ impl DecisionSealer {
     ) -> Result<(), ManagerError> {
         let end = up_to.made_at().map_or(i64::MAX, |made| made.0.saturating_add(1));
         let range = DecisionRange { model: self.sealed.model_id, after: after.cloned(), before: Timestamp(end) };
-        let outcome = self.storage.scan_decisions_in(&range, |decision| {
+        let outcome = self.storage.decisions().scan_in(&range, |decision| {
             if decision.id > *up_to {
                 return ControlFlow::Break(Ok(()));
             }

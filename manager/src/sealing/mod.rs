@@ -91,7 +91,7 @@ struct Shared {
 
 impl Shared {
     fn status(&self, stream: &StreamName, progress: Progress) -> SealingStatus {
-        let records = self.storage.watermark(stream).records();
+        let records = self.storage.log().watermark(stream).records();
         let lag_records = records.saturating_sub(progress.sealed_records);
         let lag_seconds = if lag_records > 0 { progress.caught_up.elapsed().as_secs_f64() } else { 0.0 };
         SealingStatus { lag_records, lag_seconds, ..progress.status }
@@ -189,7 +189,7 @@ fn look_at_decisions(
     sealers: &mut BTreeMap<ModelId, DecisionSealer>,
 ) -> Result<(), ManagerError> {
     let names = deciding(&shared.storage)?;
-    let present = shared.storage.models_with_decisions()?;
+    let present = shared.storage.decisions().models()?;
     let present: BTreeMap<ModelId, &ModelName> =
         present.into_iter().filter_map(|id| names.get(&id).map(|name| (id, name))).collect();
     sealers.retain(|id, _| present.contains_key(id));
@@ -217,7 +217,7 @@ fn run(shared: &Shared, options: SealingOptions, stopped: &mpsc::Receiver<()>) {
     let mut streams: BTreeMap<StreamName, StreamSealer> = BTreeMap::new();
     let mut decisions: BTreeMap<ModelId, DecisionSealer> = BTreeMap::new();
     let started = Instant::now();
-    if let Err(error) = files::remove_unknown_streams(&root, &shared.storage.streams()) {
+    if let Err(error) = files::remove_unknown_streams(&root, &shared.storage.log().streams()) {
         tracing::warn!(%error, "cannot remove the sealed segments of deleted streams");
     }
     let pause = options.interval.clamp(LOOK_EVERY_MIN, LOOK_EVERY);
@@ -241,7 +241,7 @@ fn look(
     started: Instant,
     streams: &mut BTreeMap<StreamName, StreamSealer>,
 ) {
-    let present = shared.storage.streams();
+    let present = shared.storage.log().streams();
     streams.retain(|stream, sealer| {
         let keep = present.contains(stream);
         if !keep {

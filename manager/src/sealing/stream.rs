@@ -126,7 +126,7 @@ impl StreamSealer {
         if self.last_failed || !self.broken.is_empty() {
             return waited;
         }
-        let records = self.storage.watermark(&self.stream).records();
+        let records = self.storage.log().watermark(&self.stream).records();
         let sealed = self.sealed.as_ref().map_or(0, Sealed::records);
         // A log that is shorter than the sealed part is another log.
         records != sealed && (waited || records.saturating_sub(sealed) >= options.records)
@@ -163,7 +163,7 @@ impl StreamSealer {
 
     fn attempt(&mut self, stopping: &AtomicBool) -> Result<(), Halt> {
         files::check_room(self.storage.dir())?;
-        let target = self.storage.watermark(&self.stream);
+        let target = self.storage.log().watermark(&self.stream);
         let sealed = match self.sealed.take() {
             Some(sealed) => sealed,
             None => self.open()?,
@@ -369,7 +369,7 @@ fn walk(
 ) -> Result<Sequence, Halt> {
     let range =
         LogRange { stream: sealer.stream.clone(), partition: run.partition, after: run.after, up_to: run.up_to };
-    let outcome = sealer.storage.scan(&range, |sequence, record| {
+    let outcome = sealer.storage.log().scan(&range, |sequence, record| {
         if stopping.load(Ordering::Relaxed) {
             return ControlFlow::Break(Err(Halt::Stopped));
         }

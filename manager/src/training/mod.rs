@@ -143,7 +143,7 @@ impl Manager {
         if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {
             return Ok(None);
         }
-        let erasures = self.storage.erasures(&record.config.stream)?;
+        let erasures = self.storage.log().erasures(&record.config.stream)?;
         let erasures: Vec<ErasedSpan> = erasures.iter().map(ErasedSpan::from).collect();
         let erased = began_with_erased(&self.version(model, active)?, &erasures);
         if erased > 0 {

@@ -86,7 +86,7 @@ impl ReadingJob {
         let reading = Reading {
             model: model.clone(),
             stream: stream.clone(),
-            watermark: up_to(manager.storage.watermark(stream)),
+            watermark: up_to(manager.storage.log().watermark(stream)),
             let_through_until: attempt.let_through_until(),
         };
         readings.insert(job.clone(), reading.clone());
@@ -101,7 +101,7 @@ impl ReadingJob {
         if self.reading.let_through_until.is_some() {
             return Ok(());
         }
-        let erasures = self.manager.storage.erasures(&self.reading.stream)?;
+        let erasures = self.manager.storage.log().erasures(&self.reading.stream)?;
         if erasures.iter().any(|erasure| trained_on_erased(&self.reading.watermark, ErasedSpan::from(erasure))) {
             return Err(ManagerError::Outdated);
         }

@@ -12,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-use super::retrieval::matrix;
+use crate::index::matrix;
 use crate::version::ServingVersion;
 
 /// Below this size an exact search is as fast as a graph search.

@@ -8,8 +8,8 @@ use celeris_storage::{Storage, StorageError, SweptItem};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 
-use super::StreamCatalog;
 use crate::error::PredictorError;
+use crate::index::StreamCatalog;
 
 /// Items parsed in one batch, on all processors.
 const ITEMS_AT_ONCE: usize = 16_384;
@@ -20,7 +20,7 @@ type Read = (ItemId, Option<Map<String, Value>>);
 pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatalog, PredictorError> {
     let started = Instant::now();
     let mut catalog = Catalog::new();
-    storage.sweep_items(stream, ITEMS_AT_ONCE, |part| {
+    storage.items().sweep(stream, ITEMS_AT_ONCE, |part| {
         let read: Result<Vec<Read>, StorageError> = part.par_iter().map(SweptItem::read).collect();
         for (item, attributes) in read? {
             match attributes {
@@ -36,5 +36,5 @@ pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatal
     })?;
     let seconds = started.elapsed().as_secs_f64();
     metrics::gauge!("celeris_catalog_load_seconds", "stream" => stream.to_string()).set(seconds);
-    Ok(StreamCatalog { stream: stream.clone(), catalog: catalog.into(), versions: Default::default() })
+    Ok(StreamCatalog::new(stream.clone(), catalog))
 }

@@ -7,10 +7,10 @@ use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::CandidateSet;
 use celeris_storage::Event;
 
-use super::{PastItem, Recommendation, Recommending, SeenRule};
+use super::{PastItem, Recommendation, Recommender, Recommending, SeenRule};
+use crate::compute::compute;
 use crate::error::PredictorError;
-use crate::node::{Persistence, Predictor, RequestContext, compute};
-use crate::users::{ResolvedEvents, Stretch, UserEntry, UserKey, UserSnapshot};
+use crate::users::{Persistence, RequestContext, ResolvedEvents, Stretch, UserEntry, UserKey, UserSnapshot};
 
 /// Maximum number of observations in the history of a request.
 pub const PAST_MAX: usize = 1000;
@@ -18,7 +18,7 @@ pub const PAST_MAX: usize = 1000;
 /// Placeholder for the user id; never stored, since such a request leaves nothing behind.
 const ANONYMOUS: &str = "nobody";
 
-impl Predictor {
+impl Recommender {
     /// Recommends for a user with this history, in its order.
     pub(super) fn recommend_to_anonymous(
         &self,
@@ -28,20 +28,20 @@ impl Predictor {
         if recommending.request.min_epoch.is_some() {
             return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
         }
-        let subject = self.anonymous(&recommending)?;
-        self.check_past(past, &subject)?;
+        let context = self.anonymous(&recommending)?;
+        self.check_past(past, &context)?;
         compute(false, || {
-            let moment = self.moment_after(past, &subject, recommending.now)?;
-            let mut allowed = self.showable(&subject, &recommending);
+            let snapshot = self.snapshot_after(past, &context, recommending.now)?;
+            let mut allowed = self.showable(&context, &recommending);
             if let Some(rule) = &recommending.request.exclude_seen {
-                take_out(past, rule, (&subject, recommending.now), &mut allowed);
+                take_out(past, rule, (&context, recommending.now), &mut allowed);
             }
-            self.recommend_at(&subject, moment, &allowed, recommending)
+            self.recommend_at(&context, snapshot, &allowed, recommending)
         })
     }
 
     fn anonymous(&self, recommending: &Recommending<'_>) -> Result<RequestContext, PredictorError> {
-        let model = self.model(recommending.model)?;
+        let model = self.models.get(recommending.model)?;
         let user = UserId::new(ANONYMOUS).expect("a word is a valid id");
         Ok(RequestContext {
             version: model.active.load_full(),
@@ -53,10 +53,10 @@ impl Predictor {
     }
 
     /// The state of a user with exactly this history.
-    fn moment_after(
+    fn snapshot_after(
         &self,
         past: &[PastItem],
-        subject: &RequestContext,
+        context: &RequestContext,
         now: Timestamp,
     ) -> Result<UserSnapshot, PredictorError> {
         let event = |(past, epoch): (&PastItem, u64)| Event {
@@ -67,20 +67,20 @@ impl Predictor {
             epoch: UserEpoch(epoch),
         };
         let events: Vec<Event> = past.iter().zip(1..).map(event).collect();
-        let version = &*subject.version;
-        let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.sources(&subject.key))?;
+        let version = &*context.version;
+        let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.users.sources(&context.key))?;
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
         Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), pending: None })
     }
 
     /// Checks every entry like an observation.
-    fn check_past(&self, past: &[PastItem], subject: &RequestContext) -> Result<(), PredictorError> {
+    fn check_past(&self, past: &[PastItem], context: &RequestContext) -> Result<(), PredictorError> {
         if past.len() > PAST_MAX {
             return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
         }
         for (index, entry) in past.iter().enumerate() {
             let observation = Observation {
-                user: subject.key.user.clone(),
+                user: context.key.user.clone(),
                 item: entry.item.clone(),
                 label: entry.label,
                 weight: entry.weight,
@@ -89,9 +89,9 @@ impl Predictor {
                 feedback: None,
                 decision: None,
             };
-            let checked = self
-                .check_observation(&observation)
-                .and_then(|()| subject.version.learning.loss().check_label(entry.label));
+            let checked = observation
+                .validate(self.clock_skew.latest())
+                .and_then(|()| context.version.learning.loss().check_label(entry.label));
             checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Predictor {
 fn take_out(
     past: &[PastItem],
     rule: &SeenRule,
-    (subject, now): (&RequestContext, Timestamp),
+    (context, now): (&RequestContext, Timestamp),
     allowed: &mut CandidateSet,
 ) {
     let since = rule.since(now);
@@ -112,7 +112,7 @@ fn take_out(
         is_of_kind && entry.timestamp.unwrap_or(now) >= since
     };
     let seen = past.iter().filter(counts).map(|entry| &entry.item);
-    subject.model.catalog.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
+    context.model.catalog.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
 }
 
 fn field(field: &'static str, problem: String) -> PredictorError {

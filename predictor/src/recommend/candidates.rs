@@ -17,13 +17,12 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-use crate::drawing::Draw;
+use super::Recommender;
+use super::boosts::{Boosts, Cell};
+use super::sample::sample;
 use crate::error::PredictorError;
-use crate::node::{Predictor, RequestContext};
-use crate::recommend::boosts::{Boosts, Cell};
-use crate::recommend::sample::sample;
-use crate::scoring::ResolvedItems;
-use crate::users::UserSnapshot;
+use crate::ranking::{Draw, ResolvedItems};
+use crate::users::{RequestContext, UserSnapshot};
 
 /// Up to this many allowed items, all are candidates. Not more than decisions record in full by default; the same holds
 /// for the sum of the other numbers.
@@ -86,8 +85,8 @@ impl Widths {
 
 /// Inputs of a search for candidates.
 pub(crate) struct Search<'a> {
-    pub(crate) subject: &'a RequestContext,
-    pub(crate) moment: &'a UserSnapshot,
+    pub(crate) context: &'a RequestContext,
+    pub(crate) snapshot: &'a UserSnapshot,
     /// The rows that may be shown.
     pub(crate) allowed: &'a CandidateSet,
     pub(crate) boosts: &'a Boosts,
@@ -103,7 +102,7 @@ pub(crate) struct Shortlist {
     pub(crate) pool_share: Option<PoolShare>,
 }
 
-impl Predictor {
+impl Recommender {
     /// The candidates of a ranking: at least `k`, if that many are allowed.
     ///
     /// # Errors
@@ -111,7 +110,7 @@ impl Predictor {
     pub(crate) fn shortlist(&self, search: &Search<'_>) -> Result<Shortlist, PredictorError> {
         let Search { allowed, draw, .. } = search;
         if allowed.count() <= WHOLE {
-            let rows = self.best(search, &mean_weights(search.moment), allowed.count());
+            let rows = self.best(search, &mean_weights(search.snapshot), allowed.count());
             return Ok(listed(search, rows, draw.pool_share));
         }
         if draw.is_of_pool() {
@@ -119,7 +118,7 @@ impl Predictor {
             return Ok(listed(search, rows, Some(certainly(1.0))));
         }
         let widths = Widths::of(draw.policy, draw.k);
-        let mut rows = self.best(search, &mean_weights(search.moment), widths.by_mean);
+        let mut rows = self.best(search, &mean_weights(search.snapshot), widths.by_mean);
         if widths.by_draw > 0 {
             rows.extend(self.best(search, &drawn_weights(search)?, widths.by_draw));
         }
@@ -134,12 +133,12 @@ impl Predictor {
 
     /// The best `n` by these weights, boosts included.
     pub(crate) fn best(&self, search: &Search<'_>, weights: &[f32], n: usize) -> Vec<Row> {
-        let Search { subject, allowed, boosts, .. } = search;
+        let Search { context, allowed, boosts, .. } = search;
         if boosts.is_empty() {
-            return self.retrieve(subject, weights, n, allowed).into_iter().map(|hit| hit.row).collect();
+            return self.catalog.search(&context.version, weights, n, allowed).into_iter().map(|hit| hit.row).collect();
         }
         let of_cell = |Cell { rows, add }: Cell| {
-            let hits = self.retrieve(subject, weights, n, &rows);
+            let hits = self.catalog.search(&context.version, weights, n, &rows);
             hits.into_iter().map(move |hit| Hit { score: hit.score + add, ..hit })
         };
         let mut hits: Vec<Hit> = boosts.cells(allowed).into_iter().flat_map(of_cell).collect();
@@ -150,20 +149,21 @@ impl Predictor {
 
     /// The `kept` rows with the highest bounds under the policy, which draws nothing.
     fn by_bound(&self, search: &Search<'_>, rows: &[Row], kept: usize) -> Result<Vec<Row>, PredictorError> {
-        let Search { subject, moment, boosts, draw, .. } = search;
-        let items = subject.model.catalog.items_of(rows.iter().copied());
-        let picked = ResolvedItems::all(&subject.version, &items);
+        let Search { context, snapshot, boosts, draw, .. } = search;
+        let items = context.model.catalog.items_of(rows.iter().copied());
+        let picked = ResolvedItems::all(&context.version, &items);
         let policy = draw.policy.policy();
-        let mut scene = self.scene(subject, UserSnapshot::clone(moment), &picked, policy.wants())?;
-        scene.boost(|candidate| boosts.of(rows[candidate]));
+        let mut scored =
+            self.scorer.score_candidates(context, UserSnapshot::clone(snapshot), &picked, policy.wants())?;
+        scored.inputs.boost(|candidate| boosts.of(rows[candidate]));
         let mut unused = generator(draw.seed.value, 0);
-        let order = policy.choose(&scene.candidates(subject), kept, &mut unused)?;
+        let order = policy.choose(&scored.candidates(context), kept, &mut unused)?;
         Ok(order.into_iter().map(|candidate| rows[candidate]).collect())
     }
 
     /// Candidates for a diverse ranking: enough of the best by score.
     pub(crate) fn diverse_shortlist(&self, search: &Search<'_>) -> Shortlist {
-        let rows = self.best(search, &mean_weights(search.moment), diverse_width(search.draw.k));
+        let rows = self.best(search, &mean_weights(search.snapshot), diverse_width(search.draw.k));
         listed(search, rows, None)
     }
 }
@@ -175,14 +175,14 @@ pub(crate) fn diverse_width(k: usize) -> usize {
 }
 
 fn listed(search: &Search<'_>, rows: Vec<Row>, pool_share: Option<PoolShare>) -> Shortlist {
-    let items = search.subject.model.catalog.items_of(rows.iter().copied());
+    let items = search.context.model.catalog.items_of(rows.iter().copied());
     Shortlist { rows, items, pool_share }
 }
 
 /// `n` rows drawn uniformly from the allowed ones with the seed's sample stream; all if there are fewer.
 fn sampled(search: &Search<'_>, n: usize) -> Vec<Row> {
-    let Search { subject, allowed, draw, .. } = search;
-    let retrieval = subject.version.retrieval();
+    let Search { context, allowed, draw, .. } = search;
+    let retrieval = context.version.retrieval();
     let mut drawn = n;
     loop {
         let mut rows = sample(allowed, drawn, &mut generator(draw.seed.value, SAMPLE_STREAM));
@@ -206,15 +206,15 @@ fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     rng
 }
 
-fn mean_weights(moment: &UserSnapshot) -> Vec<f32> {
-    moment.model.weights().into_iter().map(|weight| weight as f32).collect()
+fn mean_weights(snapshot: &UserSnapshot) -> Vec<f32> {
+    snapshot.model.weights().into_iter().map(|weight| weight as f32).collect()
 }
 
 /// Weights drawn from the user's posterior, with the policy's width.
 fn drawn_weights(search: &Search<'_>) -> Result<Vec<f32>, PredictorError> {
-    let PolicySpec::Thompson(policy) = search.draw.policy else { return Ok(mean_weights(search.moment)) };
+    let PolicySpec::Thompson(policy) = search.draw.policy else { return Ok(mean_weights(search.snapshot)) };
     let mut rng = generator(search.draw.seed.value, WEIGHTS_STREAM);
-    let mut sampler = search.moment.model.sampler(&search.subject.version.learning)?;
+    let mut sampler = search.snapshot.model.sampler(&search.context.version.learning)?;
     let drawn = sampler.draw(|| policy.alpha() * rng.sample::<f64, _>(StandardNormal));
     Ok(drawn.iter().map(|weight| *weight as f32).collect())
 }

@@ -15,14 +15,15 @@ use celeris_retrieval::{CandidateSet, Row};
 
 use super::boosts::Boosts;
 use super::candidates::{Search, diverse_width};
-use super::{Aggregate, DIVERSE_POLICY, Recommendation, Recommending, Relevant, marginal_relevance, without_constant};
+use super::{
+    Aggregate, DIVERSE_POLICY, Recommendation, Recommender, Recommending, Relevant, marginal_relevance,
+    without_constant,
+};
+use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::features::Resolved;
-use crate::node::{Predictor, RequestContext, compute};
-use crate::predict::Scored;
-use crate::scoring::{self, ResolvedItems};
-use crate::topk::{Ranked, Ranking};
-use crate::users::UserSnapshot;
+use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, scores};
+use crate::users::{RequestContext, UserSnapshot};
 
 /// Allowed numbers of users in a group.
 pub const GROUP_SIZES: std::ops::RangeInclusive<usize> = 2..=16;
@@ -38,8 +39,8 @@ const ROUNDING: f32 = 1e-5;
 
 /// A member with a snapshot of their state.
 struct Member {
-    subject: RequestContext,
-    moment: UserSnapshot,
+    context: RequestContext,
+    snapshot: UserSnapshot,
 }
 
 /// A group's request with its inputs.
@@ -61,7 +62,7 @@ struct ScoredRow {
     rank_score: f32,
 }
 
-impl Predictor {
+impl Recommender {
     /// Recommends to the group `users`.
     pub(super) async fn recommend_to_group(
         &self,
@@ -72,22 +73,22 @@ impl Predictor {
         check(users, &recommending)?;
         let mut members: Vec<Member> = Vec::with_capacity(users.len());
         for user in users {
-            let mut subject = self.subject(recommending.model, user)?;
+            let mut context = self.users.context(self.models.get(recommending.model)?, user);
             if let Some(first) = members.first() {
                 // All members use one version, even if a switch happens meanwhile.
-                subject.version = first.subject.version.clone();
+                context.version = first.context.version.clone();
             }
-            let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
-            self.settle(&subject, moment.pending.as_ref()).await?;
-            members.push(Member { subject, moment });
+            let snapshot = compute(context.entry.is_warm(&context.version), || self.users.snapshot(&context))?;
+            self.users.settle(&context, snapshot.pending.as_ref()).await?;
+            members.push(Member { context, snapshot });
         }
         compute(false, || {
-            let (first, request) = (&members[0].subject, recommending.request);
+            let (first, request) = (&members[0].context, recommending.request);
             let mut allowed = self.showable(first, &recommending);
             let catalog = &first.model.catalog;
-            for Member { subject, moment } in &members {
+            for Member { context, snapshot } in &members {
                 if let Some(rule) = &request.exclude_seen {
-                    let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalog)?;
+                    let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
                     seen.take_out(rule, recommending.now, &mut allowed, catalog);
                 }
             }
@@ -98,12 +99,12 @@ impl Predictor {
 
     fn recommend_to(&self, group: &Group<'_>) -> Result<Recommendation, PredictorError> {
         let Group { members, allowed, recommending, .. } = group;
-        let (subject, request) = (&members[0].subject, recommending.request);
+        let (context, request) = (&members[0].context, recommending.request);
         let wanted = request.diversity.map_or(request.k, |_| diverse_width(request.k));
         let mut best = self.best_of_group(group, wanted)?;
-        let items = subject.model.catalog.items_of(best.iter().map(|scored| scored.row));
-        let picked = ResolvedItems::all(&subject.version, &items);
-        let resolved = self.resolve_all(subject, &picked)?;
+        let items = context.model.catalog.items_of(best.iter().map(|scored| scored.row));
+        let picked = ResolvedItems::all(&context.version, &items);
+        let resolved = self.scorer.resolve(context, &picked)?;
         let mut order: Vec<usize> = (0..best.len()).collect();
         if let Some(diversity) = request.diversity {
             let scores: Vec<f32> = best.iter().map(|scored| scored.rank_score).collect();
@@ -127,8 +128,8 @@ impl Predictor {
     fn best_of_group(&self, group: &Group<'_>, wanted: usize) -> Result<Vec<ScoredRow>, PredictorError> {
         let weights = group.mean_weights();
         let Group { members, by, allowed, boosts, recommending } = group;
-        let (subject, moment) = (&members[0].subject, &members[0].moment);
-        let search = Search { subject, moment, allowed, boosts, draw: recommending.draw(subject) };
+        let (context, snapshot) = (&members[0].context, &members[0].snapshot);
+        let search = Search { context, snapshot, allowed, boosts, draw: recommending.draw(context) };
         let (each, least) = WIDENING;
         let mut width = if *by == Aggregate::Mean { wanted } else { (each * wanted).max(least) };
         loop {
@@ -153,13 +154,13 @@ impl Predictor {
 
     /// The group's scores of each row.
     fn score_rows(&self, group: &Group<'_>, rows: &[Row]) -> Result<Vec<ScoredRow>, PredictorError> {
-        let subject = &group.members[0].subject;
-        let items = subject.model.catalog.items_of(rows.iter().copied());
-        let resolved = self.resolve_all(subject, &ResolvedItems::all(&subject.version, &items))?;
+        let context = &group.members[0].context;
+        let items = context.model.catalog.items_of(rows.iter().copied());
+        let resolved = self.scorer.resolve(context, &ResolvedItems::all(&context.version, &items))?;
         let mut sums = vec![0.0_f64; rows.len()];
         let mut leasts = vec![f32::INFINITY; rows.len()];
-        for Member { moment, .. } in group.members {
-            let scores = scoring::scores(&moment.model, &resolved);
+        for Member { snapshot, .. } in group.members {
+            let scores = scores(&snapshot.model, &resolved);
             for ((sum, least), score) in sums.iter_mut().zip(&mut leasts).zip(scores) {
                 *sum += f64::from(score);
                 *least = least.min(score);
@@ -177,9 +178,9 @@ impl Predictor {
 impl Group<'_> {
     /// Weights whose scores are the mean of the members' scores.
     fn mean_weights(&self) -> Vec<f32> {
-        let mut mean = vec![0.0; self.members[0].subject.version.dim()];
-        for Member { moment, .. } in self.members {
-            for (sum, weight) in mean.iter_mut().zip(moment.model.weights()) {
+        let mut mean = vec![0.0; self.members[0].context.version.dim()];
+        for Member { snapshot, .. } in self.members {
+            for (sum, weight) in mean.iter_mut().zip(snapshot.model.weights()) {
                 *sum += weight;
             }
         }
@@ -189,8 +190,8 @@ impl Group<'_> {
     /// The estimate reported for each item: for the mean, the mean with its uncertainty; for the minimum, the estimate
     /// of the member with the lowest score.
     fn estimates<'r>(&self, resolved: impl Iterator<Item = &'r Resolved<'r>> + Clone) -> Vec<Estimate> {
-        let version = &*self.members[0].subject.version;
-        let of_member = |member: &Member| scoring::estimates(&member.moment.model, version, resolved.clone());
+        let version = &*self.members[0].context.version;
+        let of_member = |member: &Member| estimates(&member.snapshot.model, version, resolved.clone());
         let all: Vec<Vec<Estimate>> = self.members.iter().map(of_member).collect();
         let of_item = |(item, resolved): (usize, &Resolved<'_>)| {
             let estimates: Vec<Estimate> = all.iter().map(|estimates| estimates[item]).collect();
@@ -210,14 +211,14 @@ impl Group<'_> {
     }
 
     fn ranking(&self, items: Vec<Ranked>) -> Ranking {
-        let version = &self.members[0].subject.version;
+        let version = &self.members[0].context.version;
         Ranking {
             decision_id: DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id"),
             logged: false,
             version: version.id,
             loss: version.learning.loss(),
             user_epoch: UserEpoch(0),
-            cold: self.members.iter().all(|member| member.moment.model.observations() == 0),
+            cold: self.members.iter().all(|member| member.snapshot.model.observations() == 0),
             policy: DIVERSE_POLICY.clone(),
             seed: self.recommending.seed.value,
             seed_given: self.recommending.seed.given,

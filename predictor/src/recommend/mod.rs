@@ -7,7 +7,6 @@
 //! items may be approximate.
 
 mod anonymous;
-pub(crate) mod arrangement;
 mod boosts;
 mod candidates;
 mod diversity;
@@ -15,28 +14,32 @@ mod group;
 mod page;
 mod request;
 mod sample;
-pub(crate) mod seen;
+mod seen;
+mod similar;
 
-use std::time::SystemTime;
+use std::sync::Arc;
 
 use celeris_bandits::selection::Selected;
 use celeris_bandits::{Greedy, PolicySpec, Ranking as BanditRanking, Slot};
 use celeris_model::{ModelName, SelectionFacts, Timestamp, UserId};
 use celeris_retrieval::CandidateSet;
+use celeris_storage::Storage;
 
-use crate::drawing::{Draw, Seed};
+use crate::catalog::ItemCatalog;
+use crate::clock_skew::ClockSkew;
+use crate::compute::compute;
 use crate::error::PredictorError;
-use crate::node::{Predictor, RequestContext, compute};
-use crate::scoring::ResolvedItems;
-use crate::selection::choose::Turn;
-use crate::selection::{SelectedBy, Selection, without_segment};
-use crate::topk::{RankedSlots, RankingInput};
-use crate::users::UserSnapshot;
+use crate::features::FeatureStore;
+use crate::models::Models;
+use crate::ranking::{Arrangement, DecisionLog, Draw, RankedSlots, RankingInput, ResolvedItems, Scorer, Seed};
+use crate::selection::{SelectedBy, Selection};
+use crate::selections::{Selections, Turn};
+use crate::users::{RequestContext, UserKey, UserSnapshot, UserStore};
 
-use arrangement::Arrangement;
 use boosts::Boosts;
 use candidates::{Search, Shortlist};
 use diversity::{Relevant, marginal_relevance};
+pub(crate) use seen::SeenCache;
 
 pub use anonymous::PAST_MAX;
 pub use group::GROUP_SIZES;
@@ -45,6 +48,7 @@ pub use request::{
     Aggregate, Audience, BOOST_ABS_MAX, BOOSTS_MAX, Boost, EXCLUDED_MAX, PastItem, RECOMMENDED_MAX, RecommendRequest,
     Recommendation, SeenRule,
 };
+pub use similar::{Similar, SimilarItem, SimilarRequest};
 
 static DIVERSE_POLICY: PolicySpec = PolicySpec::Greedy(Greedy);
 
@@ -62,8 +66,8 @@ pub(crate) struct Recommending<'a> {
 
 impl<'a> Recommending<'a> {
     /// How the ranking is drawn.
-    fn draw(&self, subject: &'a RequestContext) -> Draw<'a> {
-        let defaults = &subject.model.defaults;
+    fn draw(&self, context: &'a RequestContext) -> Draw<'a> {
+        let defaults = &context.model.defaults;
         let (policy, pool_share) = match (&self.request.policy, self.request.diversity) {
             (_, Some(_)) => (&DIVERSE_POLICY, None),
             (Some(named), None) => (named, None),
@@ -73,32 +77,34 @@ impl<'a> Recommending<'a> {
     }
 }
 
-impl Predictor {
-    /// Recommends from the whole catalog, and records the decision.
-    ///
-    /// `segment` is for a selection with a state for each segment.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `Field`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
-    pub async fn recommend_in(
-        &self,
-        request: &RecommendRequest,
-        segment: Option<&ModelName>,
-    ) -> Result<Recommendation, PredictorError> {
-        request.check()?;
-        let seed = Seed::of(request.seed);
-        let now = SystemTime::now().into();
-        let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
-        match self.selection(&request.model) {
-            Some(selection) => self.recommend_among(&selection, recommending, segment).await,
-            None => {
-                without_segment(&request.model, segment)?;
-                self.recommend_by_model(recommending).await
-            }
-        }
+/// Answers `recommend` and `similar`.
+pub struct Recommender {
+    pub(crate) storage: Storage,
+    pub(crate) models: Arc<Models>,
+    pub(crate) selections: Arc<Selections>,
+    pub(crate) users: Arc<UserStore>,
+    pub(crate) features: Arc<FeatureStore>,
+    pub(crate) catalog: Arc<ItemCatalog>,
+    pub(crate) scorer: Arc<Scorer>,
+    pub(crate) decisions: Arc<DecisionLog>,
+    pub(crate) seen: SeenCache,
+    pub(crate) clock_skew: ClockSkew,
+}
+
+impl Recommender {
+    /// Drops the seen items of a user.
+    pub(crate) fn purge(&self, user: &UserKey) {
+        self.seen.purge(user);
     }
 
-    async fn recommend_by_model(&self, recommending: Recommending<'_>) -> Result<Recommendation, PredictorError> {
+    /// Recommends by one model.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Field`, `EpochNotReached`, `Bandit` or `Storage`.
+    pub(crate) async fn recommend_by_model(
+        &self,
+        recommending: Recommending<'_>,
+    ) -> Result<Recommendation, PredictorError> {
         match &recommending.request.audience {
             Audience::User(user) => self.recommend_to_user(user, recommending).await,
             Audience::Anonymous(past) => self.recommend_to_anonymous(past, recommending),
@@ -107,19 +113,22 @@ impl Predictor {
     }
 
     /// Recommends by the arm that the selection draws.
-    async fn recommend_among(
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Field`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
+    pub(crate) async fn recommend_by_selection(
         &self,
         selection: &Selection,
         recommending: Recommending<'_>,
-        segment: Option<&ModelName>,
     ) -> Result<Recommendation, PredictorError> {
         let request = recommending.request;
+        let segment = request.segment.as_ref();
         let refused = |problem: &str| PredictorError::Field { field: "model", problem: problem.to_owned() };
         let Audience::User(user) = &request.audience else {
             return Err(refused("a selection recommends to one known user; ask one of its arms"));
         };
         let turn = Turn { user, min_epoch: request.min_epoch, segment, seed: Some(recommending.seed.value) };
-        let Selected::One { arm, propensity } = self.choose(selection, &turn).await? else {
+        let Selected::One { arm, propensity } = self.selections.choose(selection, &turn).await? else {
             return Err(refused(
                 "the arms of this selection answer together, and each would search for itself; ask one \
                 of its arms, or rank a list by topk",
@@ -138,27 +147,27 @@ impl Predictor {
         user: &UserId,
         recommending: Recommending<'_>,
     ) -> Result<Recommendation, PredictorError> {
-        let subject = self.subject(recommending.model, user)?;
-        self.reach(&subject, recommending.request.min_epoch).await?;
-        let moment = compute(subject.entry.is_warm(&subject.version), || self.moment(&subject))?;
+        let context = self.users.context(self.models.get(recommending.model)?, user);
+        self.users.reach(&context, recommending.request.min_epoch).await?;
+        let snapshot = compute(context.entry.is_warm(&context.version), || self.users.snapshot(&context))?;
         // Seen items are read from the log, which has only durable records; the reply waits for these anyway.
-        self.settle(&subject, moment.pending.as_ref()).await?;
+        self.users.settle(&context, snapshot.pending.as_ref()).await?;
         compute(false, || {
-            let mut allowed = self.showable(&subject, &recommending);
+            let mut allowed = self.showable(&context, &recommending);
             if let Some(rule) = &recommending.request.exclude_seen {
-                let catalog = &subject.model.catalog;
-                let seen = self.seen.of(&subject.key, moment.epoch, &self.storage, catalog)?;
+                let catalog = &context.model.catalog;
+                let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
                 seen.take_out(rule, recommending.now, &mut allowed, catalog);
             }
-            self.recommend_at(&subject, moment, &allowed, recommending)
+            self.recommend_at(&context, snapshot, &allowed, recommending)
         })
     }
 
     /// The rows that may be shown, apart from seen items: those that pass the filter, are available, not excluded, and
     /// not on an earlier page.
-    pub(crate) fn showable(&self, subject: &RequestContext, recommending: &Recommending<'_>) -> CandidateSet {
-        let (request, catalog) = (recommending.request, &subject.model.catalog);
-        let mut allowed = self.allowed(subject, request.filter.as_ref(), recommending.now);
+    pub(crate) fn showable(&self, context: &RequestContext, recommending: &Recommending<'_>) -> CandidateSet {
+        let (request, catalog) = (recommending.request, &context.model.catalog);
+        let mut allowed = catalog.allowed(request.filter.as_ref(), recommending.now);
         catalog.rows_of(&request.exclude).into_iter().flatten().for_each(|row| allowed.remove(row));
         if let Some(page) = &request.page {
             page.take_out(&mut allowed, catalog);
@@ -169,53 +178,55 @@ impl Predictor {
     /// Ranks the allowed rows for a user with this state.
     fn recommend_at(
         &self,
-        subject: &RequestContext,
-        moment: UserSnapshot,
+        context: &RequestContext,
+        snapshot: UserSnapshot,
         allowed: &CandidateSet,
         recommending: Recommending<'_>,
     ) -> Result<Recommendation, PredictorError> {
         let request = recommending.request;
-        let boosts = self.boosts(subject, &recommending);
-        let mut draw = recommending.draw(subject);
-        let search = Search { subject, moment: &moment, allowed, boosts: &boosts, draw };
+        let boosts = self.boosts(context, &recommending);
+        let mut draw = recommending.draw(context);
+        let search = Search { context, snapshot: &snapshot, allowed, boosts: &boosts, draw };
         let shortlist = match request.diversity {
             Some(_) => self.diverse_shortlist(&search),
             None => self.shortlist(&search)?,
         };
         draw.pool_share = shortlist.pool_share;
         count(&request.model, allowed, &shortlist);
-        let picked = ResolvedItems::all(&subject.version, &shortlist.items);
-        let mut scene = self.scene(subject, moment, &picked, draw.policy.policy().wants())?;
+        let picked = ResolvedItems::all(&context.version, &shortlist.items);
+        let mut scored = self.scorer.score_candidates(context, snapshot, &picked, draw.policy.policy().wants())?;
         if !boosts.is_empty() {
-            scene.boost(|candidate| boosts.of(shortlist.rows[candidate]));
+            scored.inputs.boost(|candidate| boosts.of(shortlist.rows[candidate]));
         }
         let ranking = match request.diversity {
             Some(diversity) => {
-                let features = scene.resolved.iter().map(|item| without_constant(item.features())).collect();
-                let relevant = Relevant { scores: &scene.scores, features };
+                let features = scored.resolved.iter().map(|item| without_constant(item.features())).collect();
+                let relevant = Relevant { scores: &scored.inputs.scores, features };
                 certain(&marginal_relevance(&relevant, diversity, request.k))
             }
-            None => draw.draw(&scene.candidates(subject))?,
+            None => draw.draw(&scored.candidates(context))?,
         };
         let rows: Vec<_> = ranking.slots.iter().map(|slot| shortlist.rows[slot.candidate]).collect();
-        let drawn = RankedSlots::new(subject, &picked, scene, &ranking);
-        let arrangement = Arrangement::of(request);
-        let asked = RankingInput {
-            subject,
-            picked: &picked,
+        let slots = RankedSlots::new(context, &picked, scored, &ranking);
+        let boosted = request.boosts.iter().map(|boost| boost.add).collect();
+        let arrangement = Arrangement::of(boosted, request.diversity);
+        let input = RankingInput {
+            context,
+            items: &picked,
             draw,
             selection: recommending.selection,
             arrangement: arrangement.as_ref(),
         };
-        let ranking = self.decide(&asked, drawn);
+        let ranking = self.decisions.record(&input, slots);
         let shown = rows.into_iter().zip(ranking.items.iter().map(|ranked| &ranked.scored.item));
         let is_more = ranking.items.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
         Ok(Recommendation { ranking, next })
     }
 
-    fn boosts(&self, subject: &RequestContext, recommending: &Recommending<'_>) -> Boosts {
-        let compiled = |boost: &Boost| (self.allowed(subject, Some(&boost.filter), recommending.now), boost.add);
+    fn boosts(&self, context: &RequestContext, recommending: &Recommending<'_>) -> Boosts {
+        let compiled =
+            |boost: &Boost| (context.model.catalog.allowed(Some(&boost.filter), recommending.now), boost.add);
         Boosts::new(recommending.request.boosts.iter().map(compiled).collect())
     }
 }

@@ -10,7 +10,7 @@ use celeris_model::ItemId;
 use celeris_retrieval::{CandidateSet, Row};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::catalog::StreamCatalog;
+use crate::index::StreamCatalog;
 
 /// Maximum number of items in a token, which is then 16 KB long.
 pub const SHOWN_MAX: usize = 1000;

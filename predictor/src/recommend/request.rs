@@ -6,9 +6,9 @@ use celeris_bandits::PolicySpec;
 use celeris_model::{ItemId, ModelName, Timestamp, UserEpoch, UserId};
 use celeris_retrieval::Filter;
 
+use super::Page;
 use crate::error::PredictorError;
-use crate::recommend::page::Page;
-use crate::topk::Ranking;
+use crate::ranking::Ranking;
 
 /// Maximum number of slots of a recommendation.
 pub const RECOMMENDED_MAX: usize = 1000;
@@ -50,6 +50,8 @@ pub struct RecommendRequest {
     pub seed: Option<u64>,
     /// The answer must reflect at least this epoch of the user.
     pub min_epoch: Option<UserEpoch>,
+    /// The segment, for a selection with a state for each segment.
+    pub segment: Option<ModelName>,
 }
 
 /// The user or users to recommend to.

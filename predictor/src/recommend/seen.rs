@@ -11,10 +11,10 @@ use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 use celeris_retrieval::{CandidateSet, Row};
 use celeris_storage::{HistorySpan, Storage};
 
+use super::SeenRule;
 use crate::cache::{BoundedCache, Held};
-use crate::catalog::StreamCatalog;
 use crate::error::PredictorError;
-use crate::recommend::request::SeenRule;
+use crate::index::StreamCatalog;
 use crate::users::UserKey;
 
 /// Number of latest events that are read for a user not in the cache: items seen before them may be shown again.
@@ -199,7 +199,7 @@ impl SeenCache {
         let read = |after: UserEpoch| {
             let span = HistorySpan { after, up_to: epoch };
             let mut events = Vec::new();
-            storage.scan_history(&key.stream, &key.user, span, |sequence, record| {
+            storage.histories().scan(&key.stream, &key.user, span, |sequence, record| {
                 events.push(SeenEvent::new(sequence, record));
             })?;
             Ok::<_, PredictorError>(events)
@@ -226,7 +226,7 @@ impl SeenCache {
     }
 
     /// Drops a user's entry: the next call reads the log.
-    pub(crate) fn forget(&self, key: &UserKey) {
+    pub(crate) fn purge(&self, key: &UserKey) {
         self.0.purge(|other| other == key);
     }
 }

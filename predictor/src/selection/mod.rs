@@ -1,33 +1,31 @@
 //! Selections: models that answer by other models of their stream, their *arms* (Clipper §5).
 //!
 //! A selection's state is a view of the stream's log, like a user's state: sums of the arms' losses, computed from
-//! records (`lessons`). A selection with one state for all users, or one for each segment, reads new log records when a
+//! records (`updates`). A selection with one state for all users, or one for each segment, reads new log records when a
 //! request needs its state (`stream_view`); one with a state for each user reads that user's history (`user_view`).
 //! Observations do not update selections, so they are not slowed down; and since only durable records can be read,
 //! every reply reflects only durable records.
 //!
-//! `choose` chooses the arms for a request, `serve` combines their answers, and `report` shows a selection's state.
+//! This module has the state of one selection; `selections` chooses arms by it, and `ranking/by_selection.rs`
+//! combines their answers.
 
-pub(crate) mod choose;
-mod lessons;
 mod report;
-mod serve;
 mod stream_view;
+mod updates;
 mod user_view;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use celeris_bandits::selection::{Combined, HalfLifeRecords, Labels, Layout, LossScale, State, StrategySpec};
 use celeris_model::ids::PARTITIONS;
-use celeris_model::{Estimate, Loss, ModelId, ModelName, StreamName};
+use celeris_model::{Estimate, Loss, ModelId, ModelName, SelectionFacts, StreamName, VersionId};
 use celeris_storage::Watermark;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::PredictorError;
-use crate::node::Predictor;
 use crate::version::RankingDefaults;
 
-pub use choose::{SelectedBy, WeightedArm};
+pub(crate) use report::report;
 pub use report::{ArmReport, CurvePoint, SelectionReport};
 pub(crate) use user_view::UserViews;
 
@@ -42,6 +40,31 @@ pub enum Scope {
     Global,
     /// Each of these segments has a state; every request names one.
     Segment(Vec<ModelName>),
+}
+
+/// The arm or arms that answered for a selection.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SelectedBy {
+    Arm {
+        arm: ModelName,
+        propensity: f32,
+    },
+    /// All arms together.
+    All {
+        /// In the order of the configuration.
+        arms: Vec<WeightedArm>,
+        /// For each item, the share of the arms that agree with its score.
+        confidence: Vec<f32>,
+    },
+}
+
+/// An arm's weight in a combined answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightedArm {
+    pub arm: ModelName,
+    /// Its weight; the weights of all arms add up to 1.
+    pub weight: f64,
+    pub version: VersionId,
 }
 
 /// Configuration of a selection.
@@ -73,8 +96,8 @@ pub(crate) struct Selection {
     pub(crate) rule: SelectionRule,
     /// Identifies it in cache keys; unique in this process.
     serial: u64,
-    /// `None` if each user has a state.
-    stream: Option<StreamView>,
+    /// The state shared by all users; `None` if each user has one.
+    pub(crate) shared: Option<StreamView>,
 }
 
 /// The last serial that was assigned.
@@ -82,12 +105,26 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl Selection {
     pub(crate) fn new(rule: SelectionRule) -> Self {
-        let stream = (rule.scope != Scope::User).then(|| StreamView::new(&rule));
-        Self { rule, serial: SERIAL.fetch_add(1, Ordering::Relaxed) + 1, stream }
+        let shared = (rule.scope != Scope::User).then(|| StreamView::new(&rule));
+        Self { rule, serial: SERIAL.fetch_add(1, Ordering::Relaxed) + 1, shared }
     }
-}
 
-impl Selection {
+    /// The facts for a decision's record.
+    pub(crate) fn facts(
+        &self,
+        arm: Option<&ModelName>,
+        propensity: f32,
+        segment: Option<&ModelName>,
+    ) -> SelectionFacts {
+        SelectionFacts {
+            model: self.rule.name.clone(),
+            model_id: self.rule.id,
+            arm: arm.cloned(),
+            propensity,
+            segment: segment.cloned(),
+        }
+    }
+
     /// The error for operations that need a model.
     pub(crate) fn is_no_model(&self) -> PredictorError {
         PredictorError::IsSelection { model: self.rule.name.clone(), arms: listed(&self.rule.arms) }
@@ -105,7 +142,7 @@ impl SelectionRule {
     }
 
     /// Combines the estimates of the arms.
-    fn combine(&self, weights: &[f64], estimates: &[Estimate], loss: Loss) -> Combined {
+    pub(crate) fn combine(&self, weights: &[f64], estimates: &[Estimate], loss: Loss) -> Combined {
         let strategy = self.strategy.strategy();
         strategy.combine(weights, estimates, Labels { loss, range: self.scale.range })
     }
@@ -114,7 +151,7 @@ impl SelectionRule {
     ///
     /// # Errors
     /// `Segment` if the selection needs one and it is missing or unknown, or needs none and one is given.
-    fn group(&self, segment: Option<&ModelName>) -> Result<usize, PredictorError> {
+    pub(crate) fn group(&self, segment: Option<&ModelName>) -> Result<usize, PredictorError> {
         let wrong = |problem: String| PredictorError::Segment { model: self.name.clone(), problem };
         match (&self.scope, segment) {
             (Scope::Segment(segments), Some(segment)) => segments
@@ -148,49 +185,4 @@ fn listed(names: &[ModelName]) -> String {
 /// Hash of a group's state; equal states have equal hashes.
 fn hash(state: &State, group: usize) -> u64 {
     xxh3_64(&state.canonical_bytes(group))
-}
-
-impl Predictor {
-    /// Starts serving a selection, replacing one of the same name. The caller guarantees that its arms are serving
-    /// models that learn from its stream.
-    pub fn select_among(&self, rule: SelectionRule) {
-        let selection = Selection::new(rule);
-        self.change_selections(|selections| drop(selections.insert(selection.rule.name.clone(), selection.into())));
-    }
-
-    /// Stops serving a selection; returns whether it was serving.
-    pub fn select_no_more(&self, name: &ModelName) -> bool {
-        let mut removed = false;
-        self.change_selections(|selections| removed = selections.remove(name).is_some());
-        removed
-    }
-
-    /// The model through which `name` reaches its stream: itself, or the first arm of a selection.
-    pub(crate) fn of_stream(&self, name: &ModelName) -> ModelName {
-        self.selection(name).map_or_else(|| name.clone(), |selection| selection.rule.arms[0].clone())
-    }
-
-    /// The ids of the selections of a stream.
-    pub(crate) fn selections_of(&self, stream: &StreamName) -> Vec<ModelId> {
-        let selections = self.selections.load();
-        selections
-            .values()
-            .map(|selection| &selection.rule)
-            .filter(|rule| rule.stream == *stream)
-            .map(|rule| rule.id)
-            .collect()
-    }
-
-    /// Reads new log records into all selections with a shared state, so that requests need not. Blocks on the disk.
-    ///
-    /// # Errors
-    /// `Storage`.
-    pub fn follow_log(&self) -> Result<(), PredictorError> {
-        for selection in self.selections.load().values() {
-            if let Some(view) = &selection.stream {
-                view.catch_up(&selection.rule, &self.storage)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -2,10 +2,8 @@
 
 use celeris_bandits::selection::comparison::{Difference, difference};
 use celeris_bandits::selection::{State, StrategySpec};
-use celeris_model::{ModelName, UserEpoch, UserId};
+use celeris_model::ModelName;
 
-use crate::error::PredictorError;
-use crate::node::{Predictor, compute};
 use crate::selection::{Scope, SelectionRule, hash};
 
 /// Maximum number of points of a curve.
@@ -44,34 +42,8 @@ pub struct SelectionReport {
     pub curve: Vec<CurvePoint>,
 }
 
-impl Predictor {
-    /// A selection's state: for this user if each user has one, in this segment if each segment has one.
-    ///
-    /// # Errors
-    /// `UnknownModel` if there is no such selection, `Segment`, `UserMissing` or `Storage`.
-    pub async fn selection_report(
-        &self,
-        name: &ModelName,
-        user: Option<&UserId>,
-        segment: Option<&ModelName>,
-    ) -> Result<SelectionReport, PredictorError> {
-        let selection = self.selection(name).ok_or_else(|| PredictorError::UnknownModel { model: name.clone() })?;
-        let rule = &selection.rule;
-        let group = rule.group(segment)?;
-        let report = |state: &State| report(rule, state, group);
-        match &selection.stream {
-            Some(view) => compute(false, || view.look(rule, &self.storage, report)),
-            None => {
-                let user = user.ok_or_else(|| PredictorError::UserMissing { model: name.clone() })?;
-                let epoch: UserEpoch = self.durable_epoch(&rule.arms[0], user, None).await?;
-                let view = self.user_views.of(&selection, user);
-                compute(false, || self.user_views.look(&view, (rule, &self.storage), epoch, report))
-            }
-        }
-    }
-}
-
-fn report(rule: &SelectionRule, state: &State, group: usize) -> SelectionReport {
+/// The report of a group's state.
+pub(crate) fn report(rule: &SelectionRule, state: &State, group: usize) -> SelectionReport {
     let strategy = rule.strategy.strategy();
     let faded = state.faded(group);
     let lanes: Vec<_> = (0..rule.layout().lanes).map(|lane| state.in_lane(group, lane)).collect();

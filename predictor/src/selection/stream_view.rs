@@ -32,7 +32,7 @@ impl StreamView {
 
     /// Whether there is nothing new to read.
     pub(crate) fn is_current(&self, rule: &SelectionRule, storage: &Storage) -> bool {
-        self.held.try_lock().is_some_and(|held| held.read == storage.watermark(&rule.stream))
+        self.held.try_lock().is_some_and(|held| held.read == storage.log().watermark(&rule.stream))
     }
 
     pub(crate) fn catch_up(&self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
@@ -63,7 +63,7 @@ impl StreamView {
 impl Held {
     /// Reads the records that have become durable since the last call.
     fn catch_up(&mut self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
-        let end = storage.watermark(&rule.stream);
+        let end = storage.log().watermark(&rule.stream);
         if end == self.read {
             return Ok(());
         }
@@ -129,7 +129,7 @@ impl Held {
         mut notice: impl FnMut(&Record),
     ) -> Result<(), PredictorError> {
         let lane = usize::from(range.partition.index());
-        let outcome: ControlFlow<()> = storage.scan(range, |sequence, record| {
+        let outcome: ControlFlow<()> = storage.log().scan(range, |sequence, record| {
             notice(&record);
             if let Some(update) = rule.update(sequence, &record) {
                 self.state.add(Place { lane, position: sequence.0, group: update.group }, &update.sums);

@@ -95,7 +95,7 @@ fn read_on(
     user: &UserId,
     epoch: UserEpoch,
 ) -> Result<(State, UserEpoch), PredictorError> {
-    let events = storage.history_after(&rule.stream, user, known)?;
+    let events = storage.histories().after(&rule.stream, user, known)?;
     let follows = |((_, record), expected): (&(Sequence, Record), u64)| {
         record.kind == RecordKind::Observe && record.user_epoch.0 == expected
     };
@@ -117,7 +117,7 @@ fn read(
     let mut state = State::new(rule.layout());
     state.advance(&[epoch.0]);
     let after = UserEpoch(state.first_counting(0) - 1);
-    let mut events = storage.history_after(&rule.stream, user, after)?;
+    let mut events = storage.histories().after(&rule.stream, user, after)?;
     // Events appended since this read began are left to the next one.
     events.retain(|(_, record)| record.user_epoch <= epoch);
     learn(&mut state, rule, &events);

@@ -4,14 +4,14 @@
 //! added again gets its old row. It is *alive*, and may be returned, if it is not deleted and is either described or in
 //! the table of an active version. A deleted item stays deleted, whatever tables contain it, until it is described again.
 //!
-//! A catalog is plain data without a lock. A caller that shares one creates a [`Selection`] under its lock, which takes
+//! A catalog is plain data without a lock. A caller that shares one creates a [`CompiledFilter`] under its lock, which takes
 //! microseconds, and evaluates it outside.
 
 mod attributes;
 mod column;
+mod compiled_filter;
 mod postings;
 mod search;
-mod selection;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use foldhash::fast::RandomState;
 use serde_json::{Map, Value};
 
 pub use attributes::{ATTRIBUTES_MAX, AVAILABLE_FROM, AVAILABLE_UNTIL, AttributeError, FIELDS_MAX, TAGS_MAX};
+pub use compiled_filter::CompiledFilter;
 pub use search::{Found, Page, Search};
-pub use selection::Selection;
 
 use crate::Row;
 use crate::filter::Filter;
+use compiled_filter::{Availability, Expression};
 use postings::Postings;
-use selection::{Availability, Expression};
 
 /// The status of one row.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,7 +64,7 @@ pub struct Catalog {
     items: Vec<ItemId>,
     rows: HashMap<ItemId, Row, RandomState>,
     statuses: Vec<RowStatus>,
-    /// One bit per row; shared with selections that are being evaluated.
+    /// One bit per row; shared with filters that are being evaluated.
     alive: Arc<Vec<u64>>,
     postings: Postings,
     /// Total heap size of all ids.
@@ -194,17 +194,17 @@ impl Catalog {
     }
 
     /// The rows that are alive, available at `now`, and match `filter`.
-    pub fn select(&self, filter: Option<&Filter>, now: Timestamp) -> Selection {
+    pub fn compile(&self, filter: Option<&Filter>, now: Timestamp) -> CompiledFilter {
         let numbers = |field| self.postings.numbers(field);
         let availability =
             Availability { from: numbers(AVAILABLE_FROM), until: numbers(AVAILABLE_UNTIL), now: now.0 as f64 };
-        Selection { availability: Some(availability), ..self.select_always(filter) }
+        CompiledFilter { availability: Some(availability), ..self.compile_always(filter) }
     }
 
     /// The rows that are alive and match `filter`, available or not.
-    pub fn select_always(&self, filter: Option<&Filter>) -> Selection {
+    pub fn compile_always(&self, filter: Option<&Filter>) -> CompiledFilter {
         let filter = filter.map(|filter| Expression::new(filter, &self.postings));
-        Selection { alive: Arc::clone(&self.alive), filter, availability: None }
+        CompiledFilter { alive: Arc::clone(&self.alive), filter, availability: None }
     }
 
     #[must_use]

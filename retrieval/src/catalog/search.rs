@@ -1,7 +1,7 @@
 //! Text search over a catalog, for catalog browsers.
 
 use super::postings::Rows;
-use super::{Catalog, Selection};
+use super::{Catalog, CompiledFilter};
 use crate::CandidateSet;
 use crate::filter::Filter;
 use celeris_model::ItemId;
@@ -42,8 +42,8 @@ impl Catalog {
     /// number: tenths of a second for a million.
     #[must_use]
     pub fn search(&self, search: Search<'_>, page: Page<'_>) -> Found {
-        let selection: Selection = self.select_always(search.filter);
-        let mut matching = selection.allowed();
+        let compiled: CompiledFilter = self.compile_always(search.filter);
+        let mut matching = compiled.allowed();
         if let Some(text) = search.text.filter(|text| !text.is_empty()) {
             matching = self.with_text(&matching, &text.to_lowercase());
         }

@@ -21,7 +21,7 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates, UserId};
+use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates};
 use parking_lot::Mutex;
 
 use self::counters::Counters;
@@ -34,7 +34,6 @@ use crate::erased_users::ErasedUsers;
 use crate::error::StorageError;
 use crate::keys;
 use crate::options::StorageOptions;
-use crate::store::Storage;
 
 const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased];
 
@@ -77,7 +76,7 @@ struct Shared {
 }
 
 /// The decisions and their writer thread.
-pub(crate) struct Decisions {
+pub struct Decisions {
     shared: Arc<Shared>,
     retention: Duration,
     /// `None` after `stop`.
@@ -116,7 +115,11 @@ impl Decisions {
         self.queue.lock().clone()
     }
 
-    fn record(&self, decision: Decision, late: Option<LateCandidates>) -> bool {
+    /// Enqueues a decision for the background writer and returns whether it was accepted: there was room in the queue
+    /// and in the byte rate. It can be read at once, and once written survives the end of the process, but not a power
+    /// failure. Candidates in `late` are computed by the writer; until then only their number is known. Never blocks.
+    #[must_use]
+    pub fn record(&self, decision: Decision, late: Option<LateCandidates>) -> bool {
         let counters = &self.shared.counters;
         let bytes = stored::bytes_at_most(&decision) + late.as_ref().map_or(0, |late| late.bytes);
         if !self.shared.token_bucket.take(bytes, Instant::now()) {
@@ -137,7 +140,27 @@ impl Decisions {
         accepted
     }
 
-    fn flush(&self) {
+    /// Sets the propensities of all slots of a decision, and returns whether there was room in the queue. Ignored if
+    /// the decision has been deleted meanwhile. Never blocks.
+    pub fn complete(&self, model: ModelId, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
+        let message = Message::Complete(model, id.clone(), slots);
+        self.queue().is_some_and(|queue| queue.try_send(message).is_ok())
+    }
+
+    /// Counters of decisions since the store was opened.
+    #[must_use]
+    pub fn counters(&self) -> DecisionCounters {
+        self.shared.counters.read()
+    }
+
+    /// The retention time of decisions.
+    #[must_use]
+    pub fn retention(&self) -> Duration {
+        self.retention
+    }
+
+    /// Waits until all decisions accepted so far are on disk. Blocks the thread.
+    pub fn flush(&self) {
         let Some(queue) = self.queue() else { return };
         let (done, wait) = channel();
         if queue.send(Message::Flush(done)).is_ok() {
@@ -175,62 +198,5 @@ fn expendable(error: StorageError) -> StorageError {
             StorageError::CorruptLog { file, offset, reason }
         }
         other => other,
-    }
-}
-
-impl Storage {
-    /// Enqueues a decision for the background writer and returns whether it was accepted: there was room in the queue
-    /// and in the byte rate. It can be read at once, and once written survives the end of the process, but not a power
-    /// failure. Never blocks.
-    #[must_use]
-    pub fn record_decision(&self, decision: Decision) -> bool {
-        self.decisions().record(decision, None)
-    }
-
-    /// [`Storage::record_decision`] with candidates computed by the writer; until then only their number is known.
-    #[must_use]
-    pub fn record_decision_with(&self, decision: Decision, candidates: LateCandidates) -> bool {
-        self.decisions().record(decision, Some(candidates))
-    }
-
-    /// Sets the propensities of all slots of a decision, and returns whether there was room in the queue. Ignored if
-    /// the decision has been deleted meanwhile. Never blocks.
-    pub fn complete_decision(&self, model: ModelId, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
-        let message = Message::Complete(model, id.clone(), slots);
-        self.decisions().queue().is_some_and(|queue| queue.try_send(message).is_ok())
-    }
-
-    /// Counters of decisions since the store was opened.
-    #[must_use]
-    pub fn decision_counters(&self) -> DecisionCounters {
-        self.decisions().shared.counters.read()
-    }
-
-    /// Number of decisions rejected or lost since the store was opened.
-    #[must_use]
-    pub fn decisions_dropped(&self) -> u64 {
-        self.decision_counters().dropped()
-    }
-
-    /// The retention time of decisions.
-    #[must_use]
-    pub fn decision_retention(&self) -> Duration {
-        self.decisions().retention
-    }
-
-    /// Waits until all decisions accepted so far are on disk. Blocks the thread.
-    pub fn flush_decisions(&self) {
-        self.decisions().flush();
-    }
-
-    /// Deletes a user's decisions under these models. While the returned value exists, no decisions of the user are
-    /// written; after [`ErasingDecisions::finish`], none that were made before the erasure, by requests in progress.
-    /// Returns once the deletion is durable and the bytes are gone from the sorted files; blocks the thread while the
-    /// models' decisions are rewritten.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be repeated.
-    pub fn erase_decisions(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
-        self.decisions().erase(models, user)
     }
 }

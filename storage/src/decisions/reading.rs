@@ -10,7 +10,6 @@ use crate::database::{Access, Batch, Column, Durability, KeyRange};
 use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
 use crate::keys::{self, KeyReader};
-use crate::store::Storage;
 
 /// Maximum number of decisions that one step of a deletion removes.
 const EXPIRED_AT_ONCE: usize = 1024;
@@ -39,7 +38,11 @@ impl DecisionRange {
 }
 
 impl Decisions {
-    fn find(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
+    /// One decision, written or not.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn get(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
         if self.unwritten(model, id).is_some() {
             // Its candidates may not be computed yet.
             self.flush();
@@ -49,11 +52,44 @@ impl Decisions {
         Ok(Some(Arc::new(stored::decode(&key, &value)?)))
     }
 
-    fn unwritten(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
+    /// One decision if it is still in memory, possibly with only the number of its candidates; does not access the
+    /// disk.
+    #[must_use]
+    pub fn unwritten(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
         self.shared.unwritten.lock().get(id).filter(|decision| decision.model_id == model).cloned()
     }
 
-    fn scan<B>(
+    /// Whether the decision is of a user who is being erased, or has been erased since it was made.
+    #[must_use]
+    pub fn is_erased(&self, decision: &Decision) -> bool {
+        self.shared.erased_users.holds(&decision.model_id, &decision.user, decision.user_epoch)
+    }
+
+    /// Visits the decisions of a model, in the order of their ids, until `visit` breaks.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan<B>(
+        &self,
+        model: ModelId,
+        visit: impl FnMut(Decision) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, StorageError> {
+        self.scan_keys(KeyRange::prefix(keys::of_model(model)), visit)
+    }
+
+    /// Visits the decisions of a range in the order of their time, until `visit` breaks.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan_in<B>(
+        &self,
+        range: &DecisionRange,
+        visit: impl FnMut(Decision) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, StorageError> {
+        self.scan_keys(range.keys(), visit)
+    }
+
+    fn scan_keys<B>(
         &self,
         range: KeyRange,
         mut visit: impl FnMut(Decision) -> ControlFlow<B>,
@@ -67,8 +103,14 @@ impl Decisions {
         Ok(outcome)
     }
 
-    /// Deletes one user's decisions, including unwritten ones.
-    pub(super) fn erase(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
+    /// Deletes a user's decisions under these models. While the returned value exists, no decisions of the user are
+    /// written; after [`ErasingDecisions::finish`], none that were made before the erasure, by requests in progress.
+    /// Returns once the deletion is durable and the bytes are gone from the sorted files; blocks the thread while the
+    /// models' decisions are rewritten.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be repeated.
+    pub fn erase(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
         // The first flush writes and counts queued decisions. After `begin` no more are written, and the second flush
         // drains the writer.
         self.flush();
@@ -106,8 +148,12 @@ impl Decisions {
         Ok(erasing)
     }
 
-    /// Deletes at most [`EXPIRED_AT_ONCE`] of a model's decisions made before `before`.
-    fn expire_some(&self, model: ModelId, before: Timestamp) -> Result<u64, StorageError> {
+    /// Deletes some of a model's decisions made before `before`, the oldest first, and returns their number: 0 once
+    /// there are none left. The disk space is reclaimed by RocksDB's compactions. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn expire(&self, model: ModelId, before: Timestamp) -> Result<u64, StorageError> {
         let range = DecisionRange { model, after: None, before }.keys();
         let database = &self.shared.database;
         let _changing = self.shared.changing.lock();
@@ -127,7 +173,20 @@ impl Decisions {
         Ok(expired as u64)
     }
 
-    fn models(&self) -> Result<Vec<ModelId>, StorageError> {
+    /// Total number of a model's decisions that have been erased with their users: if it has changed, copies elsewhere
+    /// have to be checked.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn erased(&self, model: ModelId) -> Result<u64, StorageError> {
+        self.shared.erased(model)
+    }
+
+    /// The models that have decisions, by id.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn models(&self) -> Result<Vec<ModelId>, StorageError> {
         let mut models: Vec<ModelId> = Vec::new();
         let mut range = KeyRange::from(Vec::new());
         loop {
@@ -173,79 +232,5 @@ impl Shared {
         let Some(value) = self.database.get(Column::DecisionsErased, &key)? else { return Ok(0) };
         let body = unseal(Column::DecisionsErased, &key, &value)?;
         postcard::from_bytes(body).map_err(|error| corrupt(Column::DecisionsErased, &key, &error.to_string()))
-    }
-}
-
-impl Storage {
-    /// Visits the decisions of a model, in the order of their ids, until `visit` breaks.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn scan_decisions<B>(
-        &self,
-        model: ModelId,
-        visit: impl FnMut(Decision) -> ControlFlow<B>,
-    ) -> Result<ControlFlow<B>, StorageError> {
-        self.decisions().scan(KeyRange::prefix(keys::of_model(model)), visit)
-    }
-
-    /// Visits the decisions of a range in the order of their time, until `visit` breaks.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn scan_decisions_in<B>(
-        &self,
-        range: &DecisionRange,
-        visit: impl FnMut(Decision) -> ControlFlow<B>,
-    ) -> Result<ControlFlow<B>, StorageError> {
-        self.decisions().scan(range.keys(), visit)
-    }
-
-    /// One decision, written or not.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn decision(&self, model: ModelId, id: &DecisionId) -> Result<Option<Arc<Decision>>, StorageError> {
-        self.decisions().find(model, id)
-    }
-
-    /// Whether the decision is of a user who is being erased, or has been erased since it was made.
-    #[must_use]
-    pub fn is_erased(&self, decision: &Decision) -> bool {
-        let erased_users = &self.decisions().shared.erased_users;
-        erased_users.holds(&decision.model_id, &decision.user, decision.user_epoch)
-    }
-
-    /// One decision if it is still in memory, possibly with only the number of its candidates; does not access the
-    /// disk.
-    #[must_use]
-    pub fn unwritten_decision(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
-        self.decisions().unwritten(model, id)
-    }
-
-    /// Total number of a model's decisions that have been erased with their users: if it has changed, copies elsewhere
-    /// have to be checked.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn decisions_erased(&self, model: ModelId) -> Result<u64, StorageError> {
-        self.decisions().shared.erased(model)
-    }
-
-    /// The models that have decisions, by id.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn models_with_decisions(&self) -> Result<Vec<ModelId>, StorageError> {
-        self.decisions().models()
-    }
-
-    /// Deletes some of a model's decisions made before `before`, the oldest first, and returns their number: 0 once
-    /// there are none left. The disk space is reclaimed by RocksDB's compactions. Blocks the thread.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn expire_decisions(&self, model: ModelId, before: Timestamp) -> Result<u64, StorageError> {
-        self.decisions().expire_some(model, before)
     }
 }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 use celeris_model::ids::SERVER_ID_PREFIX;
 use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
-use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
 
@@ -117,8 +117,8 @@ pub(crate) struct Companions {
     pub(crate) space: Arc<SpaceGuard>,
 }
 
-/// The log and its committer thread.
-pub(crate) struct Log {
+/// The observation log and its committer thread.
+pub struct Log {
     shared: Arc<Shared>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -156,8 +156,30 @@ impl Log {
         Ok(Self { shared, committer: Mutex::new(Some(committer)) })
     }
 
-    /// See [`crate::Storage::append`].
-    pub(crate) fn append(&self, append: Append) -> Result<Appended, StorageError> {
+    /// Enqueues one event. Does not wait for the disk; [`Placed::durable`] does.
+    ///
+    /// Events of one caller keep their order. An observation whose client-given id the stream already has, committed or
+    /// queued, is not enqueued: the existing one is returned. The same holds for an id that the server has assigned
+    /// (`~partition-sequence`); a client cannot create one.
+    ///
+    /// *Amendments* change earlier records, in the same atomic write:
+    ///
+    /// - `Correct` with `targets` of one observation and a new `label`: the observation has the new label from then on,
+    ///   and the original one as `first_label`.
+    /// - `Retract` with `targets` of one observation: a blank replaces the observation and its corrections, which are
+    ///   added to the `targets`. Its id cannot be used again.
+    /// - `Erase`: a blank replaces every record of the user, and all are its `targets`. The user's ids cannot be used
+    ///   again, the epoch continues, and the stored record has a keyed hash in place of the user.
+    ///
+    /// The store fills in the other fields of an amendment: item and observation id are those of the observation, as
+    /// far as they may remain. The caller guarantees that it holds off other appends for the user, and that all records
+    /// of the user are durable, when it appends an amendment; the call blocks the thread to read the records to change.
+    /// Until the amendment is durable, reads return the log without it.
+    ///
+    /// # Errors
+    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or
+    /// `RecordTooLarge`, with nothing enqueued; or errors of reading.
+    pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
         let shared = &*self.shared;
         shared.progress.health()?;
         shared.space.check()?;
@@ -215,26 +237,51 @@ impl Log {
         self.shared.queue.push_deletion(stream.clone())
     }
 
-    /// See [`crate::Storage::keep_snapshot`].
+    /// See [`crate::Histories::keep_snapshot`].
     pub(crate) fn keep_snapshot(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<(), StorageError> {
         self.shared.progress.health()?;
         self.shared.space.check()?;
         self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value), AckMode::Gather).map(drop)
     }
 
-    /// See [`crate::Storage::freeze`].
+    /// See [`crate::Items::freeze`].
     pub(crate) fn freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<CommitPosition, StorageError> {
         self.shared.progress.health()?;
         self.shared.queue.push_change(Change::Put(Column::Frozen, key, value), AckMode::Wait)
     }
 
-    /// A way to wait for `position`.
-    pub(crate) fn ticket(&self, position: CommitPosition) -> Ticket {
+    /// Waits until everything up to `position` is durable.
+    ///
+    /// # Errors
+    /// `Poisoned` if it will never be known to be durable; `Closed`.
+    pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
+        self.shared.progress.wait(position).await
+    }
+
+    /// A handle to wait until everything up to `position` is durable.
+    #[must_use]
+    pub fn ticket(&self, position: CommitPosition) -> Ticket {
         self.shared.progress.ticket(position)
     }
 
-    pub(crate) fn hold_writes(&self) -> ArcMutexGuard<RawMutex, ()> {
+    #[must_use]
+    pub fn is_durable(&self, position: CommitPosition) -> bool {
+        self.shared.progress.is_durable(position)
+    }
+
+    /// Prevents the log from writing until the guard is dropped. Only for tests of the state between queueing and sync.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hold_writes(&self) -> impl Drop + use<> {
         self.shared.writing.lock_arc()
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.shared.database
+    }
+
+    pub(crate) fn hashes(&self) -> &Hashes {
+        &self.shared.hashes
     }
 
     pub(crate) fn progress(&self) -> &Progress {
@@ -251,7 +298,9 @@ impl Log {
         if self.shared.queue.is_closed() { Err(StorageError::Closed) } else { Ok(()) }
     }
 
-    pub(crate) fn watermark(&self, stream: &StreamName) -> Watermark {
+    /// The last durable sequences of the stream.
+    #[must_use]
+    pub fn watermark(&self, stream: &StreamName) -> Watermark {
         self.shared.watermarks.read().get(stream).cloned().unwrap_or_else(Watermark::start)
     }
 
@@ -260,13 +309,17 @@ impl Log {
         self.shared.watermarks.read().clone()
     }
 
-    pub(crate) fn streams(&self) -> Vec<StreamName> {
+    /// The streams that have records, by name.
+    #[must_use]
+    pub fn streams(&self) -> Vec<StreamName> {
         let mut streams: Vec<StreamName> = self.shared.watermarks.read().keys().cloned().collect();
         streams.sort();
         streams
     }
 
-    pub(crate) fn counters(&self) -> LogCounters {
+    /// Counters of the log since the store was opened.
+    #[must_use]
+    pub fn counters(&self) -> LogCounters {
         LogCounters {
             commits: self.shared.commits.load(Ordering::Relaxed),
             records: self.shared.records.load(Ordering::Relaxed),

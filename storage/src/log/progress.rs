@@ -119,7 +119,7 @@ impl Ticket {
         self.progress.is_durable(self.position)
     }
 
-    /// The position, for [`crate::Storage::wait_durable`].
+    /// The position, for [`super::Log::wait_durable`].
     #[must_use]
     pub fn position(&self) -> CommitPosition {
         self.position

@@ -84,7 +84,7 @@ pub fn open(dir: &Path) -> Storage {
 pub async fn fill(storage: &Storage, numbers: Range<u64>) {
     for n in numbers {
         let record = observation(&user(&format!("user-{}", n % 5)), n / 5 + 1);
-        new(storage.append(append(record)).unwrap()).durable().await.unwrap();
+        new(storage.log().append(append(record)).unwrap()).durable().await.unwrap();
     }
 }
 
@@ -94,6 +94,7 @@ pub fn log_of(storage: &Storage, stream: &StreamName) -> Vec<(Partition, Sequenc
     for partition in Partition::all() {
         let range = LogRange { stream: stream.clone(), partition, after: Sequence(0), up_to: Sequence(u64::MAX) };
         let outcome = storage
+            .log()
             .scan(&range, |sequence, record| {
                 records.push((partition, sequence, record));
                 ControlFlow::<()>::Continue(())
@@ -113,12 +114,12 @@ fn assert_parts(storage: &Storage, stream: &StreamName, user: &UserId, whole: &[
     for (after, up_to) in spans {
         let mut found = Vec::new();
         let span = HistorySpan { after, up_to };
-        storage.scan_history(stream, user, span, |sequence, record| found.push((sequence, record))).unwrap();
+        storage.histories().scan(stream, user, span, |sequence, record| found.push((sequence, record))).unwrap();
         let within = |(_, record): &&(Sequence, Record)| after < record.user_epoch && record.user_epoch <= up_to;
         assert!(found.iter().eq(whole.iter().filter(within)), "{span:?} of {user}");
     }
     for (up_to, max) in [(last, 0), (last, 1), (last, 3), (middle, 2), (UserEpoch(u64::MAX), whole.len() + 1)] {
-        let latest = storage.latest_history(stream, user, up_to, max).unwrap();
+        let latest = storage.histories().latest(stream, user, up_to, max).unwrap();
         let expected = whole.iter().rev().filter(|(_, record)| record.user_epoch <= up_to).take(max);
         assert!(latest.iter().eq(expected), "the last {max} events of {user} up to {up_to}");
     }
@@ -128,7 +129,7 @@ fn assert_parts(storage: &Storage, stream: &StreamName, user: &UserId, whole: &[
 /// removed.
 pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
     let log = log_of(storage, stream);
-    let watermark = storage.watermark(stream);
+    let watermark = storage.log().watermark(stream);
     let named = |record: &&Record| record.kind != RecordKind::Erase;
     let mut users: Vec<UserId> = log.iter().map(|(.., r)| r).filter(named).map(|record| record.user.clone()).collect();
     users.sort();
@@ -139,8 +140,11 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
             .filter(|(.., record)| record.user == user)
             .map(|(_, sequence, record)| (*sequence, record.clone()))
             .collect();
-        assert_eq!(storage.last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
-        assert!(storage.history(stream, &user).unwrap() == expected, "the history of {user} differs from the log");
+        assert_eq!(storage.histories().last_epoch(stream, &user).unwrap(), expected.last().unwrap().1.user_epoch);
+        assert!(
+            storage.histories().of(stream, &user).unwrap() == expected,
+            "the history of {user} differs from the log"
+        );
         assert_parts(storage, stream, &user, &expected);
         for after in [UserEpoch(0), expected[expected.len() / 2].1.user_epoch] {
             let later = expected.iter().map(|(_, record)| record).filter(|record| record.user_epoch > after);
@@ -154,7 +158,7 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
                     .unwrap_or_default(),
                 observations: later.cloned().filter_map(Event::of).collect(),
             };
-            assert_eq!(storage.events_after(stream, &user, after).unwrap(), events, "the events of {user}");
+            assert_eq!(storage.histories().events_after(stream, &user, after).unwrap(), events, "the events of {user}");
         }
     }
     let mut places = log.iter().map(|(partition, sequence, _)| (*partition, *sequence)).peekable();
@@ -162,7 +166,7 @@ pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
         for sequence in (1..=watermark.get(partition).0).map(Sequence) {
             if places.next_if_eq(&(partition, sequence)).is_none() {
                 let by_place = id(&format!("~{}-{sequence}", partition.index()));
-                let found = storage.observation(stream, &by_place).unwrap();
+                let found = storage.log().observation(stream, &by_place).unwrap();
                 assert_eq!(found, Lookup::Forgotten, "a gap at {partition:?} {sequence}");
             }
         }

@@ -1,0 +1,125 @@
+//! Lists and describes the items of a catalog.
+
+use celeris_model::{FeatureOrigin, ItemId, ModelName};
+use celeris_retrieval::Filter;
+use celeris_retrieval::catalog::{Page, Search};
+use celeris_storage::ItemRecord;
+use serde_json::{Map, Value};
+
+use super::ItemCatalog;
+use crate::compute::compute;
+use crate::error::PredictorError;
+use crate::version::ServingVersion;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedItem {
+    pub item: ItemId,
+    pub attributes: Map<String, Value>,
+    /// Whether the active version was trained on it.
+    pub trained: bool,
+}
+
+/// A search in the catalog.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ItemSearch {
+    /// Text in the id or in a text attribute, ignoring case.
+    pub text: Option<String>,
+    pub filter: Option<Filter>,
+}
+
+/// A page of search results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundItems {
+    /// The page, in the order of the ids.
+    pub items: Vec<ListedItem>,
+    /// Total number on all pages.
+    pub total: usize,
+}
+
+/// An item's features and attributes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemView {
+    /// Whether the active version was trained on it.
+    pub trained: bool,
+    pub source: FeatureOrigin,
+    /// The features under the active version, length `dim`.
+    pub features: Vec<f32>,
+    /// The expected label for a user with zero weights.
+    pub offset: f32,
+    /// Features supplied by a caller, if any.
+    pub given_features: Option<Vec<f32>>,
+    /// Attributes supplied by a caller, if any.
+    pub attributes: Option<Map<String, Value>>,
+}
+
+impl ItemCatalog {
+    /// A page of the items described by callers, in the order of their ids, after `after`.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn items(
+        &self,
+        model: &ModelName,
+        after: Option<&ItemId>,
+        limit: usize,
+    ) -> Result<Vec<ListedItem>, PredictorError> {
+        let served = self.models.on_stream_of(model)?;
+        let version = served.active.load_full();
+        let page = compute(false, || self.storage.items().list(&served.stream, after, limit))?;
+        Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
+    }
+
+    /// A page of the catalog's items, described or trained on, that match `search`, in the order of their ids, after
+    /// `after`. Includes items that are currently unavailable.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn search_items(
+        &self,
+        model: &ModelName,
+        search: &ItemSearch,
+        after: Option<&ItemId>,
+        limit: usize,
+    ) -> Result<FoundItems, PredictorError> {
+        let served = self.models.on_stream_of(model)?;
+        let version = served.active.load_full();
+        compute(false, || {
+            let wanted = Search { text: search.text.as_deref(), filter: search.filter.as_ref() };
+            let found = served.catalog.search(wanted, Page { after, limit });
+            let mut items = Vec::with_capacity(found.items.len());
+            for item in found.items {
+                let record = self.storage.items().get(&served.stream, &item)?;
+                items.push(listed(&version, item, record));
+            }
+            Ok(FoundItems { items, total: found.total })
+        })
+    }
+
+    /// An item's view; `None` if it is unknown or deleted.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn item(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemView>, PredictorError> {
+        let served = self.models.get(model)?;
+        let version = served.active.load_full();
+        compute(false, || {
+            let resolved = self.features.resolve(&version, &served.stream, item)?;
+            if !resolved.known() || served.catalog.is_deleted(item) {
+                return Ok(None);
+            }
+            Ok(Some(ItemView {
+                trained: version.theta.get(item).is_some(),
+                source: resolved.origin(),
+                features: resolved.features().to_vec(),
+                offset: resolved.offset(),
+                given_features: self.storage.items().given_features(served.id, item)?.map(|given| given.features),
+                attributes: self.storage.items().get(&served.stream, item)?.map(|record| record.attributes),
+            }))
+        })
+    }
+}
+
+fn listed(version: &ServingVersion, item: ItemId, record: Option<ItemRecord>) -> ListedItem {
+    let attributes = record.map(|record| record.attributes).unwrap_or_default();
+    ListedItem { trained: version.theta.get(&item).is_some(), attributes, item }
+}

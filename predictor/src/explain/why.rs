@@ -1,0 +1,156 @@
+//! Explains a score by the observations that contributed most to it, as terms of the posterior.
+
+use celeris_model::{Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId};
+use celeris_storage::{Event, observation_id};
+
+use super::Explainer;
+use crate::compute::compute;
+use crate::error::PredictorError;
+use crate::ranking::{ResolvedItems, estimates};
+use crate::users::{RequestContext, ResolvedEvents, Stretch, UserSnapshot};
+
+/// Longer histories are not explained: all their events, some 64 bytes each, are in memory at once.
+const OBSERVATIONS_MAX: u64 = 1 << 18;
+
+/// A request to explain a score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WhyRequest {
+    pub model: ModelName,
+    pub user: UserId,
+    pub item: ItemId,
+    /// Maximum number of observations to return.
+    pub limit: usize,
+    /// The answer must reflect at least this epoch of the user.
+    pub min_epoch: Option<UserEpoch>,
+}
+
+/// One observation and its contribution to the score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Because {
+    pub item: ItemId,
+    /// The label, as corrected.
+    pub label: f32,
+    /// The observation's weight, before forgetting.
+    pub weight: f32,
+    pub timestamp: Timestamp,
+    /// Its id, for corrections and retractions; `None` if it was retracted meanwhile.
+    pub observation_id: Option<ObservationId>,
+    /// Change of the score due to this observation, in the score's unit.
+    pub contribution: f64,
+}
+
+/// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to rounding of the state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Why {
+    pub version: VersionId,
+    /// The loss, which defines the unit of the score.
+    pub loss: Loss,
+    /// The epoch of the user that the score reflects.
+    pub user_epoch: UserEpoch,
+    pub estimate: Estimate,
+    /// Whether the item is known.
+    pub known: bool,
+    /// The score under the prior alone.
+    pub prior: f64,
+    /// The observations with the largest absolute contributions, largest first.
+    pub because: Vec<Because>,
+    /// Sum of the contributions of all other observations.
+    pub others: f64,
+    /// Total number of observations.
+    pub observations: u64,
+}
+
+/// A term of the sum.
+struct Term {
+    event: Event,
+    contribution: f64,
+}
+
+impl Explainer {
+    /// Explains a score by the observations that contributed to it ([`celeris_model::influence`]).
+    ///
+    /// # Errors
+    /// `UnknownModel`, `IsSelection`, `EpochNotReached`, `HistoryTooLong` or `Storage`.
+    pub async fn why(&self, request: &WhyRequest) -> Result<Why, PredictorError> {
+        let context = self.users.context(self.models.get(&request.model)?, &request.user);
+        self.users.reach(&context, request.min_epoch).await?;
+        let (snapshot, (mut why, terms)) = compute(false, || {
+            let (snapshot, past) = self.snapshot_with_past(&context)?;
+            let explained = self.explain(&context, &snapshot, past, request)?;
+            Ok::<_, PredictorError>((snapshot, explained))
+        })?;
+        self.users.settle(&context, snapshot.pending.as_ref()).await?;
+        // Only after this is every observation in the log, so that its id can be read.
+        why.because = compute(false, || self.named(&context, terms))?;
+        Ok(why)
+    }
+
+    /// The user's state and all observations that it has learnt from, read under one lock.
+    fn snapshot_with_past(&self, context: &RequestContext) -> Result<(UserSnapshot, Vec<Event>), PredictorError> {
+        let RequestContext { version, entry, key, .. } = context;
+        let sources = self.users.sources(key);
+        let mut user = entry.lock(&sources, version)?;
+        let state = user.state();
+        let observations = state.observations();
+        if observations > OBSERVATIONS_MAX {
+            return Err(PredictorError::HistoryTooLong { observations, max: OBSERVATIONS_MAX });
+        }
+        let snapshot =
+            UserSnapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        let past = state.past(&sources, version)?;
+        drop(user);
+        self.users.update_weight(key);
+        Ok((snapshot, past))
+    }
+
+    /// The answer without its `because`, and the terms for it.
+    fn explain(
+        &self,
+        context: &RequestContext,
+        snapshot: &UserSnapshot,
+        past: Vec<Event>,
+        request: &WhyRequest,
+    ) -> Result<(Why, Vec<Term>), PredictorError> {
+        let version = &*context.version;
+        let items = std::slice::from_ref(&request.item);
+        let resolved = self.scorer.resolve(context, &ResolvedItems::all(version, items))?.swap_remove(0);
+        let estimate = estimates(&snapshot.model, version, std::iter::once(&resolved)).swap_remove(0);
+        let history = ResolvedEvents::of(Stretch::whole(&past, version), version, &self.users.sources(&context.key))?;
+        let (offset, features) = (resolved.offset(), resolved.features());
+        let influence = snapshot.model.influence(&version.learning, &history, offset, features)?;
+        drop(history);
+        let contributions = influence.contributions.into_iter();
+        let mut terms: Vec<Term> =
+            past.into_iter().zip(contributions).map(|(event, contribution)| Term { event, contribution }).collect();
+        // Ties are broken by the latest epoch, so that the order is deterministic.
+        let furthest = |a: &Term, b: &Term| {
+            b.contribution.abs().total_cmp(&a.contribution.abs()).then(b.event.epoch.cmp(&a.event.epoch))
+        };
+        let observations = terms.len() as u64;
+        terms.sort_unstable_by(furthest);
+        let others = terms.split_off(request.limit.min(terms.len()));
+        let why = Why {
+            version: version.id,
+            loss: version.learning.loss(),
+            user_epoch: snapshot.epoch,
+            estimate,
+            known: resolved.known(),
+            prior: influence.prior,
+            because: Vec::new(),
+            others: others.iter().map(|term| term.contribution).sum(),
+            observations,
+        };
+        Ok((why, terms))
+    }
+
+    /// Adds the observation ids to the terms. All observations are durable.
+    fn named(&self, context: &RequestContext, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
+        let named = |Term { event, contribution }| {
+            let found = self.storage.histories().event(&context.key.stream, &context.key.user, event.epoch)?;
+            let Event { item, label, weight, timestamp, .. } = event;
+            let observation_id = found.map(|(sequence, record)| observation_id(sequence, &record));
+            Ok(Because { item, label, weight, timestamp, observation_id, contribution })
+        };
+        terms.into_iter().map(named).collect()
+    }
+}

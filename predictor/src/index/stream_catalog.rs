@@ -1,0 +1,173 @@
+//! The items of one stream that its models may recommend, in memory.
+
+use std::collections::BTreeSet;
+
+use celeris_model::{ItemId, StreamName, Timestamp};
+use celeris_retrieval::catalog::{AttributeError, CatalogSize, Found, Page, Search};
+use celeris_retrieval::{CandidateSet, Catalog, Filter, Row};
+use parking_lot::RwLock;
+use serde_json::{Map, Value};
+
+use super::Retrieval;
+
+/// Rows changed under one lock; readers wait for about ten microseconds.
+const ROWS_AT_ONCE: usize = 512;
+
+/// The catalog of a stream, in figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogView {
+    pub stream: StreamName,
+    /// Items that can be found.
+    pub items: usize,
+    /// Rows: these items, and those that were deleted or are no longer in any table.
+    pub rows: usize,
+    /// Distinct attribute names.
+    pub fields: usize,
+    /// Approximate bytes in memory.
+    pub bytes: usize,
+}
+
+/// A durable change of an item.
+pub(crate) enum ItemNews<'a> {
+    Described(&'a ItemId, &'a Map<String, Value>),
+    /// Its features were given again; its attributes are unchanged.
+    Given(&'a ItemId),
+    Deleted(&'a ItemId),
+}
+
+/// The items of one stream, shared by its models.
+pub(crate) struct StreamCatalog {
+    pub(crate) stream: StreamName,
+    /// Held for microseconds: longer work is done outside.
+    catalog: RwLock<Catalog>,
+}
+
+impl StreamCatalog {
+    pub(crate) fn new(stream: StreamName, catalog: Catalog) -> Self {
+        Self { stream, catalog: catalog.into() }
+    }
+
+    /// The row of an item, whether it may be shown or not.
+    pub(crate) fn row_of(&self, item: &ItemId) -> Option<Row> {
+        self.catalog.read().row(item)
+    }
+
+    pub(crate) fn rows_of<'i>(&self, items: impl IntoIterator<Item = &'i ItemId>) -> Vec<Option<Row>> {
+        let catalog = self.catalog.read();
+        items.into_iter().map(|item| catalog.row(item)).collect()
+    }
+
+    pub(crate) fn items_of(&self, rows: impl IntoIterator<Item = Row>) -> Vec<ItemId> {
+        let catalog = self.catalog.read();
+        rows.into_iter().map(|row| catalog.item(row).clone()).collect()
+    }
+
+    /// Whether the item may be found: it is described or a serving version was trained on it, and it is not deleted.
+    pub(crate) fn is_alive(&self, item: &ItemId) -> bool {
+        let catalog = self.catalog.read();
+        catalog.row(item).is_some_and(|row| catalog.is_alive(row))
+    }
+
+    /// Whether the item was deleted and not described again since.
+    pub(crate) fn is_deleted(&self, item: &ItemId) -> bool {
+        let catalog = self.catalog.read();
+        catalog.row(item).is_some_and(|row| catalog.is_deleted(row))
+    }
+
+    /// Whether the item was described and not deleted since.
+    pub(crate) fn is_described(&self, item: &ItemId) -> bool {
+        let catalog = self.catalog.read();
+        catalog.row(item).is_some_and(|row| catalog.is_described(row))
+    }
+
+    /// Rejects attributes that cannot be indexed; see [`Catalog::check`].
+    pub(crate) fn check(
+        &self,
+        attributes: &Map<String, Value>,
+        coming: &mut BTreeSet<String>,
+    ) -> Result<(), AttributeError> {
+        self.catalog.read().check(attributes, coming)
+    }
+
+    /// The items that may be shown at `now` and pass the filter.
+    pub(crate) fn allowed(&self, filter: Option<&Filter>, now: Timestamp) -> CandidateSet {
+        let compiled = self.catalog.read().compile(filter, now);
+        compiled.allowed()
+    }
+
+    /// Searches ids and texts.
+    pub(crate) fn search(&self, search: Search<'_>, page: Page<'_>) -> Found {
+        self.catalog.read().search(search, page)
+    }
+
+    pub(crate) fn size(&self) -> CatalogSize {
+        self.catalog.read().size()
+    }
+
+    /// Applies durable changes in their order; returns the rows that changed.
+    pub(crate) fn take_in(&self, news: &[ItemNews<'_>]) -> Vec<Row> {
+        let mut rows = Vec::with_capacity(news.len());
+        for news in news.chunks(ROWS_AT_ONCE) {
+            let mut catalog = self.catalog.write();
+            rows.extend(news.iter().map(|news| match news {
+                ItemNews::Described(item, attributes) => catalog.put(item, attributes),
+                ItemNews::Given(item) => catalog.add(item),
+                ItemNews::Deleted(item) => {
+                    catalog.delete(item);
+                    catalog.add(item)
+                }
+            }));
+        }
+        rows
+    }
+
+    /// The rows of these items, added where they are missing.
+    pub(super) fn rows_for(&self, items: &[ItemId]) -> Vec<Row> {
+        let mut rows = Vec::with_capacity(items.len());
+        for items in items.chunks(ROWS_AT_ONCE) {
+            let mut catalog = self.catalog.write();
+            rows.extend(items.iter().map(|item| catalog.add(item)));
+        }
+        rows
+    }
+
+    /// Allows the items of a version's table to be shown.
+    pub(crate) fn enlist(&self, version: &Retrieval) {
+        version.rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().enlist(rows));
+    }
+
+    /// Retires a version: items that only its table has are no longer shown.
+    pub(crate) fn dismiss(&self, version: &Retrieval) {
+        version.retire();
+        version.rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().dismiss(rows));
+    }
+
+    /// For each row, the item if it belongs in the version's delta index, that is, it is described and not in the
+    /// version's table; `None` otherwise.
+    pub(super) fn fresh_items(&self, retrieval: &Retrieval, rows: &[Row]) -> Vec<Option<ItemId>> {
+        let catalog = self.catalog.read();
+        let fresh = |row: &Row| {
+            let is_fresh = catalog.is_described(*row) && !retrieval.has_in_table(*row);
+            is_fresh.then(|| catalog.item(*row).clone())
+        };
+        rows.iter().map(fresh).collect()
+    }
+
+    /// The rows of the described items.
+    pub(crate) fn described(&self) -> Vec<Row> {
+        self.catalog.read().described().collect()
+    }
+
+    /// The current figures.
+    pub(crate) fn view(&self) -> CatalogView {
+        let catalog = self.catalog.read();
+        let size = catalog.size();
+        CatalogView {
+            stream: self.stream.clone(),
+            items: size.items,
+            rows: size.rows,
+            fields: size.fields,
+            bytes: catalog.bytes(),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Observations: predicted, made durable and learnt from, visible to others in that order (Velox §2.4, `observe`).
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use celeris_model::{
+    DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
+    Timestamp, UserEpoch, UserId,
+};
+use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
+
+use super::{Ingest, check_id};
+use crate::attribution::Target;
+use crate::compute::compute;
+use crate::error::PredictorError;
+use crate::exploration::RewardSource;
+use crate::loss::LossEvent;
+use crate::models::{ServedModel, ShadowSample};
+use crate::ranking::QUICK_MULTIPLICATIONS_MAX;
+use crate::users::{Learner, LockedUser, RequestContext, UserEntry};
+use crate::version::ServingVersion;
+
+/// Result of an observation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The user's epoch after this event; pass it as `min_epoch` to read your own writes.
+    pub user_epoch: UserEpoch,
+    /// Its position in its partition of the log.
+    pub sequence: Sequence,
+    /// Its id, from the client or the server.
+    pub observation_id: ObservationId,
+    /// Whether it existed already, so that nothing was learnt.
+    pub duplicate: bool,
+    /// The label that the addressed model predicted, before learning.
+    pub predicted: Option<f32>,
+    /// Outcome of its reference to a decision; `None` if it names none.
+    pub joined: Option<Joined>,
+}
+
+/// An observation in the log's queue: learnt from in memory, not yet durable.
+#[must_use = "an observation is not acknowledged before it is durable"]
+pub struct PendingObservation {
+    placed: Placed,
+    entry: Arc<UserEntry>,
+    /// The model or selection that was addressed.
+    model: ModelName,
+    model_id: ModelId,
+    user: UserId,
+    user_epoch: UserEpoch,
+    label: f32,
+    predictions: Vec<Prediction>,
+    timestamp: Timestamp,
+    pool: bool,
+    joined: Option<Joined>,
+    source: RewardSource,
+    duplicate: bool,
+}
+
+/// The versions that learn from an observation, and the row of its item in each version's table.
+#[derive(Clone, Copy)]
+struct Learners<'a> {
+    versions: &'a [Arc<ServingVersion>],
+    slots: &'a [Option<u32>],
+}
+
+/// The decision that an observation rewards, and who gave the reward.
+pub(super) struct Reward {
+    /// The decision that the observation names.
+    pub(super) target: Option<Target>,
+    pub(super) source: RewardSource,
+}
+
+impl Ingest {
+    /// Observes and waits until the record is durable.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Model` for an invalid number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
+    pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
+        self.retract_default_reward(model, &observation).await?;
+        let pending = self.begin_observe(model, &observation, AckMode::Wait)?;
+        self.finish_observe(pending).await
+    }
+
+    /// Predicts, enqueues and learns. A decision named by the observation must be one of this model. Later calls for
+    /// the same user are ordered after this one, so a stream of observations can be sent without waiting for each to be
+    /// durable: the user's lock is not held over the log's sync.
+    ///
+    /// # Errors
+    /// As [`Ingest::observe`]; `Storage(Overloaded)` if the log's queue is full, `Storage(ReservedId)` for an id
+    /// reserved for the node.
+    pub fn begin_observe(
+        &self,
+        model: &ModelName,
+        observation: &Observation,
+        ack: AckMode,
+    ) -> Result<PendingObservation, PredictorError> {
+        check_id(observation)?;
+        let target = observation.decision.as_ref().map(|id| self.attribution.target(model, id)).transpose()?;
+        let model_id = self.models.decides_as(model)?;
+        let served = self.models.on_stream_of(model)?;
+        let pending = self.append(served, observation, &Reward { target, source: RewardSource::Client }, ack)?;
+        Ok(PendingObservation { model: model.clone(), model_id, ..pending })
+    }
+
+    /// Checks an observation, predicts it, enqueues it and learns from it.
+    pub(super) fn append(
+        &self,
+        model: Arc<ServedModel>,
+        observation: &Observation,
+        reward: &Reward,
+        ack: AckMode,
+    ) -> Result<PendingObservation, PredictorError> {
+        observation.validate(self.clock_skew.latest())?;
+        let context = self.users.context(model, &observation.user);
+        context.version.learning.loss().check_label(observation.label)?;
+        let versions = self.models.learners(&context.model.stream);
+        let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
+        let warm = versions.iter().all(|version| context.entry.is_warm(version));
+        let quick = warm && reward.target.is_none() && slots.iter().all(Option::is_some);
+        let rebuilding = (!warm).then(Instant::now);
+        let learners = Learners { versions: &versions, slots: &slots };
+        let pending = compute(quick, || {
+            let mut user = context.entry.lock(&self.users.sources(&context.key), &context.version)?;
+            self.learn(&context, learners, &mut user, (observation, reward, ack))
+        })?;
+        if let Some(started) = rebuilding {
+            self.users.record_load(started.elapsed());
+        }
+        self.users.update_weight(&context.key);
+        if !pending.duplicate {
+            context.entry.changed.notify_waiters();
+        }
+        Ok(pending)
+    }
+
+    fn learn(
+        &self,
+        context: &RequestContext,
+        Learners { versions, slots }: Learners<'_>,
+        user: &mut LockedUser<'_>,
+        (observation, reward, ack): (&Observation, &Reward, AckMode),
+    ) -> Result<PendingObservation, PredictorError> {
+        let stream = &context.model.stream;
+        let sources = self.users.sources(&context.key);
+        let state = user.state();
+        let join = |target| self.attribution.join(stream, target, state.epoch, observation);
+        let facts = reward.target.as_ref().map(join).transpose()?;
+        let joined = facts.as_ref().map(|facts| facts.joined);
+        if reward.source == RewardSource::Default && joined != Some(Joined::Slot) {
+            return Err(PredictorError::Rewarded);
+        }
+        for version in versions {
+            // Rebuilding a state locks other items, so it must happen before this item is locked.
+            state.model(version, &sources)?;
+        }
+        let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
+        let mut predictions = Vec::with_capacity(versions.len());
+        for (version, features) in versions.iter().zip(&resolved) {
+            let model = state.model(version, &sources)?;
+            let response = model.response(features.features());
+            // Prefetch the state while the log record is built; prefetching earlier evicts the weights.
+            model.prefetch();
+            let predicted = version.learning.loss().expected_label(features.offset() + response);
+            predictions.push(Prediction { model: version.model_id, version: version.id, predicted });
+        }
+        // Use the first table's copy of the id, if it has one, so that histories share it.
+        let shared = versions.first().zip(slots.first().copied().flatten());
+        let shared = shared.map(|(version, slot)| version.theta.items()[slot as usize].clone());
+        let item = shared.unwrap_or_else(|| observation.item.clone());
+        let user_epoch = state.epoch.next();
+        let pool = facts.as_ref().is_some_and(|facts| facts.pool);
+        let record = record(observation, user_epoch, facts.clone(), predictions.clone());
+        let Record { label, weight, timestamp, .. } = record;
+        let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
+        let append = Append { stream: stream.clone(), record, frozen, ack };
+        let placed = match self.storage.log().append(append)? {
+            Appended::New(placed) => placed,
+            Appended::Existing(existing) => return repeated(context, observation, existing),
+        };
+        if let Some(facts) = &facts {
+            self.attribution.reward(facts);
+        }
+        if let Some(freeze) = freeze {
+            freeze.enqueued(placed.ticket().position());
+        }
+        let learners: Vec<Learner> =
+            versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
+        let event = Event { item, label, weight, timestamp, epoch: user_epoch };
+        let is_quick = state.advance_multiplications(&event, &learners) <= QUICK_MULTIPLICATIONS_MAX as u64;
+        compute(is_quick, || state.advance(event, placed.ticket().clone(), learners, &sources));
+        Ok(PendingObservation {
+            placed,
+            entry: context.entry.clone(),
+            model: context.model.name.clone(),
+            model_id: context.model.id,
+            user: context.key.user.clone(),
+            user_epoch,
+            label,
+            predictions,
+            timestamp,
+            pool,
+            joined,
+            source: reward.source,
+            duplicate: false,
+        })
+    }
+
+    /// Waits until a pending observation is durable.
+    ///
+    /// # Errors
+    /// `Storage`: the observation is not acknowledged, and the user's state in memory is discarded.
+    pub async fn finish_observe(&self, pending: PendingObservation) -> Result<Observed, PredictorError> {
+        let committed = match pending.placed.durable().await {
+            Ok(committed) => committed,
+            Err(error) => {
+                pending.entry.discard();
+                return Err(error.into());
+            }
+        };
+        let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model_id);
+        let predicted = predicted.map(|prediction| prediction.predicted);
+        if !pending.duplicate {
+            if let (Some(joined), Ok(served)) = (pending.joined, self.models.get(&pending.model)) {
+                served.exploration.joined(SystemTime::now().into(), joined, pending.source, pending.label);
+            }
+            let PendingObservation { label, timestamp, pool, user_epoch, .. } = pending;
+            self.models.send_shadow_samples(&pending.predictions, |version, predicted| ShadowSample {
+                user: pending.user.clone(),
+                user_epoch,
+                version,
+                predicted,
+                label,
+            });
+            for Prediction { model, version, predicted } in pending.predictions {
+                let user = pending.user.clone();
+                self.send_loss(LossEvent { model, version, user, user_epoch, predicted, label, timestamp, pool });
+            }
+        }
+        Ok(Observed {
+            user_epoch: pending.user_epoch,
+            sequence: committed.sequence,
+            observation_id: committed.observation_id,
+            duplicate: pending.duplicate,
+            predicted,
+            joined: pending.joined,
+        })
+    }
+}
+
+fn record(
+    observation: &Observation,
+    user_epoch: UserEpoch,
+    decision: Option<DecisionFacts>,
+    predictions: Vec<Prediction>,
+) -> Record {
+    Record {
+        kind: RecordKind::Observe,
+        user: observation.user.clone(),
+        user_epoch,
+        item: Some(observation.item.clone()),
+        label: observation.label,
+        weight: observation.weight,
+        feedback: observation.feedback.clone(),
+        timestamp: observation.timestamp.unwrap_or_else(|| SystemTime::now().into()),
+        observation_id: observation.observation_id.clone(),
+        decision,
+        predictions,
+        first_label: None,
+        targets: Vec::new(),
+    }
+}
+
+/// The first result if an id is sent again with the same body; a conflict if the body differs.
+fn repeated(
+    context: &RequestContext,
+    sent: &Observation,
+    existing: Existing,
+) -> Result<PendingObservation, PredictorError> {
+    let first = existing.record;
+    let same = first.user == sent.user
+        && first.item.as_ref() == Some(&sent.item)
+        && first.first_label.unwrap_or(first.label).to_bits() == sent.label.to_bits()
+        && first.weight.to_bits() == sent.weight.to_bits()
+        && first.feedback == sent.feedback
+        && first.decision.as_ref().map(|facts| &facts.id) == sent.decision.as_ref()
+        && sent.timestamp.is_none_or(|time| time == first.timestamp);
+    if !same {
+        let id = sent.observation_id.clone().expect("only a given id can exist already");
+        return Err(PredictorError::ObservationConflict { id });
+    }
+    Ok(PendingObservation {
+        placed: existing.placed,
+        entry: context.entry.clone(),
+        model: context.model.name.clone(),
+        model_id: context.model.id,
+        user: first.user,
+        user_epoch: first.user_epoch,
+        label: first.label,
+        predictions: first.predictions,
+        timestamp: first.timestamp,
+        pool: first.decision.as_ref().is_some_and(|facts| facts.pool),
+        joined: first.decision.map(|facts| facts.joined),
+        source: RewardSource::Client,
+        duplicate: true,
+    })
+}

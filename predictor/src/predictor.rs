@@ -1,0 +1,269 @@
+//! The predictor: the components of a node's local state, and the requests that span them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use celeris_model::{ModelName, UserId};
+use celeris_storage::Storage;
+use tokio::sync::mpsc;
+
+use crate::activation::Activation;
+use crate::attribution::Attribution;
+use crate::catalog::ItemCatalog;
+use crate::clock_skew::ClockSkew;
+use crate::error::PredictorError;
+use crate::explain::Explainer;
+use crate::features::FeatureStore;
+use crate::ingest::{Erased, Ingest};
+use crate::loss::LossEvent;
+use crate::models::Models;
+use crate::ranking::{
+    DecisionLog, DecisionLogging, PredictRequest, Predictions, Ranker, Ranking, Scorer, Seed, TopkRequest,
+};
+use crate::recommend::{RecommendRequest, Recommendation, Recommender, Recommending, SeenCache};
+use crate::selection::without_segment;
+use crate::selections::Selections;
+use crate::users::{UserKey, UserStore};
+
+/// Limits and settings of a predictor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PredictorOptions {
+    /// Budget in bytes for user states and histories.
+    pub user_bytes_max: usize,
+    /// Budget in bytes for features of items outside the trained tables.
+    pub feature_bytes_max: usize,
+    /// Budget in bytes for cached predictions.
+    pub prediction_bytes_max: usize,
+    /// Budget in bytes for per-user selection states.
+    pub selection_bytes_max: usize,
+    /// Budget in bytes for seen items.
+    pub seen_bytes_max: usize,
+    /// The most items of a request whose predictions are cached and looked up; requests of more items are computed. 0
+    /// disables the cache.
+    pub prediction_items_max: usize,
+    /// Capacity of the loss event channel; events beyond it are dropped and counted.
+    pub loss_events_max: usize,
+    /// Which decisions are recorded, and with which candidates.
+    pub decisions: DecisionLogging,
+    pub epoch_wait_max: Duration,
+    /// How far an observation's timestamp may be ahead of this node's clock.
+    pub clock_skew_max: Duration,
+}
+
+impl Default for PredictorOptions {
+    fn default() -> Self {
+        Self {
+            user_bytes_max: 1 << 30,
+            feature_bytes_max: 128 << 20,
+            prediction_bytes_max: 128 << 20,
+            selection_bytes_max: 64 << 20,
+            seen_bytes_max: 64 << 20,
+            prediction_items_max: 4,
+            loss_events_max: 65_536,
+            decisions: DecisionLogging::default(),
+            epoch_wait_max: Duration::from_secs(1),
+            clock_skew_max: Duration::from_secs(300),
+        }
+    }
+}
+
+/// One node's local state. Shared by all requests; every method takes `&self`.
+///
+/// Requires a multi-threaded tokio runtime: disk reads and long computation leave the async threads by
+/// `block_in_place`.
+pub struct Predictor {
+    models: Arc<Models>,
+    selections: Arc<Selections>,
+    catalog: Arc<ItemCatalog>,
+    attribution: Arc<Attribution>,
+    scorer: Arc<Scorer>,
+    ranker: Ranker,
+    recommender: Recommender,
+    ingest: Ingest,
+    explainer: Explainer,
+    activation: Activation,
+}
+
+impl Predictor {
+    /// Creates a predictor without models, and the receiver of its loss events.
+    #[must_use]
+    pub fn new(storage: Storage, options: &PredictorOptions) -> (Self, mpsc::Receiver<LossEvent>) {
+        let (losses, listener) = mpsc::channel(options.loss_events_max);
+        let clock_skew = ClockSkew(options.clock_skew_max);
+        let models = Arc::new(Models::default());
+        let features = Arc::new(FeatureStore::new(storage.clone(), options.feature_bytes_max));
+        let users = UserStore::new(storage.clone(), features.clone(), options.user_bytes_max, options.epoch_wait_max);
+        let users = Arc::new(users);
+        let selections = Selections::new(storage.clone(), models.clone(), users.clone(), options.selection_bytes_max);
+        let selections = Arc::new(selections);
+        let catalog = Arc::new(ItemCatalog::new(storage.clone(), models.clone(), features.clone()));
+        let scorer = Scorer::new(features.clone(), options.prediction_bytes_max, options.prediction_items_max);
+        let scorer = Arc::new(scorer);
+        let decisions = Arc::new(DecisionLog::new(storage.clone(), options.decisions.clone()));
+        let attribution = Arc::new(Attribution::new(storage.clone(), models.clone()));
+        let predictor = Self {
+            ranker: Ranker {
+                models: models.clone(),
+                selections: selections.clone(),
+                users: users.clone(),
+                scorer: scorer.clone(),
+                decisions: decisions.clone(),
+            },
+            recommender: Recommender {
+                storage: storage.clone(),
+                models: models.clone(),
+                selections: selections.clone(),
+                users: users.clone(),
+                features: features.clone(),
+                catalog: catalog.clone(),
+                scorer: scorer.clone(),
+                decisions,
+                seen: SeenCache::new(options.seen_bytes_max),
+                clock_skew,
+            },
+            ingest: Ingest {
+                storage: storage.clone(),
+                models: models.clone(),
+                users: users.clone(),
+                features: features.clone(),
+                attribution: attribution.clone(),
+                losses,
+                clock_skew,
+            },
+            explainer: Explainer {
+                storage: storage.clone(),
+                models: models.clone(),
+                users: users.clone(),
+                features: features.clone(),
+                scorer: scorer.clone(),
+            },
+            activation: Activation {
+                storage,
+                models: models.clone(),
+                users,
+                features,
+                catalog: catalog.clone(),
+                scorer: scorer.clone(),
+            },
+            models,
+            selections,
+            catalog,
+            attribution,
+            scorer,
+        };
+        (predictor, listener)
+    }
+
+    /// Scores items for a user. Unknown users are scored from the prior, unknown items from the average item.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `NoItems`, `Segment`, `EpochNotReached` or `Storage`.
+    pub async fn predict(&self, request: &PredictRequest) -> Result<Predictions, PredictorError> {
+        if request.items.is_empty() {
+            return Err(PredictorError::NoItems);
+        }
+        match self.models.selection(&request.model) {
+            Some(selection) => self.ranker.predict_by_selection(&selection, request).await,
+            None => {
+                without_segment(&request.model, request.segment.as_ref())?;
+                self.ranker.predict_by_model(request).await
+            }
+        }
+    }
+
+    /// Ranks items for a user and records the decision.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `NoItems`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
+    pub async fn topk(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
+        if request.items.is_empty() {
+            return Err(PredictorError::NoItems);
+        }
+        let seed = Seed::of(request.seed);
+        match self.models.selection(&request.model) {
+            Some(selection) => self.ranker.topk_by_selection(&selection, request, seed).await,
+            None => {
+                without_segment(&request.model, request.segment.as_ref())?;
+                self.ranker.topk_by_model(request, seed).await
+            }
+        }
+    }
+
+    /// Recommends from the whole catalog, and records the decision.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `Field`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
+    pub async fn recommend(&self, request: &RecommendRequest) -> Result<Recommendation, PredictorError> {
+        request.check()?;
+        let (seed, now) = (Seed::of(request.seed), SystemTime::now().into());
+        let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
+        match self.models.selection(&request.model) {
+            Some(selection) => self.recommender.recommend_by_selection(&selection, recommending).await,
+            None => {
+                without_segment(&request.model, request.segment.as_ref())?;
+                self.recommender.recommend_by_model(recommending).await
+            }
+        }
+    }
+
+    /// Erases a user of the model's stream: history, states, cached predictions and decisions, for every model of the
+    /// stream, including models out of service.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`; decisions may then be erased while the user is not, and the call can be retried.
+    pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
+        let erased = self.ingest.erase(model, user).await?;
+        self.scorer.purge(user);
+        self.selections.purge(user);
+        self.recommender.purge(&UserKey { stream: erased.stream.clone(), user: user.clone() });
+        Ok(erased)
+    }
+
+    /// The models and selections by name.
+    #[must_use]
+    pub fn models(&self) -> &Models {
+        &self.models
+    }
+
+    /// The states of selections.
+    #[must_use]
+    pub fn selections(&self) -> &Selections {
+        &self.selections
+    }
+
+    /// The items that may be recommended.
+    #[must_use]
+    pub fn catalog(&self) -> &ItemCatalog {
+        &self.catalog
+    }
+
+    /// The decisions that rewards belong to.
+    #[must_use]
+    pub fn attribution(&self) -> &Attribution {
+        &self.attribution
+    }
+
+    /// Observations, corrections and retractions.
+    #[must_use]
+    pub fn ingest(&self) -> &Ingest {
+        &self.ingest
+    }
+
+    /// Similar items, and recommendations.
+    #[must_use]
+    pub fn recommender(&self) -> &Recommender {
+        &self.recommender
+    }
+
+    /// Explanations and replays.
+    #[must_use]
+    pub fn explainer(&self) -> &Explainer {
+        &self.explainer
+    }
+
+    /// Versions that begin or cease to serve.
+    #[must_use]
+    pub fn activation(&self) -> &Activation {
+        &self.activation
+    }
+}

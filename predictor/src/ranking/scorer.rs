@@ -1,0 +1,337 @@
+//! Scores of a request's items: each item is looked up once, and all are scored in one batch.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use celeris_bandits::{Candidates, Wants};
+use celeris_model::{Estimate, FeatureOrigin, ItemId, StreamName, UserEpoch, UserId, UserModel};
+use foldhash::fast::RandomState;
+
+use super::Scored;
+use super::inputs::PolicyInputs;
+use super::predictions::{CachedPrediction, CachedPredictions, PredictionCache, PredictionKey};
+use crate::cache::BoundedCache;
+use crate::error::PredictorError;
+use crate::features::{FeatureStore, Resolved};
+use crate::users::{Persistence, RequestContext, UserSnapshot, UserStatus};
+use crate::version::ServingVersion;
+
+/// Multiplications that a request may take on an async thread: about a millisecond of portable code.
+pub(crate) const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
+
+/// Items outside the trained table that a request may look up on an async thread.
+const QUICK_LOOKUPS_MAX: usize = 16;
+
+/// Items of a request, with their rows in the version's table.
+pub(crate) struct ResolvedItems<'r> {
+    items: Vec<(&'r ItemId, Option<u32>)>,
+    /// Number of items without a row.
+    outside: usize,
+}
+
+impl<'r> ResolvedItems<'r> {
+    pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
+        let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
+        for (item, slot) in items.iter().zip(version.theta.slots(items)) {
+            picked.push(item, slot);
+        }
+        picked
+    }
+
+    /// The items in the order of their first occurrence.
+    pub(crate) fn distinct(version: &ServingVersion, items: &'r [ItemId]) -> Self {
+        let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
+        let mut trained = Marks::new(version.theta.items().len(), items.len());
+        let mut outside: HashSet<&ItemId> = HashSet::new();
+        for (item, slot) in items.iter().zip(version.theta.slots(items)) {
+            let new = match slot {
+                Some(slot) => trained.mark(slot),
+                None => outside.insert(item),
+            };
+            if new {
+                picked.push(item, slot);
+            }
+        }
+        picked
+    }
+
+    fn push(&mut self, item: &'r ItemId, slot: Option<u32>) {
+        self.outside += usize::from(slot.is_none());
+        self.items.push((item, slot));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn items(&self) -> impl ExactSizeIterator<Item = &'r ItemId> {
+        self.items.iter().map(|(item, _)| *item)
+    }
+
+    /// The items' rows in the version's table, and the items without one, in order.
+    pub(crate) fn rows(&self) -> (Vec<Option<u32>>, Vec<ItemId>) {
+        let rows = self.items.iter().map(|(_, row)| *row).collect();
+        let outside = self.items.iter().filter(|(_, row)| row.is_none());
+        (rows, outside.map(|(item, _)| (*item).clone()).collect())
+    }
+
+    pub(crate) fn item(&self, index: usize) -> &'r ItemId {
+        self.items[index].0
+    }
+
+    /// Whether a request for these items can be answered on an async thread: its user is warm, few items need the disk,
+    /// and it takes few multiplications.
+    pub(crate) fn is_quick(&self, context: &RequestContext, multiplications: usize) -> bool {
+        multiplications <= QUICK_MULTIPLICATIONS_MAX
+            && self.outside <= QUICK_LOOKUPS_MAX
+            && context.entry.is_warm(&context.version)
+    }
+}
+
+/// Set of rows of a table.
+enum Marks {
+    /// A bit for every row: fastest if the table is not much larger than the request.
+    Bits(Vec<u64>),
+    Set(HashSet<u32, RandomState>),
+}
+
+/// Bits that can be cleared, including touching their pages, in the time of one insertion into a hash set.
+const BITS_AN_ITEM: usize = 128;
+
+impl Marks {
+    fn new(rows: usize, items: usize) -> Self {
+        if rows <= items * BITS_AN_ITEM {
+            Self::Bits(vec![0; rows.div_ceil(u64::BITS as usize)])
+        } else {
+            Self::Set(HashSet::with_capacity_and_hasher(items, RandomState::default()))
+        }
+    }
+
+    /// Inserts a row; returns whether it is new.
+    fn mark(&mut self, row: u32) -> bool {
+        match self {
+            Self::Bits(words) => {
+                let (word, bit) = (&mut words[(row / u64::BITS) as usize], 1 << (row % u64::BITS));
+                let new = *word & bit == 0;
+                *word |= bit;
+                new
+            }
+            Self::Set(rows) => rows.insert(row),
+        }
+    }
+}
+
+/// Candidates with the inputs that the policy needs.
+pub(crate) struct ScoredCandidates<'s> {
+    pub(crate) snapshot: UserSnapshot,
+    pub(crate) resolved: Vec<Resolved<'s>>,
+    pub(crate) inputs: PolicyInputs,
+    /// Length `n`, or empty if the policy needs only scores.
+    pub(crate) estimates: Vec<Estimate>,
+}
+
+impl ScoredCandidates<'_> {
+    pub(crate) fn candidates<'a>(&'a self, context: &'a RequestContext) -> Candidates<'a> {
+        self.inputs.candidates(&self.snapshot.model, &context.version.learning)
+    }
+}
+
+/// Scores items, through a cache of predictions.
+pub(crate) struct Scorer {
+    features: Arc<FeatureStore>,
+    predictions: PredictionCache,
+    /// The most items of a request whose predictions are cached and looked up.
+    cached_items_max: usize,
+}
+
+impl Scorer {
+    pub(crate) fn new(features: Arc<FeatureStore>, bytes_max: usize, cached_items_max: usize) -> Self {
+        Self { features, predictions: BoundedCache::new("predictions", bytes_max), cached_items_max }
+    }
+
+    pub(crate) fn resolve<'s>(
+        &self,
+        context: &'s RequestContext,
+        items: &ResolvedItems<'_>,
+    ) -> Result<Vec<Resolved<'s>>, PredictorError> {
+        let version = &*context.version;
+        let mut resolved = Vec::with_capacity(items.len());
+        for (item, slot) in &items.items {
+            resolved.push(match slot {
+                Some(slot) => Resolved::Trained(version.theta.row(*slot as usize)),
+                None => self.features.resolve(version, &context.model.stream, item)?,
+            });
+        }
+        Ok(resolved)
+    }
+
+    /// Whether the predictions of a request of `items` items are cached and looked up.
+    fn caches_predictions(&self, context: &RequestContext, items: usize) -> bool {
+        (1..=self.cached_items_max).contains(&items) && context.persistence == Persistence::Kept
+    }
+
+    /// Cache key of an item's prediction; `read` is the revision at which its features were read.
+    fn prediction_key(
+        &self,
+        context: &RequestContext,
+        epoch: UserEpoch,
+        item: &ItemId,
+        read: Option<u64>,
+    ) -> PredictionKey {
+        PredictionKey {
+            version: context.version.serial,
+            user: context.key.user.clone(),
+            epoch,
+            item: item.clone(),
+            revision: read.unwrap_or_else(|| self.features.revision(item)),
+        }
+    }
+
+    /// The answer from the prediction cache alone, without the user's state or the table; `None` if any item is
+    /// missing.
+    pub(crate) fn recalled(&self, context: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
+        if !self.caches_predictions(context, items.len()) {
+            return None;
+        }
+        let status = context.entry.status()?;
+        let keys = items.iter().map(|item| self.prediction_key(context, status.epoch, item, None));
+        let found = self.predictions.get_all(keys)?;
+        let scored =
+            |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
+        Some((status, items.iter().zip(found).map(scored).collect()))
+    }
+
+    /// The estimates of all items, from the prediction cache if a request of this size uses it.
+    pub(crate) fn estimate(
+        &self,
+        context: &RequestContext,
+        snapshot: &UserSnapshot,
+        items: &ResolvedItems<'_>,
+        resolved: &[Resolved<'_>],
+    ) -> Vec<Estimate> {
+        let version = &*context.version;
+        if !self.caches_predictions(context, items.len()) {
+            return estimates(&snapshot.model, version, resolved.iter());
+        }
+        let mut answer = Vec::with_capacity(items.len());
+        let mut missing = Vec::new();
+        for (index, item) in items.items().enumerate() {
+            let key = self.prediction_key(context, snapshot.epoch, item, resolved[index].revision());
+            let found = self.predictions.get(&key);
+            answer.push(found.map(|prediction| prediction.estimate));
+            if found.is_none() {
+                missing.push((index, key));
+            }
+        }
+        let started = Instant::now();
+        let computed = estimates(&snapshot.model, version, missing.iter().map(|(index, _)| &resolved[*index]));
+        if let Some(took) = u32::try_from(missing.len()).ok().and_then(|count| started.elapsed().checked_div(count)) {
+            self.predictions.record_load(took);
+        }
+        for ((index, key), estimate) in missing.into_iter().zip(computed) {
+            answer[index] = Some(estimate);
+            self.predictions.insert(key, CachedPrediction { estimate, known: resolved[index].known() });
+        }
+        answer.into_iter().flatten().collect()
+    }
+
+    /// Computes a policy's inputs from the user's state.
+    pub(crate) fn score_candidates<'s>(
+        &self,
+        context: &'s RequestContext,
+        snapshot: UserSnapshot,
+        items: &ResolvedItems<'_>,
+        wants: Wants,
+    ) -> Result<ScoredCandidates<'s>, PredictorError> {
+        let resolved = self.resolve(context, items)?;
+        let mut inputs = PolicyInputs::default();
+        let mut estimates = Vec::new();
+        if wants == Wants::Scores {
+            inputs.scores = scores(&snapshot.model, &resolved);
+        } else {
+            estimates = self.estimate(context, &snapshot, items, &resolved);
+            inputs.scores = estimates.iter().map(|estimate| estimate.score).collect();
+            inputs.std_errors = estimates.iter().map(|estimate| estimate.std_error).collect();
+        }
+        if wants == Wants::Features {
+            inputs.offsets = resolved.iter().map(Resolved::offset).collect();
+            inputs.features.reserve(resolved.len() * context.version.dim());
+            resolved.iter().for_each(|item| inputs.features.extend_from_slice(item.features()));
+        }
+        Ok(ScoredCandidates { snapshot, resolved, inputs, estimates })
+    }
+
+    /// The cached predictions under a version, as many as may be prepared, by user and epoch.
+    pub(crate) fn hottest(&self, version: &ServingVersion) -> CachedPredictions {
+        let of_version = |key: &PredictionKey, _: &CachedPrediction| {
+            (key.version == version.serial).then(|| size_of::<PredictionKey>() + key.item.heap_bytes())
+        };
+        let hottest = self.predictions.hottest(of_version);
+        let mut keys: Vec<PredictionKey> = hottest.entries.into_iter().map(|(key, _)| key).collect();
+        keys.sort_by(|a, b| (&a.user, a.epoch).cmp(&(&b.user, b.epoch)));
+        let by_user = keys.chunk_by(|a, b| a.user == b.user && a.epoch == b.epoch);
+        let items = |keys: &[PredictionKey]| keys.iter().map(|key| key.item.clone()).collect();
+        CachedPredictions {
+            by_user: by_user.map(|keys| (keys[0].user.clone(), keys[0].epoch, items(keys))).collect(),
+            of: hottest.of,
+        }
+    }
+
+    /// Caches the predictions of items for a user at `epoch` by the state `model`, with features from `features`.
+    pub(crate) fn prepare(
+        &self,
+        (version, stream): (&ServingVersion, &StreamName),
+        (user, epoch, model): (&UserId, UserEpoch, &UserModel),
+        items: &[ItemId],
+        features: &FeatureStore,
+    ) -> Result<(), PredictorError> {
+        let revisions: Vec<u64> = items.iter().map(|item| self.features.revision(item)).collect();
+        let mut resolved = Vec::with_capacity(items.len());
+        for item in items {
+            resolved.push(features.resolve(version, stream, item)?);
+        }
+        let estimates = estimates(model, version, resolved.iter());
+        for (((item, revision), resolved), estimate) in items.iter().zip(revisions).zip(&resolved).zip(estimates) {
+            let key =
+                PredictionKey { version: version.serial, user: user.clone(), epoch, item: item.clone(), revision };
+            self.predictions.insert(key, CachedPrediction { estimate, known: resolved.known() });
+        }
+        Ok(())
+    }
+
+    /// Drops the predictions for a user.
+    pub(crate) fn purge(&self, user: &UserId) {
+        self.predictions.purge(|key| key.user == *user);
+    }
+}
+
+/// Scores without their uncertainty.
+pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
+    let mut scores = Vec::with_capacity(resolved.len());
+    model.score_rows(resolved.iter().map(|item| (item.offset(), item.features())), &mut scores);
+    scores
+}
+
+/// Scores with their uncertainty: that of the user's weights, and for features mapped from attributes also that of the
+/// features.
+pub(crate) fn estimates<'a>(
+    model: &UserModel,
+    version: &ServingVersion,
+    resolved: impl Iterator<Item = &'a Resolved<'a>> + Clone,
+) -> Vec<Estimate> {
+    let mut estimates = Vec::with_capacity(resolved.size_hint().0);
+    let rows = resolved.clone().map(|item| (item.offset(), item.features()));
+    model.estimate_rows(&version.learning, rows, &mut estimates);
+    if let Some(map) = &version.cold_map {
+        // The variance depends only on the user, and most requests have no item that needs it.
+        let mut variance = None;
+        for (estimate, item) in estimates.iter_mut().zip(resolved) {
+            if item.origin() == FeatureOrigin::Attributes {
+                let variance = *variance.get_or_insert_with(|| map.variance(model, &version.learning));
+                *estimate = version.learning.widened(*estimate, variance);
+            }
+        }
+    }
+    estimates
+}

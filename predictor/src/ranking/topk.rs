@@ -1,0 +1,102 @@
+//! Ranks given items by a policy (Velox §2.5, `topK`) and records each decision.
+
+use celeris_bandits::{PolicySpec, Wants};
+use celeris_model::{DecisionId, ItemId, Loss, ModelName, SelectionFacts, UserEpoch, UserId, VersionId};
+
+use super::{Draw, RankedSlots, Ranker, RankingInput, ResolvedItems, Scored, Seed};
+use crate::compute::compute;
+use crate::error::PredictorError;
+use crate::selection::SelectedBy;
+use crate::version::RankingDefaults;
+
+/// A request to rank items for a user.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopkRequest {
+    pub model: ModelName,
+    pub user: UserId,
+    /// The candidates; duplicates are ignored.
+    pub items: Vec<ItemId>,
+    /// Number of slots to fill.
+    pub k: usize,
+    /// The policy; `None` for the model's default, including the validation pool.
+    pub policy: Option<PolicySpec>,
+    /// The seed of the policy's random generator; `None` for a random one.
+    pub seed: Option<u64>,
+    /// The answer must reflect at least this epoch of the user.
+    pub min_epoch: Option<UserEpoch>,
+    /// The segment, for a selection with a state for each segment.
+    pub segment: Option<ModelName>,
+    /// The choice of the selection that chose the model, if any. The decision is then recorded under the selection.
+    pub selection: Option<SelectionFacts>,
+}
+
+impl TopkRequest {
+    /// How the ranking is drawn. A policy named by the request is used as it is; the model's default policy shares its
+    /// traffic with the validation pool.
+    pub(crate) fn draw<'a>(&'a self, seed: Seed, defaults: &'a RankingDefaults) -> Draw<'a> {
+        let (policy, pool_share) = match &self.policy {
+            Some(named) => (named, None),
+            None => (&defaults.policy, Some(defaults.pool_share)),
+        };
+        Draw { policy, pool_share, k: self.k, seed }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    pub scored: Scored,
+    /// The probability of this item in this slot, given the slots above; `None` if the policy has no closed form.
+    pub propensity: Option<f32>,
+}
+
+/// A ranking, best first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranking {
+    /// The id that later observations refer to.
+    pub decision_id: DecisionId,
+    /// Whether the decision's record was accepted for writing.
+    pub logged: bool,
+    pub version: VersionId,
+    /// The loss, which defines the unit of the scores.
+    pub loss: Loss,
+    /// The epoch of the user that the scores reflect.
+    pub user_epoch: UserEpoch,
+    /// Whether the user has no observations.
+    pub cold: bool,
+    /// The policy that ranked.
+    pub policy: PolicySpec,
+    pub seed: u64,
+    /// Whether the caller supplied the seed.
+    pub seed_given: bool,
+    /// Whether the ranking was drawn uniformly for the validation pool.
+    pub pool: bool,
+    pub items: Vec<Ranked>,
+    /// For a selection, the arm or arms that answered.
+    pub selected: Option<SelectedBy>,
+}
+
+impl Ranker {
+    /// Ranks items by a model for a user, and records the decision.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `EpochNotReached`, `Bandit` or `Storage`.
+    pub(crate) async fn topk_by_model(&self, request: &TopkRequest, seed: Seed) -> Result<Ranking, PredictorError> {
+        let context = self.users.context(self.models.get(&request.model)?, &request.user);
+        self.users.reach(&context, request.min_epoch).await?;
+        let items = ResolvedItems::distinct(&context.version, &request.items);
+        let draw = request.draw(seed, &context.model.defaults);
+        let wants = draw.policy.policy().wants();
+        let dim = context.version.dim();
+        let multiplications = items.len() * if wants == Wants::Scores { dim } else { dim * dim };
+        let slots = compute(items.is_quick(&context, multiplications), || {
+            let snapshot = self.users.snapshot(&context)?;
+            let scored = self.scorer.score_candidates(&context, snapshot, &items, wants)?;
+            let ranking = draw.draw(&scored.candidates(&context))?;
+            Ok::<_, PredictorError>(RankedSlots::new(&context, &items, scored, &ranking))
+        })?;
+        self.users.settle(&context, slots.snapshot.pending.as_ref()).await?;
+        let selection = request.selection.as_ref();
+        let input = RankingInput { context: &context, items: &items, draw, selection, arrangement: None };
+        Ok(self.decisions.record(&input, slots))
+    }
+}

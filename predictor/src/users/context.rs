@@ -1,0 +1,25 @@
+//! A request's user under a model.
+
+use std::sync::Arc;
+
+use super::{UserEntry, UserKey};
+use crate::models::ServedModel;
+use crate::version::ServingVersion;
+
+/// A request's user under a model: everything needed to compute a score.
+pub(crate) struct RequestContext {
+    pub(crate) model: Arc<ServedModel>,
+    pub(crate) version: Arc<ServingVersion>,
+    pub(crate) entry: Arc<UserEntry>,
+    pub(crate) key: UserKey,
+    pub(crate) persistence: Persistence,
+}
+
+/// Whether an answer may be cached and recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// Predictions may be cached, and the decision recorded.
+    Kept,
+    /// Neither: the history came with the request.
+    Nothing,
+}

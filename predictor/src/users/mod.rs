@@ -1,0 +1,179 @@
+//! The users in this node's memory: their histories and states, rebuilt from the log on access, dropped when unused.
+
+mod context;
+mod state;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use celeris_model::{ModelId, StreamName, UserEpoch, UserId, VersionId};
+use celeris_storage::{Storage, Ticket};
+
+use crate::cache::{BoundedCache, Hottest};
+use crate::compute::compute;
+use crate::error::PredictorError;
+use crate::features::FeatureStore;
+use crate::models::ServedModel;
+
+pub(crate) use context::{Persistence, RequestContext};
+pub(crate) use state::{
+    Amendment, Learner, LockedUser, Preparation, ResolvedEvents, Sources, Stretch, UserEntry, UserKey, UserSnapshot,
+    UserStatus,
+};
+
+/// The users in memory, within a budget of bytes. Each has one lock, so that a user has one writer.
+pub(crate) struct UserStore {
+    storage: Storage,
+    features: Arc<FeatureStore>,
+    cache: BoundedCache<UserKey, Arc<UserEntry>>,
+    epoch_wait_max: Duration,
+}
+
+impl UserStore {
+    pub(crate) fn new(
+        storage: Storage,
+        features: Arc<FeatureStore>,
+        bytes_max: usize,
+        epoch_wait_max: Duration,
+    ) -> Self {
+        Self { storage, features, cache: BoundedCache::new("users", bytes_max), epoch_wait_max }
+    }
+
+    /// The context of a request of `user` to `model`, under its active version.
+    pub(crate) fn context(&self, model: Arc<ServedModel>, user: &UserId) -> RequestContext {
+        let key = UserKey { stream: model.stream.clone(), user: user.clone() };
+        let entry = self.cache.get_or_insert_with(&key, UserEntry::new);
+        RequestContext { version: model.active.load_full(), model, entry, key, persistence: Persistence::Kept }
+    }
+
+    pub(crate) fn sources<'a>(&'a self, key: &'a UserKey) -> Sources<'a> {
+        Sources::new(&self.storage, &self.features, key)
+    }
+
+    /// The user's current state.
+    pub(crate) fn snapshot(&self, context: &RequestContext) -> Result<UserSnapshot, PredictorError> {
+        let RequestContext { version, entry, key, .. } = context;
+        let rebuilding = (!entry.is_warm(version)).then(Instant::now);
+        let sources = self.sources(key);
+        let mut user = entry.lock(&sources, version)?;
+        let state = user.state();
+        let snapshot =
+            UserSnapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        drop(user);
+        if let Some(started) = rebuilding {
+            self.record_load(started.elapsed());
+            self.update_weight(key);
+        }
+        Ok(snapshot)
+    }
+
+    /// The user's epoch, once all events up to it are durable, and `min_epoch` is reached.
+    ///
+    /// # Errors
+    /// `EpochNotReached` or `Storage`.
+    pub(crate) async fn durable_epoch(
+        &self,
+        context: &RequestContext,
+        min_epoch: Option<UserEpoch>,
+    ) -> Result<UserEpoch, PredictorError> {
+        self.reach(context, min_epoch).await?;
+        let (epoch, pending) = compute(context.entry.is_warm(&context.version), || {
+            let mut user = context.entry.lock(&self.sources(&context.key), &context.version)?;
+            let state = user.state();
+            Ok::<_, PredictorError>((state.epoch, state.pending()))
+        })?;
+        self.update_weight(&context.key);
+        self.settle(context, pending.as_ref()).await?;
+        Ok(epoch)
+    }
+
+    /// Waits until the user has reached the epoch `wanted`, at most `epoch_wait_max`.
+    ///
+    /// # Errors
+    /// `EpochNotReached` or `Storage`.
+    pub(crate) async fn reach(
+        &self,
+        context: &RequestContext,
+        wanted: Option<UserEpoch>,
+    ) -> Result<(), PredictorError> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let current = || -> Result<UserEpoch, PredictorError> {
+            compute(context.entry.is_warm(&context.version), || {
+                Ok(context.entry.lock(&self.sources(&context.key), &context.version)?.state().epoch)
+            })
+        };
+        let arrival = async {
+            loop {
+                let changed = context.entry.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if current()? >= wanted {
+                    return Ok(());
+                }
+                changed.await;
+            }
+        };
+        match tokio::time::timeout(self.epoch_wait_max, arrival).await {
+            Ok(reached) => reached,
+            Err(_elapsed) => Err(PredictorError::EpochNotReached { wanted, current: current()? }),
+        }
+    }
+
+    /// Waits until `pending` is durable. If the write fails, discards the user's state in memory.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) async fn settle(
+        &self,
+        context: &RequestContext,
+        pending: Option<&Ticket>,
+    ) -> Result<(), PredictorError> {
+        let Some(ticket) = pending else { return Ok(()) };
+        if let Err(error) = ticket.durable().await {
+            context.entry.discard();
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Records the time taken to load a user, which is what cache hits save.
+    pub(crate) fn record_load(&self, took: Duration) {
+        self.cache.record_load(took);
+    }
+
+    pub(crate) fn update_weight(&self, key: &UserKey) {
+        self.cache.update_weight(key);
+    }
+
+    /// The users of a stream with observations, most recently used first, as many as may be prepared with states of
+    /// `state_bytes`; and their total number.
+    pub(crate) fn hottest(&self, stream: &StreamName, state_bytes: usize) -> Hottest<UserKey, Arc<UserEntry>> {
+        self.cache.hottest(|key, entry| (key.stream == *stream && entry.has_learnt()).then_some(state_bytes))
+    }
+
+    /// The user's entry for work in the background, which cache statistics leave out; created if missing.
+    pub(crate) fn untracked(&self, key: &UserKey) -> Arc<UserEntry> {
+        self.cache.untracked().get_or_insert_with(key, UserEntry::new)
+    }
+
+    /// Like [`UserStore::untracked`], but `None` if the user is not in memory.
+    pub(crate) fn untracked_held(&self, key: &UserKey) -> Option<Arc<UserEntry>> {
+        self.cache.untracked().get(key)
+    }
+
+    /// Drops the states of a model of `stream` under versions not in `kept` from memory.
+    pub(crate) fn release(&self, stream: &StreamName, model: ModelId, kept: &[VersionId]) {
+        self.cache.visit(
+            |key| key.stream == *stream,
+            |key, entry| {
+                entry.release(model, kept);
+                self.cache.update_weight(key);
+            },
+        );
+    }
+
+    /// Drops the user's entry, unless a request uses it.
+    pub(crate) fn purge(&self, stream: &StreamName, user: &UserId) {
+        self.cache.purge(|key| key.user == *user && key.stream == *stream);
+    }
+}
