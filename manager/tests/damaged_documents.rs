@@ -282,7 +282,7 @@ async fn a_model_out_of_service_names_its_document_and_can_be_deleted() {
     assert!(!dir.path().join("versions/films.1").exists());
     assert!(matches!(manager.registry().model(&name("films")), Err(ManagerError::UnknownModel { .. })));
     manager.create(ModelConfig::new(name("films"), 2)).unwrap();
-    assert_eq!(open(&storage).unwrap().models().unwrap().len(), 3);
+    assert_eq!(open(&storage).unwrap().registry().models().unwrap().len(), 3);
 }
 
 /// The id cannot be read, or is that of another model.
