@@ -60,8 +60,8 @@ async fn keep_up(node: Node) {
 /// Drains the histograms and removes the series of deleted models and streams. Blocks on disk reads.
 pub fn keep_series(node: &Node) {
     let registry = || {
-        let models = node.manager.models()?.into_iter().map(|record| record.config.name.to_string());
-        let selections = node.manager.selections()?.into_iter().map(|record| record.name.to_string());
+        let models = node.manager.registry().models()?.into_iter().map(|record| record.config.name.to_string());
+        let selections = node.manager.registry().selections()?.into_iter().map(|record| record.name.to_string());
         Ok::<_, ManagerError>(models.chain(selections).collect())
     };
     // If the registry cannot be read, try again at the next tick.
@@ -120,7 +120,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
     };
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options)?;
     tokio::spawn(manager.clone().listen(losses));
-    tokio::spawn(manager.clone().keep_decisions());
+    tokio::spawn(manager.decisions().clone().run());
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
     let ingest_pool = IngestPool::start()?;

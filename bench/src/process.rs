@@ -63,8 +63,8 @@ fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Fail
     let finished = dir.join("invented");
     for _ in 0..versions {
         scene::write_version(&finished, name.clone(), theta)?;
-        let registered = manager.register(&name, Path::new("invented"))?;
-        manager.activate(&name, registered.version)?;
+        let registered = manager.versions().register(&name, Path::new("invented"))?;
+        manager.promotion().activate(&name, registered.version)?;
         std::fs::remove_dir_all(&finished).map_err(Failure::other)?;
     }
     Ok(storage.close()?)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
-use celeris_manager::{JobState, ManagerError, ModelConfig, TrainRequest};
+use celeris_manager::{Cause, JobState, ManagerError, ModelConfig, TrainRequest};
 use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
 use celeris_predictor::PredictorError;
 use celeris_storage::AckMode;
@@ -79,7 +79,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 /// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids derive from the row, so
 /// no rating is learnt twice.
 fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
-    match node.manager.model(model) {
+    match node.manager.registry().model(model) {
         Ok(record) => Ok(record.active > VersionId(1)),
         Err(ManagerError::UnknownModel { .. }) => Ok(false),
         Err(error) => Err(error.into()),
@@ -160,9 +160,11 @@ async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), repor
 }
 
 async fn train(node: &Node, model: &ModelName, report: &Report) -> Result<(), Failure> {
-    let id = node.manager.retrain(model, TrainRequest::default(), "the demo's first training")?.job;
+    let record = node.manager.registry().model(model)?;
+    let cause = Cause::Request("the demo's first training".to_owned());
+    let id = node.manager.training().retrain(&record, TrainRequest::default(), cause)?.job;
     loop {
-        let job = node.manager.job(id.as_str())?;
+        let job = node.manager.training().jobs().get(id.as_str())?;
         if job.state.is_final() {
             return match job.state {
                 JobState::Succeeded => Ok(()),

@@ -6,7 +6,7 @@
 use celeris_model::{PREDICTION_LOSS_MAX, VersionId};
 use serde::{Deserialize, Serialize};
 
-use crate::quality::Metric;
+use crate::metric::Metric;
 
 /// Losses of two versions on the same observations. A figure that is not finite is omitted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use celeris_retrain::RetrainError;
 use celeris_storage::StorageError;
 use thiserror::Error;
 
-use crate::jobs::JobId;
+use crate::job_id::JobId;
 
 /// Error of a registry change or a job. The serving version is unchanged on every error.
 #[derive(Debug, Error)]

@@ -1,5 +1,18 @@
 //! The life cycle of models: creation, versions, retraining, activation and deletion.
 //!
+//! [`Manager`] opens the components. Each owns its data and uses only those before it:
+//!
+//! ```text
+//! settings           plain data and its ranges
+//! registry           documents, audit log and version directories: Registry, VersionStore
+//! monitoring         prediction quality and drift
+//! promotion          gate, shadow mode, switch, guard and rollback
+//! training           retrain jobs
+//! triggers           starts trainings
+//! policy_evaluation  off-policy evaluation, over the registry
+//! decisions          default rewards and expiry of decisions, over the registry
+//! ```
+//!
 //! The registry in storage is authoritative: a version exists once the registry names it, and a switch of versions is
 //! one atomic write followed by a pointer swap in the predictor. Retraining runs in a child process on a snapshot of
 //! the log while serving continues; a version directory is activated only after it was read back completely. The sealer
@@ -9,49 +22,41 @@
 
 mod comparison;
 pub mod decisions;
-mod deleting;
-pub mod disk_space;
-mod erasures;
+mod directories;
+mod disk_space;
 pub mod error;
-pub mod events;
-mod export;
 pub mod exporting;
-pub mod gate;
-pub mod guard;
-mod holdout;
-pub mod jobs;
+mod job_id;
+mod low_priority;
 mod manager;
+mod metric;
+pub mod monitoring;
 mod pause;
 pub mod policy_evaluation;
-pub mod quality;
-pub mod records;
-mod registering;
-mod retraining;
+pub mod promotion;
+pub mod registry;
 pub mod sealing;
-pub mod selections;
-pub mod service;
-mod switch;
+pub mod settings;
 pub mod training;
-pub mod triggers;
-pub mod versions;
+mod triggers;
 
 pub use comparison::Comparison;
-pub use decisions::DefaultReward;
-pub use erasures::{ErasedSpan, KnowingVersion, erased_users};
 pub use error::ManagerError;
-pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
 pub use exporting::{Exported, export_store};
-pub use gate::{GateConfig, GateReport, Verdict};
-pub use guard::{GuardConfig, GuardStatus, Guarding};
-pub use jobs::{Job, JobId, JobState};
+pub use job_id::JobId;
 pub use manager::{Manager, ManagerOptions};
-pub use policy_evaluation::{EvaluationRequest, PolicyEvaluation, Skipped};
-pub use quality::{DriftSettings, MeanLoss, Metric, Quality, RecentLoss};
-pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
-pub use retraining::{TrainFrom, TrainRequest};
+pub use metric::Metric;
+pub use monitoring::{MeanLoss, Monitoring, Quality, RecentLoss};
+pub use policy_evaluation::{EvaluationReport, EvaluationRequest, PolicyEvaluation, Skipped};
+pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
+pub use registry::{
+    Actor, AffectedVersion, AuditLog, ErasedSpan, Event, EventKind, EventPage, GateReport, Guarding, ModelRecord,
+    NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionRecord,
+    VersionStore, WarmRecord, erased_users,
+};
 pub use sealing::{Sealer, SealingOptions, SealingStatus};
-pub use selections::{NewSelection, ScopeKind, SelectionRecord};
-pub use service::{NameKind, Unavailable};
-pub use training::{Engine, LowerLimits, ReadingTraining, TrainerLimits, TrainerSettings, Trainers, TrainingOptions};
-pub use triggers::{Schedule, Signal, Threshold, Triggers, Volume};
-pub use versions::{ItemsOnlyIn, Moved, VersionDiff};
+pub use settings::{
+    DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Schedule, Signal,
+    Threshold, TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
+};
+pub use training::{Cause, Job, JobState, ReadingTraining, TrainFrom, TrainRequest, Training};

@@ -1,27 +1,25 @@
-//! The manager: creates, lists, deletes and switches models and versions.
+//! The manager: opens the components, and makes the changes that span several of them.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
-use celeris_model::{ModelId, ModelName, Prior, StreamName, Timestamp, UserEpoch, UserId, VersionId};
-use celeris_predictor::{LossEvent, Predictor, ServingVersion};
-use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
-use parking_lot::Mutex;
+use celeris_model::{ModelName, StreamName, Timestamp, UserEpoch, UserId, VersionId};
+use celeris_predictor::{LossEvent, Predictor};
+use celeris_storage::{RegistryBatch, Storage, StorageError};
 use tokio::sync::mpsc;
 
-use crate::decisions::default_rewards;
+use crate::decisions::DecisionMaintenance;
 use crate::error::ManagerError;
-use crate::events::{Actor, Event, EventKind, Events};
-use crate::guard::GuardStatus;
-use crate::jobs::{Job, JobId, Jobs};
-use crate::quality::{Behind, MeanLoss, Monitors, Quality, RecentLoss};
-use crate::records::{ModelConfig, ModelRecord, VersionRecord, last_id_key, model_key, models_key, version_key};
-use crate::training::{Reading, TrainingOptions};
+use crate::monitoring::{Behind, Monitoring};
+use crate::pause::{self, Step};
+use crate::policy_evaluation::PolicyEvaluation;
+use crate::promotion::Promotion;
+use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore, begin_default_rewards, model_key};
+use crate::settings::{ModelConfig, TrainingOptions};
+use crate::training::{Training, Uses};
+use crate::triggers::AutomaticRetraining;
 
 /// Loss events processed under one lock.
 const LOSSES_AT_ONCE: usize = 256;
@@ -47,32 +45,22 @@ pub struct ManagerOptions {
     pub import_dir: Option<PathBuf>,
 }
 
-/// Manages the life cycle of all models of a node.
+/// The components that manage the life cycle of all models of a node. Each uses only those before it.
 pub struct Manager {
-    pub(crate) storage: Storage,
-    pub(crate) predictor: Arc<Predictor>,
-    pub(crate) options: ManagerOptions,
-    pub(crate) jobs: Arc<Jobs>,
-    pub(crate) events: Events,
-    pub(crate) monitors: Monitors,
-    /// The parts of the log that running trainings have read.
-    pub(crate) readings: Mutex<HashMap<JobId, Reading>>,
-    /// Number of users erased since the start.
-    pub(crate) erased: AtomicU64,
-    pub(crate) guards: Mutex<HashMap<ModelId, GuardStatus>>,
-    /// Held while a switch is prepared and made. Locked before `changing`.
-    pub(crate) switching: Mutex<()>,
-    /// Held during a comparison of two versions on request.
-    pub(crate) comparing: Mutex<()>,
-    /// Held during a policy evaluation on request.
-    pub(crate) evaluating: Mutex<()>,
-    /// Held while the registry's models or versions are changed, so that read, decision and write are atomic.
-    pub(crate) changing: Mutex<()>,
+    predictor: Arc<Predictor>,
+    registry: Arc<Registry>,
+    versions: Arc<VersionStore>,
+    monitoring: Arc<Monitoring>,
+    promotion: Arc<Promotion>,
+    training: Arc<Training>,
+    triggers: AutomaticRetraining,
+    policy_evaluation: PolicyEvaluation,
+    decisions: Arc<DecisionMaintenance>,
 }
 
 impl Manager {
     /// Opens the registry: loads the active version of every model into the predictor, and cleans up unfinished
-    /// operations of a stopped node. A model that cannot be read is out of service ([`Manager::unavailable`]).
+    /// operations of a stopped node. A model that cannot be read is out of service ([`Registry::unavailable`]).
     ///
     /// # Errors
     /// `Storage`, or `Io` if the folder of jobs cannot be removed.
@@ -81,38 +69,90 @@ impl Manager {
         predictor: Arc<Predictor>,
         options: ManagerOptions,
     ) -> Result<Arc<Self>, ManagerError> {
-        let (jobs, interrupted) = Jobs::open(storage.clone(), Timestamp::from(SystemTime::now()))?;
-        let events = Events::open(storage.clone())?;
-        let monitors = Monitors::new(storage.clone());
-        let manager = Self {
-            storage,
-            predictor,
-            options,
-            jobs,
-            events,
-            monitors,
-            readings: Mutex::default(),
-            erased: AtomicU64::new(0),
-            guards: Mutex::default(),
-            switching: Mutex::default(),
-            comparing: Mutex::default(),
-            evaluating: Mutex::default(),
-            changing: Mutex::default(),
+        let ManagerOptions { models_max, trainer, training: training_options, import_dir } = options;
+        let registry = Registry::open(storage.clone(), predictor.clone(), models_max)?;
+        let versions = Arc::new(VersionStore::new(storage.clone(), registry.clone(), predictor.clone(), import_dir));
+        let monitoring = Arc::new(Monitoring::new(storage.clone()));
+        let models = registry.models()?;
+        for record in &models {
+            monitoring.resume(record)?;
+        }
+        monitoring.rebuild(SystemTime::now().into())?;
+        let promotion = Promotion::new(storage.clone(), predictor.clone(), registry.clone(), monitoring.clone());
+        let uses = Uses {
+            registry: registry.clone(),
+            versions: versions.clone(),
+            monitoring: monitoring.clone(),
+            promotion: promotion.clone(),
         };
-        manager.finish_deletions()?;
-        manager.finish_pruning()?;
-        manager.open_models()?;
-        manager.open_selections()?;
-        manager.monitors.rebuild(SystemTime::now().into())?;
-        for job in &interrupted {
-            manager.note_failure(job);
+        let training = Training::open(storage.clone(), uses, (trainer, training_options))?;
+        for record in &models {
+            promotion.guard(record);
         }
-        remove_dir(&manager.jobs_dir())?;
-        let manager = Arc::new(manager);
-        for record in manager.models()? {
-            manager.guard(&record);
-        }
-        Ok(manager)
+        let manager = Self {
+            triggers: AutomaticRetraining {
+                storage: storage.clone(),
+                registry: registry.clone(),
+                monitoring: monitoring.clone(),
+                training: training.clone(),
+            },
+            policy_evaluation: PolicyEvaluation::new(
+                storage.clone(),
+                predictor.clone(),
+                registry.clone(),
+                versions.clone(),
+            ),
+            decisions: Arc::new(DecisionMaintenance::new(storage, predictor.clone(), registry.clone())),
+            predictor,
+            registry,
+            versions,
+            monitoring,
+            promotion,
+            training,
+        };
+        Ok(Arc::new(manager))
+    }
+
+    /// Documents of models, versions and selections, and their audit log.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Registration, pins and pruning of versions.
+    #[must_use]
+    pub fn versions(&self) -> &VersionStore {
+        &self.versions
+    }
+
+    /// Prediction quality.
+    #[must_use]
+    pub fn monitoring(&self) -> &Monitoring {
+        &self.monitoring
+    }
+
+    /// Gate, switch, guard and rollback.
+    #[must_use]
+    pub fn promotion(&self) -> &Promotion {
+        &self.promotion
+    }
+
+    /// Retrain jobs.
+    #[must_use]
+    pub fn training(&self) -> &Arc<Training> {
+        &self.training
+    }
+
+    /// Off-policy evaluation.
+    #[must_use]
+    pub fn policy_evaluation(&self) -> &PolicyEvaluation {
+        &self.policy_evaluation
+    }
+
+    /// Background work on recorded decisions.
+    #[must_use]
+    pub fn decisions(&self) -> &Arc<DecisionMaintenance> {
+        &self.decisions
     }
 
     /// Processes loss events and checks the triggers periodically, until the predictor is dropped.
@@ -127,14 +167,14 @@ impl Manager {
                         return;
                     }
                     let behind = if losses.is_empty() { Behind::Nothing } else { Behind::Events };
-                    self.monitors.add(&events, SystemTime::now().into(), behind);
+                    self.monitoring.add(&events, SystemTime::now().into(), behind);
                     events.clear();
                     if behind == Behind::Nothing {
                         tokio::time::sleep(LOSSES_GATHER_FOR).await;
                     }
                 }
                 _ = looks.tick() => tokio::task::block_in_place(|| {
-                    match self.monitors.keep() {
+                    match self.monitoring.keep() {
                         // The node is stopping. The next process that opens the store reads the losses from the log.
                         Ok(()) | Err(StorageError::Closed) => {}
                         Err(error) => {
@@ -144,93 +184,10 @@ impl Manager {
                     if let Err(error) = self.predictor.selections().follow_log() {
                         tracing::warn!(%error, "selections could not read the log; they retry on the next request");
                     }
-                    self.pull_triggers();
+                    self.triggers.check_triggers();
                 }),
             }
         }
-    }
-
-    /// The model's recent loss.
-    #[must_use]
-    pub fn recent_loss(&self, model: ModelId) -> Option<RecentLoss> {
-        self.monitors.recent(model)
-    }
-
-    /// All quality figures of a model.
-    ///
-    /// # Errors
-    /// `UnknownModel`.
-    pub fn quality(&self, model: &ModelName) -> Result<Quality, ManagerError> {
-        let described = self.monitors.describe(self.model(model)?.id, SystemTime::now().into());
-        described.ok_or_else(|| ManagerError::UnknownModel { model: model.clone() })
-    }
-
-    /// Mean loss of one user's observations; `None` if the user is not among the most recently active users.
-    #[must_use]
-    pub fn user_quality(&self, model: ModelId, user: &UserId) -> Option<MeanLoss> {
-        self.monitors.user(model, user)
-    }
-
-    /// Removes a user who was erased from a stream by the event of this epoch from the monitors, which also drop later
-    /// loss events for the user's observations before it. Restarts trainings that have read the user's events.
-    pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
-        self.erased.fetch_add(1, Ordering::AcqRel);
-        self.monitors.forget_user(stream, user, erased);
-    }
-
-    /// All models in service, by name; see [`Manager::unavailable`] for the others.
-    ///
-    /// # Errors
-    /// `Storage`.
-    pub fn models(&self) -> Result<Vec<ModelRecord>, ManagerError> {
-        let out = self.predictor.models().out_of_service();
-        let records = self.storage.registry().list::<ModelRecord>(&models_key()?)?;
-        let in_service = |(_, record): &(RegistryKey, Result<ModelRecord, StorageError>)| {
-            !record.as_ref().is_ok_and(|record| out.contains_key(&record.config.name))
-        };
-        // Models that cannot be read were taken out of service at the start.
-        Ok(records.into_iter().filter(in_service).filter_map(|(_, record)| record.ok()).collect())
-    }
-
-    ///
-    /// # Errors
-    /// `UnknownModel`, `IsSelection`, `Predictor` if the model is out of service, or `Storage`.
-    pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
-        self.predictor.models().check_in_service(model)?;
-        if let Some(found) = self.storage.registry().get(&model_key(model)?)? {
-            return Ok(found);
-        }
-        Err(match self.selection(model)? {
-            Some(selection) => {
-                let arms = selection.arms.iter().map(ModelName::as_str).collect::<Vec<_>>().join(", ");
-                ManagerError::IsSelection { model: model.clone(), arms }
-            }
-            None => ManagerError::UnknownModel { model: model.clone() },
-        })
-    }
-
-    /// The current record of a model; fails if the model was deleted and created again under its name.
-    pub(crate) fn current(&self, record: &ModelRecord) -> Result<ModelRecord, ManagerError> {
-        let (model, id) = record.identity();
-        let current = self.model(model)?;
-        if current.id == id { Ok(current) } else { Err(ManagerError::UnknownModel { model: model.clone() }) }
-    }
-
-    /// An id that no model or selection has used before; it is allocated when `batch` is written.
-    ///
-    /// The caller guarantees that it holds `changing` until then.
-    pub(crate) fn new_id(&self, batch: &mut RegistryBatch) -> Result<ModelId, ManagerError> {
-        let last: Option<ModelId> = self.storage.registry().get(&last_id_key()?)?;
-        let id = last.unwrap_or_default().next();
-        batch.put(last_id_key()?, &id)?;
-        Ok(id)
-    }
-
-    ///
-    /// # Errors
-    /// `UnknownJob`.
-    pub fn job(&self, job: &str) -> Result<Job, ManagerError> {
-        self.jobs.get(job)
     }
 
     /// Creates a model that serves at once, from an untrained version: users start with zero weights and learn from
@@ -240,18 +197,13 @@ impl Manager {
     /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` if the version cannot be written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
         config.check()?;
-        config.trainer.check(&config.trainer.engine, &self.options.training)?;
-        let _changing = self.changing.lock();
-        if self.is_taken(&config.name)? {
-            return Err(ManagerError::ModelExists { model: config.name });
-        }
-        if self.names()? >= self.options.models_max {
-            return Err(ManagerError::TooManyModels { max: self.options.models_max });
-        }
+        config.trainer.check(&config.trainer.engine, self.training.options())?;
+        let _changing = self.registry.lock_changes();
+        self.registry.check_vacant(&config.name)?;
         let mut batch = RegistryBatch::new();
         let version = VersionId(1);
         let record = ModelRecord {
-            id: self.new_id(&mut batch)?,
+            id: self.registry.new_id(&mut batch)?,
             config,
             created: Timestamp::from(SystemTime::now()),
             active: version,
@@ -259,100 +211,99 @@ impl Manager {
             served: Vec::new(),
             guarding: None,
         };
-        // A directory of this name is left from an interrupted creation: the registry does not name it.
-        let dir = self.version_dir(&record, version);
-        remove_dir(&dir)?;
-        let manifest = write_untrained(&dir, &record.config)?;
-        let serving = self.load(&record, version)?;
-        batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
-        batch.put(model_key(&record.config.name)?, &record)?;
+        let serving = self.registry.write_untrained(&record, &mut batch)?;
         if record.config.default_reward.is_some() {
-            default_rewards::begin(record.id, &mut batch)?;
+            begin_default_rewards(record.id, &mut batch)?;
         }
-        self.monitors.start(&record);
-        let created = Event::now(record.identity(), EventKind::Created, Actor::Operator, "on request")
-            .between(None, Some(version))
-            .with("dim", record.config.dim);
-        self.commit_noting(batch, &[created]).inspect_err(|_| self.monitors.forget(record.id))?;
+        self.begin(&record, batch).inspect_err(|_| {
+            self.monitoring.forget(record.id);
+            self.registry.audit().forget(record.id);
+        })?;
         self.predictor.activation().activate(&record.config.stream, record.config.defaults(), serving)?;
         Ok(record)
     }
 
-    pub(crate) fn load(&self, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        let dir = self.version_dir(record, version);
-        let loaded = read_version(&dir)?;
-        check_fits(&record.config, &loaded)?;
-        Ok(serving(record, version, loaded)?.kept_in(dir))
+    /// Writes a new model to the registry and begins to monitor it.
+    fn begin(&self, record: &ModelRecord, mut batch: RegistryBatch) -> Result<(), ManagerError> {
+        self.monitoring.start(record);
+        self.registry.audit().begin(record.id, &record.config.stream);
+        let baseline = self.monitoring.begin_version(record.id, record.active, &mut batch)?;
+        let created = Event::now(record.identity(), EventKind::Created, Actor::Operator, "on request")
+            .between(None, Some(record.active))
+            .with("dim", record.config.dim);
+        self.registry.audit().commit(batch, &[created])?;
+        if let Some(baseline) = baseline {
+            self.monitoring.serve(record.id, baseline);
+        }
+        Ok(())
     }
 
-    pub(crate) fn versions_dir(&self, record: &ModelRecord) -> PathBuf {
-        self.versions_dir_of(record.identity())
+    /// Changes settings of a model: `change` is applied to a copy, which is checked, written and audited.
+    ///
+    /// # Errors
+    /// `UnknownModel`, an error of `change` or of a check, or `Storage`; nothing is changed then.
+    pub fn configure(
+        &self,
+        model: &ModelName,
+        change: impl FnOnce(&mut ModelConfig) -> Result<(), ManagerError>,
+    ) -> Result<ModelRecord, ManagerError> {
+        let _changing = self.registry.lock_changes();
+        let mut record = self.registry.model(model)?;
+        let before = record.config.clone();
+        change(&mut record.config)?;
+        record.config.check()?;
+        if record.config.trainer != before.trainer {
+            record.config.trainer.check(&record.config.trainer.engine, self.training.options())?;
+        }
+        if record.config == before {
+            return Ok(record);
+        }
+        let mut event = Event::now(record.identity(), EventKind::Configured, Actor::Operator, "on request")
+            .between(Some(record.active), Some(record.active));
+        for (setting, from, to) in differences(&before, &record.config) {
+            event = event.with(&setting, serde_json::json!({ "from": from, "to": to }));
+        }
+        let mut batch = RegistryBatch::new();
+        batch.put(model_key(model)?, &record)?;
+        if before.default_reward.is_none() && record.config.default_reward.is_some() {
+            begin_default_rewards(record.id, &mut batch)?;
+        }
+        self.registry.audit().commit(batch, &[event])?;
+        self.monitoring.configure(record.id, &record.config.triggers);
+        Ok(record)
     }
 
-    pub(crate) fn versions_dir_of(&self, model: (&ModelName, ModelId)) -> PathBuf {
-        versions_dir(&self.storage, model)
+    /// Deletes a model, in service or not, with its versions, features and decisions. The observations of its stream
+    /// stay: other models may learn from them, and a model created later on the stream starts from them.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
+    pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
+        self.training.jobs().check_idle(model)?;
+        let deleted = self.registry.delete(model, |id, batch| self.monitoring.delete(id, batch))?;
+        let Some(id) = deleted else { return Ok(()) };
+        self.monitoring.forget(id);
+        self.promotion.forget(id);
+        pause::at(Step::Deletion);
+        self.registry.finish_deletion((model, id))
     }
 
-    pub(crate) fn version_dir(&self, record: &ModelRecord, version: VersionId) -> PathBuf {
-        self.versions_dir(record).join(version.to_string())
-    }
-
-    pub(crate) fn jobs_dir(&self) -> PathBuf {
-        self.storage.dir().join("jobs")
-    }
-}
-
-/// Folder of a model's versions: the name is for readability, the id makes it unique.
-pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)) -> PathBuf {
-    storage.dir().join("versions").join(format!("{model}.{id}"))
-}
-
-/// A loaded version as a serving version of this model.
-pub(crate) fn serving(
-    record: &ModelRecord,
-    version: VersionId,
-    loaded: LoadedVersion,
-) -> Result<ServingVersion, ManagerError> {
-    let LoadedVersion { theta, prior, cold_map, .. } = loaded;
-    let model = (record.config.name.clone(), record.id);
-    Ok(ServingVersion::new(model, version, theta, record.config.learning(prior))?.with_cold_map(cold_map))
-}
-
-fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, ManagerError> {
-    let contents = VersionContents {
-        model: config.name.clone(),
-        theta: &Theta::untrained(config.dim),
-        // With this prior, one observation of the constant feature moves a new user's bias half of the way to the
-        // label.
-        prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,
-        label_range: None,
-        algorithm: "untrained".to_owned(),
-        parent: None,
-        watermark: serde_json::Value::Null,
-        created: Timestamp::from(SystemTime::now()),
-        metrics: BTreeMap::new(),
-    };
-    Ok(write_version(dir, &contents)?)
-}
-
-pub(crate) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
-    let wrong = |what, expected: String, found: String| ManagerError::WrongVersion { what, expected, found };
-    if loaded.manifest.model != config.name {
-        return Err(wrong("model", config.name.to_string(), loaded.manifest.model.to_string()));
-    }
-    if loaded.manifest.dim != config.dim {
-        return Err(wrong("dim", config.dim.to_string(), loaded.manifest.dim.to_string()));
-    }
-    Ok(())
-}
-
-pub(crate) fn remove_dir(dir: &Path) -> Result<(), ManagerError> {
-    match fs::remove_dir_all(dir) {
-        Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.map_err(ManagerError::io(dir)),
+    /// Removes a user who was erased from a stream by the event of this epoch from the monitors, which also drop later
+    /// loss events for the user's observations before it. Restarts trainings that have read the user's events.
+    pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
+        self.training.readings().note_erasure();
+        self.monitoring.forget_user(stream, user, erased);
     }
 }
 
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), ManagerError> {
-    fs::File::open(dir).and_then(|file| file.sync_all()).map_err(ManagerError::io(dir))
+/// The settings that differ, each with its old and new value.
+fn differences(before: &ModelConfig, after: &ModelConfig) -> Vec<(String, serde_json::Value, serde_json::Value)> {
+    let as_json = |config: &ModelConfig| serde_json::to_value(config).expect("a configuration is plain data");
+    let (before, after) = (as_json(before), as_json(after));
+    // An unset setting is absent.
+    let names: BTreeSet<&String> =
+        [&before, &after].into_iter().filter_map(|one| one.as_object()).flat_map(|one| one.keys()).collect();
+    let value = |config: &serde_json::Value, name: &String| config.get(name).cloned().unwrap_or_default();
+    let settings = names.into_iter().map(|name| (name.clone(), value(&before, name), value(&after, name)));
+    settings.filter(|(_, from, to)| from != to).collect()
 }

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use celeris_features::{ColdItem, Theta, VersionContents, write_version};
-use celeris_manager::quality::{DriftSettings, PageHinkley};
+use celeris_manager::monitoring::PageHinkley;
 use celeris_manager::{
-    Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule, TrainingOptions, Triggers,
+    DriftSettings, Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule,
+    TrainingOptions, Triggers,
 };
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::{Predictor, PredictorOptions};
@@ -91,9 +92,9 @@ fn fill(storage: &Storage) {
     }
     let finished = storage.dir().join("finished");
     write_finished(&finished);
-    manager.register(&name("films"), Path::new("finished")).unwrap();
-    manager.activate(&name("films"), VersionId(2)).unwrap();
-    manager.pin(&name("films"), VersionId(1)).unwrap();
+    manager.versions().register(&name("films"), Path::new("finished")).unwrap();
+    manager.promotion().activate(&name("films"), VersionId(2)).unwrap();
+    manager.versions().pin(&name("films"), VersionId(1)).unwrap();
     let selection = NewSelection {
         name: name("both"),
         arms: vec![name("films"), name("twins")],
@@ -107,7 +108,7 @@ fn fill(storage: &Storage) {
         pool_share: None,
         default_reward: None,
     };
-    manager.create_selection(selection).unwrap();
+    manager.registry().create_selection(selection).unwrap();
     let mut batch = RegistryBatch::new();
     let version = RegistryKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
     let mut evaluated: Value = storage.registry().get(&version).unwrap().unwrap();
@@ -191,22 +192,25 @@ fn own(key: &RegistryKey) -> Vec<ModelName> {
 
 fn check(manager: &Manager, key: &RegistryKey, damaged: &Value) {
     let context = || format!("{key} as {damaged}");
-    let unavailable = manager.unavailable().unwrap();
-    let listed: Vec<ModelName> = manager.models().unwrap().into_iter().map(|record| record.config.name).collect();
+    let unavailable = manager.registry().unavailable().unwrap();
+    let listed: Vec<ModelName> =
+        manager.registry().models().unwrap().into_iter().map(|record| record.config.name).collect();
     for model in ["films", "twins", "books"].map(name) {
         let out = unavailable.iter().find(|out| out.name == model);
         assert_eq!(listed.contains(&model), out.is_none(), "{}: every model is listed once", context());
         let Some(out) = out else {
-            manager.model(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
-            let _served = manager.versions(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
-            let events = manager.events(&model, None, 1000).unwrap_or_else(|error| panic!("{}: {error}", context()));
+            let registry = manager.registry();
+            let found = registry.model(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
+            let _served = registry.versions(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
+            let events =
+                registry.audit().page(found.id, None, 1000).unwrap_or_else(|error| panic!("{}: {error}", context()));
             assert!(events.unreadable.iter().all(|reason| reason.contains(&key.to_string())), "{}", context());
-            manager.quality(&model).unwrap_or_else(|error| panic!("{}: {model}: {error}", context()));
+            assert!(manager.monitoring().quality(found.id, Timestamp(0)).is_some(), "{}: {model}", context());
             continue;
         };
         assert!(own(key).contains(&model), "{}: {model} is unrelated: {}", context(), out.reason);
         assert_eq!(out.kind, NameKind::Model);
-        let refused = manager.model(&model).unwrap_err().to_string();
+        let refused = manager.registry().model(&model).unwrap_err().to_string();
         assert!(refused.contains("out of service") && refused.contains(&*out.reason), "{}: {refused}", context());
         assert!(
             matches!(manager.create(ModelConfig::new(model, 2)), Err(ManagerError::ModelExists { .. })),
@@ -218,14 +222,14 @@ fn check(manager: &Manager, key: &RegistryKey, damaged: &Value) {
         assert!(own(key).contains(&out.name), "{}: {out:?}", context());
     }
     if key.parts()[0] == "job" {
-        let job = manager.job(JOB).map(|job| job.why).map_err(|error| error.to_string());
+        let job = manager.training().jobs().get(JOB).map(|job| job.why).map_err(|error| error.to_string());
         assert!(
             job.as_ref().is_ok_and(|why| !why.is_empty()) || job.is_err_and(|error| error.contains(JOB)),
             "{}",
             context()
         );
     } else {
-        assert_eq!(manager.job(JOB).unwrap().version, Some(VersionId(2)), "{}", context());
+        assert_eq!(manager.training().jobs().get(JOB).unwrap().version, Some(VersionId(2)), "{}", context());
     }
 }
 
@@ -245,14 +249,14 @@ async fn any_one_damaged_document_leaves_a_node_that_starts_and_serves_the_other
             write(&storage, &whole, Some((key, &damaged)));
             let manager = open(&storage).unwrap_or_else(|error| panic!("{key} as {damaged}: {error}"));
             check(&manager, key, &damaged);
-            out_of_service += manager.unavailable().unwrap().len();
+            out_of_service += manager.registry().unavailable().unwrap().len();
         }
     }
     assert!(out_of_service > 50, "{out_of_service}: damage of models and versions is detected");
     write(&storage, &whole, None);
     let manager = open(&storage).unwrap();
-    assert_eq!(manager.unavailable().unwrap(), []);
-    assert_eq!(manager.selections().unwrap().len(), 1);
+    assert_eq!(manager.registry().unavailable().unwrap(), []);
+    assert_eq!(manager.registry().selections().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,19 +270,19 @@ async fn a_model_out_of_service_names_its_document_and_can_be_deleted() {
     damaged["gate"]["margin"] = Value::Null;
     write(&storage, &whole, Some((&key, &damaged)));
     let manager = open(&storage).unwrap();
-    let unavailable = manager.unavailable().unwrap();
+    let unavailable = manager.registry().unavailable().unwrap();
     assert_eq!(unavailable.iter().map(|out| out.name.as_str()).collect::<Vec<_>>(), ["both", "films"]);
     assert_eq!([unavailable[0].kind, unavailable[1].kind], [NameKind::Selection, NameKind::Model]);
     assert!(unavailable[1].reason.contains(&key.to_string()), "{}", unavailable[1].reason);
     assert!(unavailable[0].reason.contains("films"), "{}", unavailable[0].reason);
 
-    assert!(manager.delete_selection(&name("both")).unwrap());
+    assert!(manager.registry().delete_selection(&name("both")).unwrap());
     manager.delete(&name("films")).unwrap();
-    assert_eq!(manager.unavailable().unwrap(), []);
+    assert_eq!(manager.registry().unavailable().unwrap(), []);
     assert!(!dir.path().join("versions/films.1").exists());
-    assert!(matches!(manager.model(&name("films")), Err(ManagerError::UnknownModel { .. })));
+    assert!(matches!(manager.registry().model(&name("films")), Err(ManagerError::UnknownModel { .. })));
     manager.create(ModelConfig::new(name("films"), 2)).unwrap();
-    assert_eq!(open(&storage).unwrap().models().unwrap().len(), 3);
+    assert_eq!(open(&storage).unwrap().registry().models().unwrap().len(), 3);
 }
 
 /// The id cannot be read, or is that of another model.
@@ -291,7 +295,7 @@ async fn a_model_without_a_readable_id_is_deleted_alone() {
         let whole = documents(&storage);
         write(&storage, &whole, Some((&RegistryKey::new(["model", "films"]).unwrap(), &damaged)));
         let manager = open(&storage).unwrap();
-        assert!(manager.delete_selection(&name("both")).unwrap());
+        assert!(manager.registry().delete_selection(&name("both")).unwrap());
         manager.delete(&name("films")).unwrap();
         let folders = std::fs::read_dir(dir.path().join("versions")).unwrap();
         let mut folders: Vec<String> = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -300,7 +304,10 @@ async fn a_model_without_a_readable_id_is_deleted_alone() {
         let created = manager.create(ModelConfig::new(name("films"), 2)).unwrap();
         assert_eq!(created.id.0, 5, "ids are not reused");
         let manager = open(&storage).unwrap();
-        assert_eq!((manager.unavailable().unwrap(), manager.models().unwrap().len()), (Vec::new(), 3));
+        assert_eq!(
+            (manager.registry().unavailable().unwrap(), manager.registry().models().unwrap().len()),
+            (Vec::new(), 3)
+        );
     }
 }
 

@@ -56,7 +56,7 @@ impl Node {
         };
         let ranking = self.predictor.topk(&request).await.unwrap();
         assert!(ranking.logged);
-        let of = self.manager.model(&model(name)).unwrap().id;
+        let of = self.manager.registry().model(&model(name)).unwrap().id;
         self.storage.decisions().get(of, &ranking.decision_id).unwrap().unwrap()
     }
 
@@ -105,7 +105,7 @@ async fn a_failing_default_reward_does_not_stop_the_others() {
     }
     // Settings apply from the change on, not from the first check after it.
     let first = (node.decide("films", "w").await, node.decide("books", "w").await);
-    let keeping = tokio::spawn(node.manager.clone().keep_decisions());
+    let keeping = tokio::spawn(node.manager.decisions().clone().run());
     eventually("the first decisions", || node.outcomes(&first.0) == 2 && node.outcomes(&first.1) == 2).await;
     let films = node.decide("films", "u").await;
     node.plant("films", "mallory", &films, 0).await;

@@ -78,7 +78,7 @@ fn replay(node: &Node, decision: &Decision) -> Result<Replay, ApiError> {
     if decision.selection.as_ref().is_some_and(|facts| facts.arm.is_none()) {
         return Ok(impossible(WhyNot::SeveralAnswered));
     }
-    let Some(version) = node.manager.version_of_decision(decision)? else {
+    let Some(version) = node.manager.versions().of_decision(decision)? else {
         return Ok(impossible(WhyNot::VersionPruned));
     };
     let rebuilt = match node.predictor.explainer().replay_decision(&version, decision)? {
@@ -128,7 +128,7 @@ async fn get(
     Params(params): Params<DecisionParams>,
 ) -> Result<Json<DecisionReply>, ApiError> {
     tokio::task::block_in_place(|| {
-        let decided_by = node.manager.decides_as(&model)?;
+        let decided_by = node.manager.registry().decides_as(&model)?;
         let Some(decision) = node.storage.decisions().get(decided_by, &decision_id).map_err(PredictorError::from)?
         else {
             let kept = humantime_serde::re::humantime::format_duration(node.storage.decisions().retention());

@@ -87,7 +87,7 @@ fn describe(from: Option<i64>, counts: &ExplorationCounts) -> Counts {
 #[utoipa::path(get, path = "/v1/models/{model}/exploration", tag = "quality", params(("model" = String, Path)),
     responses((status = 200, body = ExplorationReply), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ExplorationReply>, ApiError> {
-    let config = node.manager.model(&model)?.config;
+    let config = node.manager.registry().model(&model)?.config;
     let view = node.predictor.models().exploration(&model)?;
     let joined = Joined::ALL.into_iter().map(|joined| (joined.name(), view.totals.joined(joined))).collect();
     Ok(Json(ExplorationReply {

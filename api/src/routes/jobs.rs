@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{TrainFrom, TrainRequest};
+use celeris_manager::{Cause, TrainFrom, TrainRequest};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -40,7 +40,10 @@ async fn retrain(
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
     let from = if body.cold { TrainFrom::Nothing } else { TrainFrom::Active };
     let request = TrainRequest { engine: body.engine, from };
-    let job = tokio::task::block_in_place(|| node.manager.retrain(&model, request, &why))?;
+    let job = tokio::task::block_in_place(|| {
+        let record = node.manager.registry().model(&model)?;
+        node.manager.training().retrain(&record, request, Cause::Request(why))
+    })?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
 }
 
@@ -48,5 +51,5 @@ async fn retrain(
 #[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(("job" = String, Path)),
     responses((status = 200, body = Job), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
-    Ok(Json(node.manager.job(&job)?.into()))
+    Ok(Json(node.manager.training().jobs().get(&job)?.into()))
 }

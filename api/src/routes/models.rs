@@ -24,17 +24,17 @@ pub fn router() -> OpenApiRouter<Node> {
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
     let ModelRecord { id, config, created, active, guarding, .. } = record;
-    let status = node.manager.watch_status(id);
+    let status = node.manager.promotion().guard_status(id);
     let guarding = guarding.map(|guarding| Guarding {
         against: guarding.against.0,
         since: guarding.since.0,
         comparison: status.and_then(|status| status.comparison).map(Into::into),
     });
-    let recent = node.manager.recent_loss(id);
+    let recent = node.manager.monitoring().recent_loss(id);
     Ok(Model {
         kind: Kind::Model,
         id: id.0,
-        versions: node.manager.versions(&config.name)?.len(),
+        versions: node.manager.registry().versions(&config.name)?.len(),
         items: node.predictor.models().active(&config.name)?.theta.items().len(),
         observations: node.storage.log().watermark(&config.stream).records(),
         recent_loss: recent.map(|loss| RecentLoss { rmse: loss.rmse, count: loss.count }),
@@ -61,13 +61,13 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
 async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
     let mut models = Vec::new();
-    for record in node.manager.models()? {
+    for record in node.manager.registry().models()? {
         models.push(ModelOrSelection::Model(describe(&node, record)?.into()));
     }
-    for record in node.manager.selections()? {
+    for record in node.manager.registry().selections()? {
         models.push(ModelOrSelection::Selection(selections::describe(&node, record).await?.into()));
     }
-    for celeris_manager::Unavailable { name, kind, reason } in node.manager.unavailable()? {
+    for celeris_manager::Unavailable { name, kind, reason } in node.manager.registry().unavailable()? {
         let kind = match kind {
             NameKind::Model => Kind::Model,
             NameKind::Selection => Kind::Selection,
@@ -87,7 +87,7 @@ async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCod
         Kind::Model => ModelOrSelection::Model(create_model(&node, parse(&body)?)?.into()),
         Kind::Selection => {
             let new = parse::<NewSelectionBody>(&body)?.into();
-            let record = tokio::task::block_in_place(|| node.manager.create_selection(new))?;
+            let record = tokio::task::block_in_place(|| node.manager.registry().create_selection(new))?;
             ModelOrSelection::Selection(selections::describe(&node, record).await?.into())
         }
     };
@@ -103,10 +103,10 @@ fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
 #[utoipa::path(get, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 200, body = ModelOrSelection), (status = 404, body = Problem)))]
 async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ModelOrSelection>, ApiError> {
-    if let Some(record) = node.manager.selection(&model)? {
+    if let Some(record) = node.manager.registry().selection(&model)? {
         return Ok(Json(ModelOrSelection::Selection(selections::describe(&node, record).await?.into())));
     }
-    let record = node.manager.model(&model)?;
+    let record = node.manager.registry().model(&model)?;
     Ok(Json(ModelOrSelection::Model(describe(&node, record)?.into())))
 }
 
@@ -131,7 +131,7 @@ async fn change(
 #[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
-    tokio::task::block_in_place(|| match node.manager.delete_selection(&model)? {
+    tokio::task::block_in_place(|| match node.manager.registry().delete_selection(&model)? {
         true => Ok(()),
         false => node.manager.delete(&model),
     })?;

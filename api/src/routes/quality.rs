@@ -1,8 +1,10 @@
 //! Prediction quality of models.
 
+use std::time::SystemTime;
+
 use axum::Json;
 use axum::extract::State;
-use celeris_manager::MeanLoss;
+use celeris_manager::{ManagerError, MeanLoss};
 use celeris_model::UserId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -38,9 +40,12 @@ async fn get(
     InModel(model): InModel,
     Params(QualityParams { user }): Params<QualityParams>,
 ) -> Result<Json<Quality>, ApiError> {
-    let id = node.manager.model(&model)?.id;
-    let known = node.manager.quality(&model)?;
-    let user = user.and_then(|user| node.manager.user_quality(id, &user).map(|loss| (user, loss)));
+    let id = node.manager.registry().model(&model)?.id;
+    let monitoring = node.manager.monitoring();
+    let Some(known) = monitoring.quality(id, SystemTime::now().into()) else {
+        return Err(ManagerError::UnknownModel { model }.into());
+    };
+    let user = user.and_then(|user| monitoring.user_loss(id, &user).map(|loss| (user, loss)));
     Ok(Json(describe(model, known, user)))
 }
 
@@ -50,10 +55,11 @@ async fn get(
 /// If the registry cannot be read.
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; counts of observations stay below 2^53")]
 pub fn render(node: &Node) -> Result<(), ApiError> {
-    for record in node.manager.models()? {
+    for record in node.manager.registry().models()? {
         let model = record.config.name;
+        let now = SystemTime::now().into();
         // Deleted meanwhile.
-        let Ok(known) = node.manager.quality(&model) else { continue };
+        let Some(known) = node.manager.monitoring().quality(record.id, now) else { continue };
         let labels = |over: &str| {
             let labels = [("model", model.to_string()), ("metric", known.metric.name().to_owned())];
             labels.into_iter().chain((!over.is_empty()).then(|| ("over", over.to_owned()))).collect::<Vec<_>>()

@@ -84,8 +84,8 @@ async fn report(
     InModel(model): InModel,
     Params(SelectionParams { user, segment }): Params<SelectionParams>,
 ) -> Result<Json<Report>, ApiError> {
-    let Some(record) = node.manager.selection(&model)? else {
-        node.manager.model(&model)?;
+    let Some(record) = node.manager.registry().selection(&model)? else {
+        node.manager.registry().model(&model)?;
         return Err(ApiError::not_found(format!("{model} is a model, not a selection among models")));
     };
     let SelectionReport { arms, records, state_hash, curve } =

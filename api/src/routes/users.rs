@@ -122,9 +122,9 @@ pub struct KnowingVersion {
     active: bool,
 }
 
-impl From<celeris_manager::KnowingVersion> for KnowingVersion {
-    fn from(knowing: celeris_manager::KnowingVersion) -> Self {
-        Self { model: knowing.model, version: knowing.version.0, active: knowing.active }
+impl From<celeris_manager::AffectedVersion> for KnowingVersion {
+    fn from(affected: celeris_manager::AffectedVersion) -> Self {
+        Self { model: affected.model, version: affected.version.0, active: affected.active }
     }
 }
 
@@ -166,7 +166,7 @@ async fn get(
     if history_max > HISTORY_MAX {
         return Err(ApiError::invalid(format!("history: at most {HISTORY_MAX}, got {history_max}")));
     }
-    let id = node.manager.model(&model)?.id;
+    let id = node.manager.registry().model(&model)?.id;
     let view = node.predictor.explainer().user(&model, &user, history_max).await?;
     Ok(Json(User {
         user,
@@ -198,8 +198,8 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
     let erased = ErasedSpan::from(&erasure);
     let (trainings, versions) = tokio::task::block_in_place(|| {
         // In this order, because a training that finishes meanwhile is listed among the versions.
-        let trainings = node.manager.trainings_holding(&stream, erased, erasure.timestamp);
-        node.manager.versions_knowing(&stream, erased).map(|versions| (trainings, versions))
+        let trainings = node.manager.training().readings().of_erased(&stream, erased, erasure.timestamp);
+        node.manager.registry().versions_trained_on(&stream, erased).map(|versions| (trainings, versions))
     })?;
     let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
     let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));

@@ -73,7 +73,7 @@ fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan])
 }
 
 fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiError> {
-    let version = node.manager.version(&record.config.name, record.active)?;
+    let version = node.manager.registry().version(&record.config.name, record.active)?;
     let erased_users = erased_users(&version, &erasures(node, &record.config.stream)?);
     Ok(Json(Activated { active_version: record.active.0, warning: warning(erased_users) }))
 }
@@ -82,9 +82,9 @@ fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiEr
 #[utoipa::path(get, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Versions), (status = 404, body = Problem)))]
 async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
-    let record = node.manager.model(&model)?;
+    let record = node.manager.registry().model(&model)?;
     let erasures = erasures(&node, &record.config.stream)?;
-    let versions = node.manager.versions(&model)?;
+    let versions = node.manager.registry().versions(&model)?;
     let versions = versions.into_iter().map(|version| describe(version, &record, &erasures)).collect();
     Ok(Json(Versions { versions }))
 }
@@ -100,8 +100,8 @@ async fn register(
     InModel(model): InModel,
     Body(body): Body<RegisterBody>,
 ) -> Result<(StatusCode, Json<Version>), ApiError> {
-    let registered = tokio::task::block_in_place(|| node.manager.register(&model, &body.path))?;
-    let record = node.manager.model(&model)?;
+    let registered = tokio::task::block_in_place(|| node.manager.versions().register(&model, &body.path))?;
+    let record = node.manager.registry().model(&model)?;
     let erasures = erasures(&node, &record.config.stream)?;
     Ok((StatusCode::CREATED, Json(describe(registered, &record, &erasures))))
 }
@@ -117,7 +117,7 @@ async fn activate(
     State(node): State<Node>,
     OfVersion { model, version }: OfVersion,
 ) -> Result<Json<Activated>, ApiError> {
-    let record = tokio::task::block_in_place(|| node.manager.activate(&model, version))?;
+    let record = tokio::task::block_in_place(|| node.manager.promotion().activate(&model, version))?;
     activated(&node, &record)
 }
 
@@ -125,12 +125,12 @@ async fn activate(
 #[utoipa::path(post, path = "/v1/models/{model}/rollback", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Activated), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Activated>, ApiError> {
-    let record = tokio::task::block_in_place(|| node.manager.roll_back(&model))?;
+    let record = tokio::task::block_in_place(|| node.manager.promotion().roll_back(&model))?;
     activated(&node, &record)
 }
 
 fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<Version, ApiError> {
-    let record = node.manager.model(model)?;
+    let record = node.manager.registry().model(model)?;
     Ok(describe(version, &record, &erasures(node, &record.config.stream)?))
 }
 
@@ -139,7 +139,7 @@ fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<V
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Version), (status = 404, body = Problem)))]
 async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
-    let version = tokio::task::block_in_place(|| node.manager.pin(&model, version))?;
+    let version = tokio::task::block_in_place(|| node.manager.versions().pin(&model, version))?;
     Ok(Json(described(&node, &model, version)?))
 }
 
@@ -148,7 +148,7 @@ async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) 
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Version), (status = 404, body = Problem)))]
 async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
-    let version = tokio::task::block_in_place(|| node.manager.unpin(&model, version))?;
+    let version = tokio::task::block_in_place(|| node.manager.versions().unpin(&model, version))?;
     Ok(Json(described(&node, &model, version)?))
 }
 
@@ -159,7 +159,7 @@ async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion
 async fn diff(State(node): State<Node>, versions: OfTwoVersions) -> Result<Json<Diff>, ApiError> {
     let OfTwoVersions { model, from, to } = versions;
     let VersionDiff { from, to, added, removed, measure, loss, rankings } =
-        tokio::task::block_in_place(|| node.manager.diff(&model, from, to))?;
+        tokio::task::block_in_place(|| node.manager.promotion().diff(&model, from, to))?;
     let rankings = rankings.map(|Moved { users, items, overlap_at_10, kendall_tau }| Rankings {
         users,
         items,

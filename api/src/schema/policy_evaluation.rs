@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use celeris_bandits::ope::{Evaluation, Interval, OpeSettings};
 use celeris_bandits::{EpsilonGreedy, PolicySpec};
-use celeris_manager::{EvaluationRequest, PolicyEvaluation, Skipped as SkippedDecisions};
+use celeris_manager::{EvaluationReport, EvaluationRequest, Skipped as SkippedDecisions};
 use celeris_model::observation::LABEL_ABS_MAX;
 use celeris_model::{ModelName, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -163,7 +163,7 @@ pub struct EvaluateReply {
     pub estimators: Option<Estimators>,
 }
 
-pub fn describe(request: EvaluationRequest, found: &PolicyEvaluation) -> EvaluateReply {
+pub fn describe(request: EvaluationRequest, found: &EvaluationReport) -> EvaluateReply {
     let evaluation = found.evaluation.as_ref();
     EvaluateReply {
         model: request.model,

@@ -1,7 +1,7 @@
 //! Prediction quality of a model.
 
-use celeris_manager::quality::Baseline as KnownBaseline;
-use celeris_manager::quality::drift::observations_between_false_alarms;
+use celeris_manager::monitoring::Baseline as KnownBaseline;
+use celeris_manager::monitoring::drift::observations_between_false_alarms;
 use celeris_manager::{MeanLoss, Quality as Known};
 use celeris_model::{ModelName, UserId};
 use serde::Serialize;

@@ -1,7 +1,6 @@
 //! Triggers, which retrain a model automatically.
 
-use celeris_manager as manager;
-use celeris_manager::quality::DriftSettings;
+use celeris_manager::{self as manager, DriftSettings};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -169,7 +169,7 @@ fn check(plan: &Plan) -> Result<(), Failure> {
             return Err(Failure::bad_input(format!("--{name}: must be at least 1")));
         }
     }
-    let (min, max) = (celeris_manager::records::DIM_MIN, celeris_manager::records::DIM_MAX);
+    let (min, max) = (celeris_manager::settings::DIM_MIN, celeris_manager::settings::DIM_MAX);
     if !(min..=max).contains(&plan.dim) {
         return Err(Failure::bad_input(format!("--dim: must be {min} to {max}")));
     }

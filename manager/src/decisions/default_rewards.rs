@@ -7,34 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp};
 use celeris_predictor::{DefaultReward as Given, PendingObservation, PredictorError};
-use celeris_storage::{DecisionRange, RegistryBatch, RegistryKey, StorageError};
+use celeris_storage::{DecisionRange, RegistryBatch, StorageError};
 
-use super::DefaultReward;
-use crate::deleting::deciding;
+use super::DecisionMaintenance;
 use crate::error::ManagerError;
-use crate::manager::Manager;
+use crate::registry::{cursor_key, cursors_key, deciding};
+use crate::settings::DefaultReward;
 
 /// Decisions processed between two writes of the cursor.
 const DECISIONS_AT_ONCE: usize = 256;
-
-fn cursors_key() -> Result<RegistryKey, StorageError> {
-    RegistryKey::new(["default_rewards"])
-}
-
-fn cursor_key(model: ModelId) -> Result<RegistryKey, StorageError> {
-    RegistryKey::new(["default_rewards".to_owned(), model.to_string()])
-}
-
-/// Adds to `batch`, the write that sets the default reward of a model or selection, a cursor that starts at the current
-/// time.
-pub(crate) fn begin(model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
-    batch.put(cursor_key(model)?, &DecisionId::first_at(SystemTime::now().into()))?;
-    Ok(())
-}
 
 /// Whether a failed operation may succeed later: the model is out of service, or the store is temporarily unable to
 /// write or read.
@@ -75,7 +59,7 @@ impl Refused {
     }
 }
 
-impl Manager {
+impl DecisionMaintenance {
     /// Writes the default rewards that are due.
     pub(super) async fn give_default_rewards(&self, now: Timestamp) -> Result<(), ManagerError> {
         let wanted = tokio::task::block_in_place(|| self.default_rewards_wanted(now))?;
@@ -118,8 +102,8 @@ impl Manager {
         let mut wanted = BTreeMap::new();
         let mut changes = RegistryBatch::new();
         let mut changed = false;
-        let models = self.models()?.into_iter().map(|record| (record.id, record.config.default_reward));
-        let selections = self.selections()?.into_iter().map(|record| (record.id, record.default_reward));
+        let models = self.registry.models()?.into_iter().map(|record| (record.id, record.config.default_reward));
+        let selections = self.registry.selections()?.into_iter().map(|record| (record.id, record.default_reward));
         let mut in_service = BTreeSet::new();
         for (model, reward) in models.chain(selections) {
             in_service.insert(model);

@@ -1,20 +1,18 @@
-//! Background work on recorded decisions: default rewards, deletion of expired decisions, and lookup of the version
-//! that made a decision.
+//! Background work on recorded decisions: default rewards, and deletion of expired decisions.
 
-pub(crate) mod default_rewards;
+mod default_rewards;
 mod rows;
-mod settings;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use celeris_model::{Decision, ModelId, Timestamp};
-use celeris_predictor::ServingVersion;
+use celeris_model::{ModelId, Timestamp};
+use celeris_predictor::Predictor;
+use celeris_storage::Storage;
 
 pub(crate) use self::rows::DecisionsWriter;
-pub use self::settings::DefaultReward;
 use crate::error::ManagerError;
-use crate::manager::Manager;
+use crate::registry::Registry;
 
 /// Interval of the check for missing rewards.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -22,9 +20,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Interval of the check for expired decisions.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 
-impl Manager {
+/// Writes default rewards and deletes expired decisions.
+pub struct DecisionMaintenance {
+    storage: Storage,
+    predictor: Arc<Predictor>,
+    registry: Arc<Registry>,
+}
+
+impl DecisionMaintenance {
+    pub(crate) fn new(storage: Storage, predictor: Arc<Predictor>, registry: Arc<Registry>) -> Self {
+        Self { storage, predictor, registry }
+    }
+
     /// Writes default rewards and deletes expired decisions until the task is cancelled.
-    pub async fn keep_decisions(self: Arc<Self>) {
+    pub async fn run(self: Arc<Self>) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut expired: Option<Instant> = None;
@@ -58,23 +67,5 @@ impl Manager {
     fn expire_of(&self, model: ModelId, before: Timestamp) -> Result<(), ManagerError> {
         while self.storage.decisions().expire(model, before)? > 0 {}
         Ok(())
-    }
-
-    /// Returns the version under which a decision was made, or `None` if it has been pruned.
-    ///
-    /// # Errors
-    /// `UnknownModel`, `Storage`, or `Features` if the version cannot be read.
-    pub fn version_of_decision(&self, decision: &Decision) -> Result<Option<Arc<ServingVersion>>, ManagerError> {
-        let model = decision.scored_by();
-        let active = self.predictor.models().active(model)?;
-        if active.id == decision.version {
-            return Ok(Some(active));
-        }
-        let record = self.model(model)?;
-        match self.version(model, decision.version) {
-            Ok(_) => Ok(Some(Arc::new(self.load(&record, decision.version)?))),
-            Err(ManagerError::UnknownVersion { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }

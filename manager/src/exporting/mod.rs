@@ -26,9 +26,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::ManagerError;
-use crate::records::{ModelRecord, models_key};
+use crate::registry::{ModelRecord, SelectionRecord, models_key, selections_key};
 use crate::sealing::seal_into;
-use crate::selections::{SelectionRecord, selections_key};
 
 /// Version of the export layout.
 const FORMAT: u32 = 1;

@@ -19,8 +19,7 @@ use celeris_storage::Storage;
 
 use super::readable;
 use crate::error::ManagerError;
-use crate::manager::versions_dir;
-use crate::records::{ModelRecord, VersionRecord, versions_key};
+use crate::registry::{ModelRecord, VersionRecord, versions_dir, versions_key};
 
 /// Column builders of the table of versions.
 #[derive(Default)]

@@ -31,8 +31,8 @@ use parking_lot::Mutex;
 use self::decisions::DecisionSealer;
 pub use self::files::{folder_name, stream_of_folder};
 use self::stream::StreamSealer;
-use crate::deleting::deciding;
 use crate::error::ManagerError;
+use crate::registry::deciding;
 
 /// Nice value of the sealer, so that requests have priority.
 const NICENESS: i32 = 15;

@@ -1,267 +1,259 @@
-//! The training step of a job: from the log to a version directory that is not yet validated.
+//! Retrain jobs, from the request to the switch: trains a version on the log, validates it, and promotes it.
 //!
-//! The built-in trainer reads the exported observations and writes the version. An external engine receives its own job
-//! file and fewer observations, and writes its output into a folder, from which the built-in trainer makes a version:
-//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined ([`confined`]), with command lines from the node's
-//! configuration (`commands.rs`).
+//! `attempt.rs` exports the log and runs the trainers in child processes ([`confined`]), `candidate.rs` validates and
+//! registers the version. Serving continues meanwhile. A training that has read the events of a user who is erased
+//! starts again (`reading.rs`).
 
-mod commands;
+mod attempt;
+mod candidate;
 pub mod confined;
 mod disk;
+mod export;
+mod jobs;
 mod orphans;
 mod output;
 mod process;
 mod processes;
 mod reading;
-mod settings;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
+use celeris_storage::Storage;
 
-pub use self::commands::{CommandLine, Engine, TrainerName, Trainers};
-pub use self::reading::ReadingTraining;
-pub(crate) use self::reading::{ATTEMPTS_MAX, Attempt, Reading, ReadingJob};
-pub use self::settings::{LowerLimits, TrainerLimits, TrainerSettings, TrainingOptions};
+pub use self::jobs::{Job, JobState, Jobs};
+pub use self::reading::{ReadingTraining, Readings};
 
-use self::commands::Places;
-use self::process::Run;
-use crate::erasures::{ErasedSpan, began_with_erased};
+use self::candidate::Concluded;
+use self::reading::ATTEMPTS_MAX;
+use crate::directories::remove_dir;
 use crate::error::ManagerError;
-use crate::export::{Export, ExportPlan, export};
-use crate::holdout::Holdout;
-use crate::jobs::JobId;
-use crate::manager::Manager;
-use crate::pause::{self, Step as PausedAt};
-use crate::records::ModelRecord;
-use crate::retraining::{TrainFrom, TrainPlan};
+use crate::job_id::JobId;
+use crate::monitoring::Monitoring;
+use crate::promotion::Promotion;
+use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore};
+use crate::settings::{Engine, TrainingOptions};
 
-/// Seed of every job: equal data gives an equal version.
-const TRAIN_SEED: u64 = 1;
+/// Starting point of a training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TrainFrom {
+    /// The factors and settings of the active version, if the trainer supports a warm start.
+    #[default]
+    Active,
+    /// Cold start: all settings are chosen again, and the version depends only on the current contents of the log.
+    Nothing,
+}
 
-/// Folders of the engine's output and of the version within the folder of a job.
-const RAW: &str = "raw";
-const VERSION: &str = "version";
+/// Overrides of the model's training settings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TrainRequest {
+    /// Another trainer than the model's own.
+    pub engine: Option<Engine>,
+    /// Starting point.
+    pub from: TrainFrom,
+}
 
-/// Spark script for command lines with its placeholder. It is written into the job's folder, so that only the binary
-/// and Spark have to be installed.
-const SPARK_SCRIPT: &str = include_str!("../../../retrain/engines/spark_als.py");
-const SPARK_SCRIPT_FILE: &str = "spark_als.py";
+/// Cause of a training.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cause {
+    /// A request of an operator, with its reason.
+    Request(String),
+    /// A trigger. The event, which has the reason, is recorded only if the job starts.
+    Trigger(Event),
+}
 
-impl Manager {
-    /// Exports the log into the job's folder `dir` and trains a version on it. Returns the version's directory and
-    /// removes everything else in the folder.
+impl Cause {
+    fn actor(&self) -> Actor {
+        match self {
+            Self::Request(_) => Actor::Operator,
+            Self::Trigger(_) => Actor::Trigger,
+        }
+    }
+
+    fn why(&self) -> &str {
+        match self {
+            Self::Request(why) => why,
+            Self::Trigger(event) => &event.why,
+        }
+    }
+
+    fn into_event(self) -> Option<Event> {
+        match self {
+            Self::Request(_) => None,
+            Self::Trigger(event) => Some(event),
+        }
+    }
+}
+
+/// A resolved training request.
+#[derive(Debug, Clone)]
+struct TrainPlan {
+    engine: Engine,
+    from: TrainFrom,
+}
+
+/// The components that trainings use.
+pub(crate) struct Uses {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) versions: Arc<VersionStore>,
+    pub(crate) monitoring: Arc<Monitoring>,
+    pub(crate) promotion: Arc<Promotion>,
+}
+
+/// Trainings of a node.
+pub struct Training {
+    storage: Storage,
+    uses: Uses,
+    /// Program that trains and supervises trainers.
+    trainer: PathBuf,
+    options: TrainingOptions,
+    jobs: Jobs,
+    readings: Arc<Readings>,
+}
+
+impl Training {
+    /// Reads the jobs of the registry. Jobs that a stopped node left unfinished have failed, and their files are
+    /// removed.
     ///
     /// # Errors
-    /// `TrainerSetting` if the node does not have the trainer, `Trainer` if the trainer fails, `Outdated` if users were
-    /// erased whose events it has read, or the errors of the export.
-    pub(crate) async fn make_version(
+    /// `Storage`, or `Io` if the folder of jobs cannot be removed.
+    pub(crate) fn open(
+        storage: Storage,
+        uses: Uses,
+        (trainer, options): (PathBuf, TrainingOptions),
+    ) -> Result<Arc<Self>, ManagerError> {
+        let (jobs, interrupted) = Jobs::open(storage.clone(), Arc::clone(&uses.registry))?;
+        let readings = Readings::new(storage.clone());
+        let training = Self { storage, uses, trainer, options, jobs, readings };
+        for job in &interrupted {
+            training.note_failure(job);
+        }
+        remove_dir(&training.jobs_dir())?;
+        Ok(Arc::new(training))
+    }
+
+    /// The retrain jobs.
+    #[must_use]
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// The parts of the log that running trainings have read.
+    #[must_use]
+    pub fn readings(&self) -> &Readings {
+        &self.readings
+    }
+
+    /// Trainers and limits of the node.
+    pub(crate) fn options(&self) -> &TrainingOptions {
+        &self.options
+    }
+
+    /// Starts a retrain job and returns immediately; the job runs on the current tokio runtime.
+    ///
+    /// Whether the node can run a training that a trigger has started is checked inside the job: if not, the job fails
+    /// with a reason, and triggers back off as after any failed job.
+    ///
+    /// # Errors
+    /// `JobRunning`, `TrainerSetting` if the settings of the model or the node do not allow the engine of a request, or
+    /// `Storage`.
+    pub fn retrain(
+        self: &Arc<Self>,
+        record: &ModelRecord,
+        request: TrainRequest,
+        cause: Cause,
+    ) -> Result<Job, ManagerError> {
+        let settings = &record.config.trainer;
+        let engine = request.engine.unwrap_or_else(|| settings.engine.clone());
+        if matches!(cause, Cause::Request(_)) {
+            settings.check(&engine, &self.options)?;
+        }
+        let job = self.jobs.begin(record, &engine, cause)?;
+        let (training, id) = (Arc::clone(self), job.job.clone());
+        let (record, plan) = (record.clone(), TrainPlan { engine, from: request.from });
+        tokio::spawn(async move {
+            let outcome = training.run(&record, &plan, &id).await;
+            training.finish(&id, outcome);
+        });
+        Ok(job)
+    }
+
+    /// Trains and promotes a version, and starts again if users are erased whose events the training has read.
+    async fn run(
         self: &Arc<Self>,
         record: &ModelRecord,
         plan: &TrainPlan,
-        (id, attempt): (&JobId, u32),
-        dir: &Path,
-    ) -> Result<Made, ManagerError> {
-        let (settings, node) = (&record.config.trainer, &self.options.training);
-        // The node's configuration may have changed since the model was configured.
-        let line = node.trainers.command_of(&plan.engine)?;
-        if line.is_some() && record.config.dim < 2 {
-            let problem = "needs a model of dim 2 or more: one factor, and the constant".to_owned();
-            return Err(ManagerError::TrainerSetting { field: "engine", problem });
-        }
-        let limits = settings.limits.within(&node.limits, self.storage.dir());
-        let attempt =
-            Attempt { number: attempt, began: std::time::SystemTime::now().into(), seconds_max: limits.seconds };
-        let (reading, files) = {
-            let (manager, record, plan) = (Arc::clone(self), record.clone(), plan.clone());
-            let (id, dir) = (id.clone(), dir.to_owned());
-            blocking(move || manager.write_input(&record, (&plan, limits), (&id, attempt), &dir)).await?
-        };
-        let run = |command: Vec<String>, output: &str| {
-            let reading = reading.clone();
-            Run {
-                supervisor: self.options.trainer.clone(),
-                command,
-                folder: dir.to_owned(),
-                output: dir.join(output),
-                limits,
-                is_outdated: Box::new(move || reading.is_outdated()),
+        id: &JobId,
+    ) -> Result<Concluded, ManagerError> {
+        let dir = self.jobs_dir().join(id.as_str());
+        let mut attempt = 1;
+        loop {
+            let attempted = async {
+                let candidate = self.train(record, plan, (id, attempt), &dir).await?;
+                let (training, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.clone());
+                blocking(move || {
+                    let concluded = training.conclude(&record, &candidate, &id)?;
+                    remove_dir(&dir)?;
+                    Ok(concluded)
+                })
+                .await
+            };
+            match attempted.await {
+                Err(ManagerError::Outdated) if attempt < ATTEMPTS_MAX => {
+                    tracing::info!(job = %id, attempt, "users were erased that the training had read; it starts again");
+                    remove_dir(&dir)?;
+                    attempt += 1;
+                }
+                outcome => return outcome,
             }
-        };
-        if let Some((line, job_file)) = line.zip(files.engine.as_ref()) {
-            let spark_script = &dir.join(SPARK_SCRIPT_FILE);
-            if line.wants_spark_script() {
-                fs::write(spark_script, SPARK_SCRIPT).map_err(ManagerError::io(spark_script))?;
-            }
-            let command = line.filled(Places { job: job_file, folder: dir, spark_script })?;
-            self.run_trainer(id, Some(&plan.engine), run(command, RAW)).await?;
         }
-        let own = [text_of(&self.options.trainer)?, "train".to_owned(), "--job".to_owned(), text_of(&files.own)?];
-        self.run_trainer(id, None, run(own.into(), VERSION)).await?;
-        let dir = dir.to_owned();
-        blocking(move || {
-            remove_all_but(&dir, VERSION)?;
-            reading.check()?;
-            Ok(Made { version: dir.join(VERSION), holdout: files.holdout, reading })
-        })
-        .await
     }
 
-    /// Writes the input of the trainers. Blocks the thread.
-    fn write_input(
-        self: &Arc<Self>,
-        record: &ModelRecord,
-        (plan, limits): (&TrainPlan, JobLimits),
-        (id, attempt): (&JobId, Attempt),
-        dir: &Path,
-    ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
-        let config = &record.config;
-        let trained = self.trained_up_to(&config.name, record.active)?;
-        let mut holdout = None;
-        let reading = ReadingJob::begin(self, (id, attempt), (&config.name, &config.stream), |log| {
-            holdout.insert(Holdout::of(log, config.gate.holdout_share, &trained)).to.clone()
+    /// Records the outcome of a job.
+    fn finish(&self, id: &JobId, outcome: Result<Concluded, ManagerError>) {
+        if let Err(error) = &outcome {
+            tracing::warn!(job = %id, %error, "retraining failed; the active version keeps serving");
+            let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
+                .inspect_err(|error| tracing::warn!(job = %id, %error, "cannot remove the job's files"));
+        }
+        let ended = self.jobs.finish(id, |job| {
+            job.finished = Some(SystemTime::now().into());
+            match outcome {
+                Ok(Concluded { version, serves }) => {
+                    job.state = if serves { JobState::Succeeded } else { JobState::Rejected };
+                    job.progress = 1.0;
+                    job.version = Some(version.version);
+                    job.metrics = version.metrics;
+                }
+                Err(error) => {
+                    job.state = JobState::Failed;
+                    job.error = Some(error.to_string());
+                }
+            }
         });
-        let holdout = holdout.expect("the log is asked for once");
-        let progress = |share| {
-            self.jobs.progress(id, "export", share);
-            if reading.is_outdated() { Err(ManagerError::Outdated) } else { Ok(()) }
-        };
-        progress(0.0)?;
-        let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, holdout, dir }, progress)?;
-        let warm_start = self.warm_start(record, plan)?;
-        let files = write_jobs(record, Training { engine: &plan.engine, limits, warm_start, export }, dir)?;
-        pause::at(PausedAt::Training);
-        Ok((reading, files))
-    }
-
-    /// The version directory for a warm start; `None` for a cold start. A training starts cold if the factors to start
-    /// from were learnt from users who have been erased since.
-    fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
-        let (model, active) = (&record.config.name, record.active);
-        if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {
-            return Ok(None);
+        if let Some(job) = &ended {
+            self.uses.monitoring.trained(job.model_id);
         }
-        let erasures = self.storage.log().erasures(&record.config.stream)?;
-        let erasures: Vec<ErasedSpan> = erasures.iter().map(ErasedSpan::from).collect();
-        let erased = began_with_erased(&self.version(model, active)?, &erasures);
-        if erased > 0 {
-            tracing::info!(%model, version = %active, erased, "users were erased since: training starts cold");
-            return Ok(None);
+        if let Some(job) = ended.filter(|job| job.state == JobState::Failed) {
+            self.note_failure(&job);
         }
-        Ok(Some(self.version_dir(record, active)))
     }
 
-    /// Runs a trainer and records its progress, with the engine's name before the phase if it is external.
-    async fn run_trainer(self: &Arc<Self>, id: &JobId, engine: Option<&Engine>, run: Run) -> Result<(), ManagerError> {
-        let (manager, job, engine) = (Arc::clone(self), id.clone(), engine.cloned());
-        if let Some(engine) = &engine {
-            self.jobs.progress(id, engine.name(), 0.0);
-        }
-        let tell = move |Step { phase, fraction }: Step| match &engine {
-            Some(engine) => manager.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
-            None => manager.jobs.progress(&job, phase.name(), fraction),
-        };
-        run.finish(tell).await
+    /// Records an event for a job that produced no version.
+    fn note_failure(&self, job: &Job) {
+        let why = job.error.as_deref().unwrap_or("no reason given");
+        let event = Event::now((&job.model, job.model_id), EventKind::TrainingFailed, Actor::Job, why);
+        self.uses.registry.audit().note(event.with("job", job.job.as_str()));
+    }
+
+    fn jobs_dir(&self) -> PathBuf {
+        self.storage.dir().join("jobs")
     }
 }
 
-fn text_of(path: &Path) -> Result<String, ManagerError> {
-    let problem =
-        || std::io::Error::new(std::io::ErrorKind::InvalidInput, "the path is not UTF-8; choose another folder");
-    path.to_str().map(str::to_owned).ok_or_else(|| ManagerError::io(path)(problem()))
-}
-
-/// Removes the contents of a folder except one entry.
-fn remove_all_but(dir: &Path, kept: &str) -> Result<(), ManagerError> {
-    for entry in fs::read_dir(dir).map_err(ManagerError::io(dir))? {
-        let entry = entry.map_err(ManagerError::io(dir))?;
-        if entry.file_name() == kept {
-            continue;
-        }
-        let (path, is_dir) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.map_err(ManagerError::io(path))?;
-    }
-    Ok(())
-}
-
-/// Result of a training.
-pub(crate) struct Made {
-    pub(crate) version: PathBuf,
-    /// The records that it was not trained on.
-    pub(crate) holdout: Holdout,
-    /// The registration of the training's read position.
-    pub(crate) reading: Arc<ReadingJob>,
-}
-
-/// The job files of a training.
-struct JobFiles {
-    /// Of an external engine.
-    engine: Option<PathBuf>,
-    /// Of the built-in trainer, which does all the work or finishes that of an engine.
-    own: PathBuf,
-    holdout: Holdout,
-}
-
-/// Contents of the job files apart from the model.
-struct Training<'a> {
-    engine: &'a Engine,
-    limits: JobLimits,
-    warm_start: Option<PathBuf>,
-    export: Export,
-}
-
-fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<JobFiles, ManagerError> {
-    let Training { engine, limits, warm_start, export } = training;
-    let own = TrainJob {
-        model: record.config.name.clone(),
-        version: record.newest.next(),
-        dim: record.config.dim,
-        seed: TRAIN_SEED,
-        threads: None,
-        algorithm: Algorithm::default(),
-        loss: record.config.loss,
-        observations: export.observations,
-        pinned_items: export.pinned_items,
-        item_attributes: export.item_attributes,
-        parent: Some(record.active),
-        warm_start,
-        watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
-        limits: Some(limits),
-        output: VERSION.into(),
-    };
-    if *engine == Engine::Als {
-        return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, holdout: export.holdout });
-    }
-    let settings = &record.config.trainer;
-    let external = External {
-        engine: engine.name().to_owned(),
-        rank: record.config.dim - 1,
-        iterations: settings.iterations,
-        regularization: settings.regularization,
-        alpha: settings.alpha,
-        raw: None,
-        held_out: None,
-    };
-    let for_engine = TrainJob { algorithm: Algorithm::External(external.clone()), output: RAW.into(), ..own.clone() };
-    let finishing = External { raw: Some(RAW.into()), held_out: export.held_out, ..external };
-    let own = TrainJob { algorithm: Algorithm::External(finishing), ..own };
-    let raw = dir.join(RAW);
-    fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
-    let engine = Some(write_job(&for_engine, dir, "job.json")?);
-    Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, holdout: export.holdout })
-}
-
-fn write_job(job: &TrainJob, dir: &Path, name: &str) -> Result<PathBuf, ManagerError> {
-    let file = dir.join(name);
-    let text = serde_json::to_vec_pretty(job).expect("a job is plain data");
-    fs::write(&file, text).map_err(ManagerError::io(&file))?;
-    Ok(file)
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(
+/// Runs blocking work of a job on a thread for it.
+async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ManagerError> + Send + 'static,
 ) -> Result<T, ManagerError> {
     match tokio::task::spawn_blocking(work).await {

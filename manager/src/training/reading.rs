@@ -4,19 +4,20 @@
 //! is stopped, and the next attempt does not contain the user. If erasures are more frequent than trainings, the last
 //! of a few attempts is completed anyway, and its version is listed as trained on erased users.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use celeris_model::{ModelName, StreamName, Timestamp};
-use celeris_storage::Watermark;
+use celeris_storage::{Storage, Watermark};
+use parking_lot::Mutex;
 
-use crate::erasures::{ErasedSpan, trained_on_erased};
 use crate::error::ManagerError;
-use crate::jobs::JobId;
-use crate::manager::Manager;
+use crate::job_id::JobId;
+use crate::registry::{ErasedSpan, trained_on_erased};
 
 /// Maximum number of attempts of a job; the last one is completed even if users are erased.
-pub(crate) const ATTEMPTS_MAX: u32 = 3;
+pub(super) const ATTEMPTS_MAX: u32 = 3;
 
 /// Time limit for a restarted training to remove its input while the node runs: a part of the export, and the end of a
 /// trainer's processes.
@@ -24,7 +25,7 @@ const REMOVED_WITHIN_MS: i64 = 120_000;
 
 /// The part of the log that a training reads.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
+pub(super) struct Reading {
     model: ModelName,
     stream: StreamName,
     /// End of the part that it reads.
@@ -44,10 +45,10 @@ pub struct ReadingTraining {
 
 /// Number of an attempt at a training, and its time limit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt {
-    pub(crate) number: u32,
-    pub(crate) began: Timestamp,
-    pub(crate) seconds_max: u64,
+pub(super) struct Attempt {
+    pub(super) number: u32,
+    pub(super) began: Timestamp,
+    pub(super) seconds_max: u64,
 }
 
 impl Attempt {
@@ -58,50 +59,87 @@ impl Attempt {
     }
 }
 
+/// The parts of the log that running trainings have read.
+pub struct Readings {
+    storage: Storage,
+    by_job: Mutex<HashMap<JobId, Reading>>,
+    /// Number of users erased since the start.
+    erased: AtomicU64,
+}
+
+impl Readings {
+    pub(super) fn new(storage: Storage) -> Arc<Self> {
+        Arc::new(Self { storage, by_job: Mutex::default(), erased: AtomicU64::new(0) })
+    }
+
+    /// Registers a training that reads the current log up to the result of `up_to`.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        (job, attempt): (&JobId, Attempt),
+        (model, stream): (&ModelName, &StreamName),
+        up_to: impl FnOnce(Watermark) -> Watermark,
+    ) -> Arc<ReadingJob> {
+        // Under the lock: an erasure that is not yet durable here will see this entry.
+        let mut readings = self.by_job.lock();
+        let reading = Reading {
+            model: model.clone(),
+            stream: stream.clone(),
+            watermark: up_to(self.storage.log().watermark(stream)),
+            let_through_until: attempt.let_through_until(),
+        };
+        readings.insert(job.clone(), reading.clone());
+        let looked_at = AtomicU64::new(u64::MAX);
+        Arc::new(ReadingJob { readings: Arc::clone(self), job: job.clone(), reading, looked_at })
+    }
+
+    /// Has the running trainings check for erased users again.
+    pub(crate) fn note_erasure(&self) {
+        self.erased.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Trainings in progress that have read events of a user who was erased at time `at`.
+    #[must_use]
+    pub fn of_erased(&self, stream: &StreamName, erased: ErasedSpan, at: Timestamp) -> Vec<ReadingTraining> {
+        let readings = self.by_job.lock();
+        let affected = readings
+            .iter()
+            .filter(|(_, reading)| reading.stream == *stream && trained_on_erased(&reading.watermark, erased));
+        let training = |(job, reading): (&JobId, &Reading)| ReadingTraining {
+            job: job.clone(),
+            model: reading.model.clone(),
+            input_removed_by: reading.let_through_until.unwrap_or(Timestamp(at.0.saturating_add(REMOVED_WITHIN_MS))),
+        };
+        let mut trainings: Vec<ReadingTraining> = affected.map(training).collect();
+        trainings.sort_by(|a, b| a.job.cmp(&b.job));
+        trainings
+    }
+}
+
 /// A registered reading training; unregistered on drop.
-pub(crate) struct ReadingJob {
-    manager: Arc<Manager>,
+pub(super) struct ReadingJob {
+    readings: Arc<Readings>,
     job: JobId,
     reading: Reading,
-    /// Value of the node's erasure counter at the last check.
+    /// Number of erased users at the last check.
     looked_at: AtomicU64,
 }
 
 impl Drop for ReadingJob {
     fn drop(&mut self) {
-        self.manager.readings.lock().remove(&self.job);
+        self.readings.by_job.lock().remove(&self.job);
     }
 }
 
 impl ReadingJob {
-    /// Registers a training that reads the current log up to the result of `up_to`.
-    pub(crate) fn begin(
-        manager: &Arc<Manager>,
-        (job, attempt): (&JobId, Attempt),
-        (model, stream): (&ModelName, &StreamName),
-        up_to: impl FnOnce(Watermark) -> Watermark,
-    ) -> Arc<Self> {
-        // Under the lock: an erasure that is not yet durable here will see this entry.
-        let mut readings = manager.readings.lock();
-        let reading = Reading {
-            model: model.clone(),
-            stream: stream.clone(),
-            watermark: up_to(manager.storage.log().watermark(stream)),
-            let_through_until: attempt.let_through_until(),
-        };
-        readings.insert(job.clone(), reading.clone());
-        Arc::new(Self { manager: manager.clone(), job: job.clone(), reading, looked_at: AtomicU64::new(u64::MAX) })
-    }
-
     /// Fails if a user was erased whose events the training has read.
     ///
     /// # Errors
     /// `Outdated`, or `Storage`.
-    pub(crate) fn check(&self) -> Result<(), ManagerError> {
+    pub(super) fn check(&self) -> Result<(), ManagerError> {
         if self.reading.let_through_until.is_some() {
             return Ok(());
         }
-        let erasures = self.manager.storage.log().erasures(&self.reading.stream)?;
+        let erasures = self.readings.storage.log().erasures(&self.reading.stream)?;
         if erasures.iter().any(|erasure| trained_on_erased(&self.reading.watermark, ErasedSpan::from(erasure))) {
             return Err(ManagerError::Outdated);
         }
@@ -109,8 +147,8 @@ impl ReadingJob {
     }
 
     /// The same as a boolean; cheap if no user was erased since the last call.
-    pub(crate) fn is_outdated(&self) -> bool {
-        let erased = self.manager.erased.load(Ordering::Acquire);
+    pub(super) fn is_outdated(&self) -> bool {
+        let erased = self.readings.erased.load(Ordering::Acquire);
         // If erasures cannot be read now, `conclude` reads them again.
         self.looked_at.swap(erased, Ordering::AcqRel) != erased && matches!(self.check(), Err(ManagerError::Outdated))
     }
@@ -120,30 +158,11 @@ impl ReadingJob {
     ///
     /// # Errors
     /// `Outdated`, or `Storage`, without calling `admit`; or the error of `admit`.
-    pub(crate) fn conclude<T>(&self, admit: impl FnOnce() -> Result<T, ManagerError>) -> Result<T, ManagerError> {
-        let mut readings = self.manager.readings.lock();
+    pub(super) fn conclude<T>(&self, admit: impl FnOnce() -> Result<T, ManagerError>) -> Result<T, ManagerError> {
+        let mut readings = self.readings.by_job.lock();
         self.check()?;
         let admitted = admit()?;
         readings.remove(&self.job);
         Ok(admitted)
-    }
-}
-
-impl Manager {
-    /// Trainings in progress that have read events of a user who was erased at time `at`.
-    #[must_use]
-    pub fn trainings_holding(&self, stream: &StreamName, erased: ErasedSpan, at: Timestamp) -> Vec<ReadingTraining> {
-        let readings = self.readings.lock();
-        let holding = readings
-            .iter()
-            .filter(|(_, reading)| reading.stream == *stream && trained_on_erased(&reading.watermark, erased));
-        let training = |(job, reading): (&JobId, &Reading)| ReadingTraining {
-            job: job.clone(),
-            model: reading.model.clone(),
-            input_removed_by: reading.let_through_until.unwrap_or(Timestamp(at.0.saturating_add(REMOVED_WITHIN_MS))),
-        };
-        let mut trainings: Vec<ReadingTraining> = holding.map(training).collect();
-        trainings.sort_by(|a, b| a.job.cmp(&b.job));
-        trainings
     }
 }

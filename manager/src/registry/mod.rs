@@ -1,0 +1,217 @@
+//! The registry: documents of models, versions and selections, their audit log, and the directories of versions.
+//!
+//! The registry in storage is authoritative: a version exists once the registry names it. Every change is one atomic
+//! write, with its events in the audit log. A change locks the registry (`lock_changes`) while it reads, decides and
+//! writes.
+
+mod audit;
+mod deletion;
+mod erasures;
+mod gate_report;
+mod importing;
+mod keys;
+mod opening;
+mod records;
+mod reward_cursors;
+mod selections;
+mod version_directory;
+mod versions;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use celeris_model::{ModelId, ModelName, VersionId};
+use celeris_predictor::{Predictor, ServingVersion};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
+use parking_lot::{Mutex, MutexGuard};
+use serde::de::IgnoredAny;
+
+pub use self::audit::{Actor, AuditLog, Event, EventKind, EventPage, NumberedEvent};
+pub(crate) use self::deletion::deciding;
+pub use self::erasures::{AffectedVersion, ErasedSpan, erased_users};
+pub(crate) use self::erasures::{began_with_erased, trained_on_erased};
+pub use self::gate_report::{GateReport, Verdict};
+pub(crate) use self::keys::{model_key, models_key, selections_key, version_key, versions_key};
+pub use self::opening::{NameKind, Unavailable};
+pub use self::records::{Guarding, ModelRecord, SERVED_MAX, VersionRecord, WarmRecord};
+pub(crate) use self::reward_cursors::{begin_default_rewards, cursor_key, cursors_key};
+pub use self::selections::{NewSelection, ScopeKind, SelectionRecord};
+pub(crate) use self::version_directory::versions_dir;
+pub use self::versions::VersionStore;
+
+use self::keys::{last_id_key, selection_key};
+use self::opening::unfit;
+use self::versions::finish_pruning;
+use crate::error::ManagerError;
+
+/// Models, versions and selections of a node.
+pub struct Registry {
+    storage: Storage,
+    predictor: Arc<Predictor>,
+    /// Maximum number of models and selections on this node.
+    models_max: usize,
+    audit: AuditLog,
+    /// Held while models or versions are changed, so that read, decision and write are atomic.
+    changing: Mutex<()>,
+}
+
+impl Registry {
+    /// Opens the registry: finishes deletions and prunings of a stopped node, and loads the active version of every
+    /// model and the selections into the predictor. A model that cannot be read is out of service
+    /// ([`Registry::unavailable`]).
+    ///
+    /// # Errors
+    /// `Storage`, or `Predictor` if the selections cannot read the log.
+    pub(crate) fn open(
+        storage: Storage,
+        predictor: Arc<Predictor>,
+        models_max: usize,
+    ) -> Result<Arc<Self>, ManagerError> {
+        let audit = AuditLog::open(storage.clone())?;
+        let registry = Self { storage, predictor, models_max, audit, changing: Mutex::default() };
+        registry.finish_deletions()?;
+        finish_pruning(&registry.storage)?;
+        registry.open_models()?;
+        registry.open_selections()?;
+        Ok(Arc::new(registry))
+    }
+
+    /// The audit log of all models.
+    #[must_use]
+    pub fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
+    /// Locks models and versions against other changes, so that a change reads, decides and writes atomically.
+    pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
+    /// All models in service, by name; see [`Registry::unavailable`] for the others.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn models(&self) -> Result<Vec<ModelRecord>, ManagerError> {
+        let out = self.predictor.models().out_of_service();
+        let records = self.storage.registry().list::<ModelRecord>(&models_key()?)?;
+        let in_service = |(_, record): &(RegistryKey, Result<ModelRecord, StorageError>)| {
+            !record.as_ref().is_ok_and(|record| out.contains_key(&record.config.name))
+        };
+        // Models that cannot be read were taken out of service at the start.
+        Ok(records.into_iter().filter(in_service).filter_map(|(_, record)| record.ok()).collect())
+    }
+
+    ///
+    /// # Errors
+    /// `UnknownModel`, `IsSelection`, `Predictor` if the model is out of service, or `Storage`.
+    pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
+        self.predictor.models().check_in_service(model)?;
+        if let Some(found) = self.storage.registry().get(&model_key(model)?)? {
+            return Ok(found);
+        }
+        Err(match self.selection(model)? {
+            Some(selection) => {
+                let arms = selection.arms.iter().map(ModelName::as_str).collect::<Vec<_>>().join(", ");
+                ManagerError::IsSelection { model: model.clone(), arms }
+            }
+            None => ManagerError::UnknownModel { model: model.clone() },
+        })
+    }
+
+    /// The current record of a model; fails if the model was deleted and created again under its name.
+    pub(crate) fn current(&self, record: &ModelRecord) -> Result<ModelRecord, ManagerError> {
+        let (model, id) = record.identity();
+        let current = self.model(model)?;
+        if current.id == id { Ok(current) } else { Err(ManagerError::UnknownModel { model: model.clone() }) }
+    }
+
+    ///
+    /// # Errors
+    /// `UnknownVersion` or `Storage`.
+    pub fn version(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {
+        let found = self.storage.registry().get(&version_key(model, version)?)?;
+        found.ok_or_else(|| ManagerError::UnknownVersion { model: model.clone(), version })
+    }
+
+    /// The versions of a model, newest first.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn versions(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
+        self.model(model)?;
+        self.version_records(model)
+    }
+
+    /// The versions of a model, in service or not.
+    fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
+        let mut versions = Vec::new();
+        for (key, record) in self.storage.registry().list::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
+            let record = record?;
+            if key != version_key(model, record.version)? {
+                return Err(unfit(&key, format!("its version is {}", record.version)));
+            }
+            versions.push(record);
+        }
+        Ok(versions)
+    }
+
+    /// Reads a version of a model from its directory.
+    ///
+    /// # Errors
+    /// `Features` for a damaged version, or `WrongVersion`.
+    pub(crate) fn load(&self, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
+        version_directory::load(&self.version_dir(record, version), record, version)
+    }
+
+    pub(crate) fn version_dir(&self, record: &ModelRecord, version: VersionId) -> PathBuf {
+        versions_dir(&self.storage, record.identity()).join(version.to_string())
+    }
+
+    /// Fails if a model or selection has the name, in service or not, or if the node has no room for another.
+    ///
+    /// # Errors
+    /// `ModelExists`, `TooManyModels` or `Storage`.
+    pub(crate) fn check_vacant(&self, name: &ModelName) -> Result<(), ManagerError> {
+        if self.is_in_registry(&model_key(name)?)? || self.is_in_registry(&selection_key(name)?)? {
+            return Err(ManagerError::ModelExists { model: name.clone() });
+        }
+        let names = self.storage.registry().keys(&models_key()?)?.len()
+            + self.storage.registry().keys(&selections_key()?)?.len();
+        if names >= self.models_max {
+            return Err(ManagerError::TooManyModels { max: self.models_max });
+        }
+        Ok(())
+    }
+
+    /// Whether the registry has a document under this key, readable or not.
+    fn is_in_registry(&self, key: &RegistryKey) -> Result<bool, StorageError> {
+        Ok(self.storage.registry().get::<IgnoredAny>(key)?.is_some())
+    }
+
+    /// An id that no model or selection has used before; it is allocated when `batch` is written.
+    ///
+    /// The caller guarantees that it holds the lock of changes until then.
+    pub(crate) fn new_id(&self, batch: &mut RegistryBatch) -> Result<ModelId, ManagerError> {
+        let last: Option<ModelId> = self.storage.registry().get(&last_id_key()?)?;
+        let id = last.unwrap_or_default().next();
+        batch.put(last_id_key()?, &id)?;
+        Ok(id)
+    }
+
+    /// Writes the directory of the first version of a new model, which is untrained, and adds model and version to
+    /// `batch`.
+    ///
+    /// # Errors
+    /// `Features` or `Io` if the version cannot be written.
+    pub(crate) fn write_untrained(
+        &self,
+        record: &ModelRecord,
+        batch: &mut RegistryBatch,
+    ) -> Result<ServingVersion, ManagerError> {
+        let (version, dir) = (record.active, self.version_dir(record, record.active));
+        let manifest = version_directory::write_untrained(&dir, &record.config)?;
+        batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
+        batch.put(model_key(&record.config.name)?, record)?;
+        self.load(record, version)
+    }
+}

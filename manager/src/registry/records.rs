@@ -1,0 +1,142 @@
+//! Registry records of models and versions.
+
+use std::collections::BTreeMap;
+
+use celeris_features::Manifest;
+use celeris_features::manifest::known_figures;
+use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
+use celeris_storage::Watermark;
+use serde::{Deserialize, Serialize};
+
+use super::gate_report::GateReport;
+use crate::settings::ModelConfig;
+
+/// Registry record of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecord {
+    /// Its id, which keys all data of the model; a model created later under the same name has another.
+    pub id: ModelId,
+    pub config: ModelConfig,
+    pub created: Timestamp,
+    /// The active version.
+    pub active: VersionId,
+    /// Number of the newest version; numbers are never reused.
+    pub newest: VersionId,
+    /// Previously active versions, oldest first, at most [`SERVED_MAX`]; used by rollbacks.
+    pub served: Vec<VersionId>,
+    /// The guard of the active version, while it is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarding: Option<Guarding>,
+}
+
+/// Number of earlier versions that rollbacks can reach.
+pub const SERVED_MAX: usize = 32;
+
+impl ModelRecord {
+    /// Its name and id.
+    pub(crate) fn identity(&self) -> (&ModelName, ModelId) {
+        (&self.config.name, self.id)
+    }
+
+    /// The record with `version` active and the previous version appended to `served`.
+    pub(crate) fn activating(mut self, version: VersionId) -> Self {
+        if self.active != version {
+            self.served.push(self.active);
+            let excess = self.served.len().saturating_sub(SERVED_MAX);
+            self.served.drain(..excess);
+            self.active = version;
+        }
+        self
+    }
+}
+
+/// Registry record of a version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VersionRecord {
+    /// Number within the model.
+    pub version: VersionId,
+    /// The version that was active when its training began.
+    pub parent: Option<VersionId>,
+    /// Name of the training algorithm.
+    pub algorithm: String,
+    /// Time at which the training finished.
+    pub created: Timestamp,
+    /// Length of feature and weight vectors.
+    pub dim: usize,
+    /// Number of items in its feature table.
+    pub items: u64,
+    /// Smallest and largest label in the training data.
+    pub label_range: Option<(f32, f32)>,
+    /// Metrics reported by the trainer; a value that is not finite is omitted.
+    #[serde(deserialize_with = "known_figures")]
+    pub metrics: BTreeMap<String, f64>,
+    /// End of the part of the log it was trained on; `None` if it was not trained on the log.
+    pub watermark: Option<Watermark>,
+    /// End of the part of the log whose records may all have been used to train it, directly or by a version it was
+    /// warm started from. Behind it, trainings left out the records drawn for holdouts. `None` if it was not trained on
+    /// the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holdout_from: Option<Watermark>,
+    /// Start of a warm training; `None` after a cold training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmRecord>,
+    /// Whether it is exempt from pruning.
+    #[serde(default)]
+    pub pinned: bool,
+    /// Report of the gate; `None` if the version was not evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateReport>,
+}
+
+/// Origin of a version that was trained from an earlier one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmRecord {
+    /// The version that the training started from.
+    pub from: VersionId,
+    /// Watermark of the cold training that the version descends from: the version depends on the log up to there.
+    ///
+    /// `None` if it cannot be read; the version may then have been trained on any user erased since.
+    pub cold_watermark: Option<Watermark>,
+}
+
+impl VersionRecord {
+    pub(crate) fn new(version: VersionId, items: usize, manifest: &Manifest) -> Self {
+        Self {
+            watermark: serde_json::from_value(manifest.watermark.clone()).ok(),
+            warm: manifest.warm.as_ref().map(|warm| WarmRecord {
+                from: warm.from,
+                cold_watermark: serde_json::from_value(warm.cold_watermark.clone()).ok(),
+            }),
+            version,
+            parent: manifest.parent,
+            algorithm: manifest.algorithm.clone(),
+            created: manifest.created,
+            dim: manifest.dim,
+            items: items as u64,
+            label_range: manifest.label_range,
+            metrics: manifest.metrics.clone(),
+            holdout_from: None,
+            pinned: false,
+            gate: None,
+        }
+    }
+
+    /// End of the part of the log whose records may all have been used to train the version, directly or by a version
+    /// it was warm started from. Behind it, the drawn records were not used.
+    pub(crate) fn trained_up_to(&self) -> Watermark {
+        self.holdout_from.clone().unwrap_or_else(Watermark::start)
+    }
+}
+
+/// A guard in progress, as stored in the registry. A restart continues it with a new comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guarding {
+    /// The version that was active before.
+    pub against: VersionId,
+    /// Time of the switch.
+    pub since: Timestamp,
+}

@@ -1,0 +1,69 @@
+//! The directories of versions: their paths, reading, and the first one of a model.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
+use celeris_model::{ModelId, ModelName, Prior, Timestamp, VersionId};
+use celeris_predictor::ServingVersion;
+use celeris_storage::Storage;
+
+use super::ModelRecord;
+use crate::directories::remove_dir;
+use crate::error::ManagerError;
+use crate::settings::ModelConfig;
+
+/// Folder of a model's versions: the name is for readability, the id makes it unique.
+pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)) -> PathBuf {
+    storage.dir().join("versions").join(format!("{model}.{id}"))
+}
+
+/// Reads the directory of a model's version.
+pub(super) fn load(dir: &Path, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
+    let loaded = read_version(dir)?;
+    check_fits(&record.config, &loaded)?;
+    Ok(serving(record, version, loaded)?.kept_in(dir.to_owned()))
+}
+
+/// A loaded version as a serving version of this model.
+pub(super) fn serving(
+    record: &ModelRecord,
+    version: VersionId,
+    loaded: LoadedVersion,
+) -> Result<ServingVersion, ManagerError> {
+    let LoadedVersion { theta, prior, cold_map, .. } = loaded;
+    let model = (record.config.name.clone(), record.id);
+    Ok(ServingVersion::new(model, version, theta, record.config.learning(prior))?.with_cold_map(cold_map))
+}
+
+pub(super) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
+    let wrong = |what, expected: String, found: String| ManagerError::WrongVersion { what, expected, found };
+    if loaded.manifest.model != config.name {
+        return Err(wrong("model", config.name.to_string(), loaded.manifest.model.to_string()));
+    }
+    if loaded.manifest.dim != config.dim {
+        return Err(wrong("dim", config.dim.to_string(), loaded.manifest.dim.to_string()));
+    }
+    Ok(())
+}
+
+/// Writes an untrained version.
+pub(super) fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, ManagerError> {
+    // A directory of this name is left from an interrupted creation: the registry does not name it.
+    remove_dir(dir)?;
+    let contents = VersionContents {
+        model: config.name.clone(),
+        theta: &Theta::untrained(config.dim),
+        // With this prior, one observation of the constant feature moves a new user's bias half of the way to the
+        // label.
+        prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,
+        label_range: None,
+        algorithm: "untrained".to_owned(),
+        parent: None,
+        watermark: serde_json::Value::Null,
+        created: Timestamp::from(SystemTime::now()),
+        metrics: BTreeMap::new(),
+    };
+    Ok(write_version(dir, &contents)?)
+}

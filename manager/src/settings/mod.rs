@@ -1,0 +1,18 @@
+//! Settings of models and of trainings: plain data and its ranges, which knows no component.
+
+mod command_line;
+mod default_reward;
+mod gate;
+pub(crate) mod guard;
+mod model;
+mod trainer;
+mod triggers;
+
+pub use self::command_line::{CommandLine, Engine, TrainerName, Trainers};
+pub(crate) use self::command_line::{Places, text_of};
+pub use self::default_reward::DefaultReward;
+pub use self::gate::GateConfig;
+pub use self::guard::GuardConfig;
+pub use self::model::{DIM_MAX, DIM_MIN, KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX, ModelConfig};
+pub use self::trainer::{LowerLimits, TrainerLimits, TrainerSettings, TrainingOptions};
+pub use self::triggers::{DriftSettings, Schedule, Signal, Threshold, Triggers, Volume, WINDOW, WINDOW_MAX};

@@ -1,0 +1,109 @@
+//! Configuration of a model.
+
+use celeris_bandits::{PolicySpec, PoolShare};
+pub use celeris_features::bounds::DIM_MAX;
+use celeris_model::{HalfLife, Learning, Loss, ModelName, Prior, StreamName};
+use celeris_predictor::RankingDefaults;
+use serde::{Deserialize, Serialize};
+
+use super::{DefaultReward, GateConfig, GuardConfig, TrainerSettings, Triggers};
+use crate::error::ManagerError;
+
+/// Smallest dimension: only the constant feature, whose weight is the user's bias.
+pub const DIM_MIN: usize = 1;
+
+/// Default number of versions that a model keeps.
+pub const KEEP_VERSIONS_DEFAULT: u32 = 10;
+
+/// Maximum number of versions that a model can keep.
+pub const KEEP_VERSIONS_MAX: u32 = 1000;
+
+/// Configuration of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    pub name: ModelName,
+    /// The stream that the model learns from.
+    pub stream: StreamName,
+    /// Length of feature and weight vectors, including the constant.
+    pub dim: usize,
+    /// The loss that user weights minimise.
+    pub loss: Loss,
+    /// Time in which an observation loses half of its weight; if absent, weights do not decay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<HalfLife>,
+    /// Policy of rankings whose request names none.
+    pub policy: PolicySpec,
+    /// Share of these rankings that are drawn uniformly for the validation pool.
+    pub pool_share: PoolShare,
+    #[serde(default)]
+    pub gate: GateConfig,
+    #[serde(default)]
+    pub guard: GuardConfig,
+    /// Number of versions kept in addition to the required ones.
+    #[serde(default = "keep_versions_default")]
+    pub keep_versions: u32,
+    /// Triggers of automatic retraining.
+    #[serde(default)]
+    pub triggers: Triggers,
+    #[serde(default)]
+    pub trainer: TrainerSettings,
+    /// Reward of shown slots that received none in time; if absent, such slots have no reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_reward: Option<DefaultReward>,
+}
+
+fn keep_versions_default() -> u32 {
+    KEEP_VERSIONS_DEFAULT
+}
+
+impl ModelConfig {
+    /// A model with this dimension that learns from the stream of the same name, with defaults for everything else.
+    #[must_use]
+    pub fn new(name: ModelName, dim: usize) -> Self {
+        Self {
+            stream: StreamName::of_model(&name),
+            name,
+            dim,
+            loss: Loss::default(),
+            half_life: None,
+            policy: PolicySpec::default(),
+            pool_share: PoolShare::default(),
+            gate: GateConfig::default(),
+            guard: GuardConfig::default(),
+            keep_versions: KEEP_VERSIONS_DEFAULT,
+            triggers: Triggers::default(),
+            trainer: TrainerSettings::default(),
+            default_reward: None,
+        }
+    }
+
+    /// The learning rule of a version with this prior.
+    pub(crate) fn learning(&self, prior: Prior) -> Learning {
+        Learning::new(prior, self.loss, self.half_life)
+    }
+
+    /// Checks the settings with ranges.
+    ///
+    /// # Errors
+    /// `Dim` or `Setting`.
+    pub(crate) fn check(&self) -> Result<(), ManagerError> {
+        if !(DIM_MIN..=DIM_MAX).contains(&self.dim) {
+            return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
+        }
+        self.gate.check()?;
+        self.guard.check()?;
+        if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
+            let received = f64::from(self.keep_versions);
+            return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
+        }
+        if let Some(reward) = &self.default_reward {
+            reward.check(self.loss)?;
+        }
+        self.triggers.check()
+    }
+
+    pub(crate) fn defaults(&self) -> RankingDefaults {
+        RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share }
+    }
+}

@@ -1,0 +1,180 @@
+//! Settings of automatic retraining and of the drift test.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ManagerError;
+
+/// Default number of observations in a window and in a baseline.
+pub const WINDOW: usize = 1000;
+
+/// Longest window, in observations.
+pub const WINDOW_MAX: usize = 10_000;
+
+/// Seconds of a year: the longest interval of a trigger.
+const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
+
+/// Settings of automatic retraining. All triggers are off by default, so that no node trains unless configured to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Triggers {
+    /// Retrain if the recent loss exceeds the version's baseline.
+    pub threshold: Option<Threshold>,
+    /// Retrain if the drift test finds a rise of the loss.
+    pub drift: Option<DriftSettings>,
+    /// Retrain after a time.
+    pub schedule: Option<Schedule>,
+    /// Retrain after a number of observations.
+    pub volume: Option<Volume>,
+    /// Seconds between the end of a job and the next trigger; 600 by default, and at least 60 after a failed job.
+    pub cool_down: f64,
+}
+
+impl Default for Triggers {
+    fn default() -> Self {
+        Self { threshold: None, drift: None, schedule: None, volume: None, cool_down: 600.0 }
+    }
+}
+
+/// Retrain if the mean loss over a window exceeds the version's baseline by a margin.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Threshold {
+    /// Margin as a share of the metric (RMSE, or mean log loss); 0.1 by default.
+    pub margin: f64,
+    /// Number of observations in the window and in the baseline; 1000 by default.
+    pub window: usize,
+    /// Which observations; all by default.
+    pub on: Signal,
+}
+
+impl Default for Threshold {
+    fn default() -> Self {
+        Self { margin: 0.1, window: WINDOW, on: Signal::Observations }
+    }
+}
+
+/// The losses that a threshold evaluates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// All observations.
+    #[default]
+    Observations,
+    /// Observations of the validation pool, whose items the model did not choose.
+    Pool,
+}
+
+/// Retrain once this time has passed since the last training began, if there are new observations.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// In seconds.
+    pub every: f64,
+}
+
+/// Retrain once the log holds this many records that the newest trained version was not trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Volume {
+    pub observations: u64,
+}
+
+impl Triggers {
+    /// Whether any trigger is set.
+    pub(crate) fn any(&self) -> bool {
+        self.threshold.is_some() || self.drift.is_some() || self.schedule.is_some() || self.volume.is_some()
+    }
+
+    /// Length of the window of the recent loss.
+    pub(crate) fn window(&self) -> usize {
+        self.threshold.map_or(WINDOW, |threshold| threshold.window)
+    }
+
+    pub(crate) fn baseline_observations(&self) -> u64 {
+        self.window() as u64
+    }
+
+    /// Settings of the drift test, which runs even if it triggers nothing, so that it can be observed before it is
+    /// enabled.
+    pub(crate) fn drift_settings(&self) -> DriftSettings {
+        self.drift.unwrap_or_default()
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// `Setting` with the name and the range.
+    pub fn check(&self) -> Result<(), ManagerError> {
+        let mut checks = vec![("triggers.cool_down", self.cool_down, 0.0, YEAR_SECONDS, "from 0 seconds to 366 days")];
+        if let Some(Threshold { margin, window, on: _ }) = self.threshold {
+            checks.push(("triggers.threshold.margin", margin, 0.001, 10.0, "from 0.001 to 10"));
+            checks.push(("triggers.threshold.window", window as f64, 50.0, WINDOW_MAX as f64, "from 50 to 10000"));
+            if self.threshold.is_some_and(|threshold| threshold.on == Signal::Pool) {
+                let range = "from 50 to 1000 where it is on the pool";
+                checks.push(("triggers.threshold.window", window as f64, 50.0, WINDOW as f64, range));
+            }
+        }
+        if let Some(DriftSettings { tolerance, threshold, warm_up }) = self.drift {
+            checks.push(("triggers.drift.tolerance", tolerance, 0.0, 10.0, "from 0 to 10"));
+            checks.push(("triggers.drift.threshold", threshold, 1.0, 1e6, "from 1 to 1000000"));
+            checks.push(("triggers.drift.warm_up", warm_up as f64, 30.0, 1e6, "from 30 to 1000000"));
+        }
+        if let Some(Schedule { every }) = self.schedule {
+            checks.push(("triggers.schedule.every", every, 1.0, YEAR_SECONDS, "from 1 second to 366 days"));
+        }
+        if let Some(Volume { observations }) = self.volume {
+            checks.push(("triggers.volume.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));
+        }
+        for (setting, received, least, most, range) in checks {
+            // A NaN is in no range.
+            if !(least..=most).contains(&received) {
+                return Err(ManagerError::Setting { setting, range, received });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Settings of the drift test.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DriftSettings {
+    /// `delta`: rises up to this size are ignored, in standard deviations of the loss. 0.1 by default.
+    pub tolerance: f64,
+    /// `lambda`: the alarm threshold for the cumulative sum above its minimum, in standard deviations. 100 by default.
+    pub threshold: f64,
+    /// Number of observations used to estimate mean and standard deviation before the test begins. 500 by default.
+    pub warm_up: u64,
+}
+
+impl Default for DriftSettings {
+    fn default() -> Self {
+        Self { tolerance: 0.1, threshold: 100.0, warm_up: 500 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_rejected_by_name() {
+        let refused = |triggers: Triggers| match triggers.check() {
+            Err(ManagerError::Setting { setting, .. }) => Some(setting),
+            _ => None,
+        };
+        let off = Triggers::default;
+        assert_eq!(refused(off()), None);
+        assert_eq!(refused(Triggers { cool_down: f64::NAN, ..off() }), Some("triggers.cool_down"));
+        let threshold = |margin, window| Some(Threshold { margin, window, ..Threshold::default() });
+        assert_eq!(refused(Triggers { threshold: threshold(-0.1, 100), ..off() }), Some("triggers.threshold.margin"));
+        assert_eq!(refused(Triggers { threshold: threshold(0.1, 10), ..off() }), Some("triggers.threshold.window"));
+        assert_eq!(refused(Triggers { threshold: threshold(0.1, 50), ..off() }), None);
+        let drift = DriftSettings { threshold: 0.0, ..DriftSettings::default() };
+        assert_eq!(refused(Triggers { drift: Some(drift), ..off() }), Some("triggers.drift.threshold"));
+        let schedule = Some(Schedule { every: 0.5 });
+        assert_eq!(refused(Triggers { schedule, ..off() }), Some("triggers.schedule.every"));
+        let volume = Some(Volume { observations: 0 });
+        assert_eq!(refused(Triggers { volume, ..off() }), Some("triggers.volume.observations"));
+    }
+}

@@ -1,0 +1,232 @@
+//! The training step of a job: from the log to a version directory that is not yet validated.
+//!
+//! The built-in trainer reads the exported observations and writes the version. An external engine receives its own job
+//! file and fewer observations, and writes its output into a folder, from which the built-in trainer makes a version:
+//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined ([`super::confined`]), with command lines from the
+//! node's configuration ([`crate::settings::Trainers`]).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
+
+use super::export::{Export, ExportPlan, export};
+use super::process::Run;
+use super::reading::{Attempt, ReadingJob};
+use super::{TrainFrom, TrainPlan, Training, blocking};
+use crate::error::ManagerError;
+use crate::job_id::JobId;
+use crate::pause::{self, Step as PausedAt};
+use crate::promotion::Holdout;
+use crate::registry::{ErasedSpan, ModelRecord, began_with_erased};
+use crate::settings::{Engine, Places, text_of};
+
+/// Seed of every job: equal data gives an equal version.
+const TRAIN_SEED: u64 = 1;
+
+/// Folders of the engine's output and of the version within the folder of a job.
+const RAW: &str = "raw";
+const VERSION: &str = "version";
+
+/// Spark script for command lines with its placeholder. It is written into the job's folder, so that only the binary
+/// and Spark have to be installed.
+const SPARK_SCRIPT: &str = include_str!("../../../retrain/engines/spark_als.py");
+const SPARK_SCRIPT_FILE: &str = "spark_als.py";
+
+impl Training {
+    /// Exports the log into the job's folder `dir` and trains a version on it. Removes everything else in the folder.
+    ///
+    /// # Errors
+    /// `TrainerSetting` if the node does not have the trainer, `Trainer` if the trainer fails, `Outdated` if users were
+    /// erased whose events it has read, or the errors of the export.
+    pub(super) async fn train(
+        self: &Arc<Self>,
+        record: &ModelRecord,
+        plan: &TrainPlan,
+        (id, number): (&JobId, u32),
+        dir: &Path,
+    ) -> Result<Candidate, ManagerError> {
+        let (settings, node) = (&record.config.trainer, &self.options);
+        // The node's configuration may have changed since the model was configured.
+        let line = node.trainers.command_of(&plan.engine)?;
+        if line.is_some() && record.config.dim < 2 {
+            let problem = "needs a model of dim 2 or more: one factor, and the constant".to_owned();
+            return Err(ManagerError::TrainerSetting { field: "engine", problem });
+        }
+        let limits = settings.limits.within(&node.limits, self.storage.dir());
+        let attempt = Attempt { number, began: SystemTime::now().into(), seconds_max: limits.seconds };
+        let (reading, files) = {
+            let (training, record, plan) = (Arc::clone(self), record.clone(), plan.clone());
+            let (id, dir) = (id.clone(), dir.to_owned());
+            blocking(move || training.write_input(&record, (&plan, limits), (&id, attempt), &dir)).await?
+        };
+        // Runs a trainer and records its progress, with the engine's name before the phase if it is external.
+        let run = |engine: Option<Engine>, command: Vec<String>, output: &str| {
+            let (training, job, reading) = (Arc::clone(self), id.clone(), reading.clone());
+            let run = Run {
+                supervisor: self.trainer.clone(),
+                command,
+                folder: dir.to_owned(),
+                output: dir.join(output),
+                limits,
+                is_outdated: Box::new(move || reading.is_outdated()),
+            };
+            run.finish(move |Step { phase, fraction }: Step| match &engine {
+                Some(engine) => training.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
+                None => training.jobs.progress(&job, phase.name(), fraction),
+            })
+        };
+        if let Some((line, job_file)) = line.zip(files.engine.as_ref()) {
+            let spark_script = &dir.join(SPARK_SCRIPT_FILE);
+            if line.wants_spark_script() {
+                fs::write(spark_script, SPARK_SCRIPT).map_err(ManagerError::io(spark_script))?;
+            }
+            let command = line.filled(Places { job: job_file, folder: dir, spark_script })?;
+            self.jobs.progress(id, plan.engine.name(), 0.0);
+            run(Some(plan.engine.clone()), command, RAW).await?;
+        }
+        let own = [text_of(&self.trainer)?, "train".to_owned(), "--job".to_owned(), text_of(&files.own)?];
+        run(None, own.into(), VERSION).await?;
+        let dir = dir.to_owned();
+        blocking(move || {
+            remove_all_but(&dir, VERSION)?;
+            reading.check()?;
+            Ok(Candidate { dir: dir.join(VERSION), holdout: files.holdout, reading })
+        })
+        .await
+    }
+
+    /// Writes the input of the trainers. Blocks the thread.
+    fn write_input(
+        &self,
+        record: &ModelRecord,
+        (plan, limits): (&TrainPlan, JobLimits),
+        (id, attempt): (&JobId, Attempt),
+        dir: &Path,
+    ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
+        let config = &record.config;
+        let trained = self.uses.registry.version(&config.name, record.active)?.trained_up_to();
+        let mut holdout = None;
+        let reading = self.readings.begin((id, attempt), (&config.name, &config.stream), |log| {
+            holdout.insert(Holdout::of(log, config.gate.holdout_share, &trained)).to.clone()
+        });
+        let holdout = holdout.expect("the log is asked for once");
+        let progress = |share| {
+            self.jobs.progress(id, "export", share);
+            if reading.is_outdated() { Err(ManagerError::Outdated) } else { Ok(()) }
+        };
+        progress(0.0)?;
+        let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, holdout, dir }, progress)?;
+        let warm_start = self.warm_start(record, plan)?;
+        let files = write_jobs(record, Input { engine: &plan.engine, limits, warm_start, export }, dir)?;
+        pause::at(PausedAt::Training);
+        Ok((reading, files))
+    }
+
+    /// The version directory for a warm start; `None` for a cold start. A training starts cold if the factors to start
+    /// from were learnt from users who have been erased since.
+    fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
+        let (model, active) = (&record.config.name, record.active);
+        if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {
+            return Ok(None);
+        }
+        let erasures = self.storage.log().erasures(&record.config.stream)?;
+        let erasures: Vec<ErasedSpan> = erasures.iter().map(ErasedSpan::from).collect();
+        let erased = began_with_erased(&self.uses.registry.version(model, active)?, &erasures);
+        if erased > 0 {
+            tracing::info!(%model, version = %active, erased, "users were erased since: training starts cold");
+            return Ok(None);
+        }
+        Ok(Some(self.uses.registry.version_dir(record, active)))
+    }
+}
+
+/// Removes the contents of a folder except one entry.
+fn remove_all_but(dir: &Path, kept: &str) -> Result<(), ManagerError> {
+    for entry in fs::read_dir(dir).map_err(ManagerError::io(dir))? {
+        let entry = entry.map_err(ManagerError::io(dir))?;
+        if entry.file_name() == kept {
+            continue;
+        }
+        let (path, is_dir) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(ManagerError::io(path))?;
+    }
+    Ok(())
+}
+
+/// Result of a training: a version directory that is not yet validated.
+pub(super) struct Candidate {
+    pub(super) dir: PathBuf,
+    /// The records that it was not trained on.
+    pub(super) holdout: Holdout,
+    /// The registration of the training's read position.
+    pub(super) reading: Arc<ReadingJob>,
+}
+
+/// The job files of a training.
+struct JobFiles {
+    /// Of an external engine.
+    engine: Option<PathBuf>,
+    /// Of the built-in trainer, which does all the work or finishes that of an engine.
+    own: PathBuf,
+    holdout: Holdout,
+}
+
+/// Contents of the job files apart from the model.
+struct Input<'a> {
+    engine: &'a Engine,
+    limits: JobLimits,
+    warm_start: Option<PathBuf>,
+    export: Export,
+}
+
+fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles, ManagerError> {
+    let Input { engine, limits, warm_start, export } = input;
+    let own = TrainJob {
+        model: record.config.name.clone(),
+        version: record.newest.next(),
+        dim: record.config.dim,
+        seed: TRAIN_SEED,
+        threads: None,
+        algorithm: Algorithm::default(),
+        loss: record.config.loss,
+        observations: export.observations,
+        pinned_items: export.pinned_items,
+        item_attributes: export.item_attributes,
+        parent: Some(record.active),
+        warm_start,
+        watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
+        limits: Some(limits),
+        output: VERSION.into(),
+    };
+    if *engine == Engine::Als {
+        return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, holdout: export.holdout });
+    }
+    let settings = &record.config.trainer;
+    let external = External {
+        engine: engine.name().to_owned(),
+        rank: record.config.dim - 1,
+        iterations: settings.iterations,
+        regularization: settings.regularization,
+        alpha: settings.alpha,
+        raw: None,
+        held_out: None,
+    };
+    let for_engine = TrainJob { algorithm: Algorithm::External(external.clone()), output: RAW.into(), ..own.clone() };
+    let finishing = External { raw: Some(RAW.into()), held_out: export.held_out, ..external };
+    let own = TrainJob { algorithm: Algorithm::External(finishing), ..own };
+    let raw = dir.join(RAW);
+    fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
+    let engine = Some(write_job(&for_engine, dir, "job.json")?);
+    Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, holdout: export.holdout })
+}
+
+fn write_job(job: &TrainJob, dir: &Path, name: &str) -> Result<PathBuf, ManagerError> {
+    let file = dir.join(name);
+    let text = serde_json::to_vec_pretty(job).expect("a job is plain data");
+    fs::write(&file, text).map_err(ManagerError::io(&file))?;
+    Ok(file)
+}

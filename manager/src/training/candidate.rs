@@ -1,0 +1,76 @@
+//! The last step of a job: from a candidate to a registered version, which serves if it passes the gate.
+
+use std::sync::Arc;
+
+use celeris_model::VersionId;
+use celeris_predictor::ServingVersion;
+
+use super::attempt::Candidate;
+use super::{Training, Uses};
+use crate::error::ManagerError;
+use crate::job_id::JobId;
+use crate::low_priority::at_low_priority;
+use crate::pause::{self, Step};
+use crate::promotion::gate_event;
+use crate::registry::{ModelRecord, VersionRecord};
+
+/// The outcome for a candidate.
+pub(super) struct Concluded {
+    pub(super) version: VersionRecord,
+    /// Whether it was activated.
+    pub(super) serves: bool,
+}
+
+impl Training {
+    /// Evaluates the candidate of a job, registers it, and activates it if the gate passes it. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Outdated` if a user that it was trained on was erased meanwhile; `Features` or `WrongVersion` for an invalid
+    /// candidate; or the errors of registration and activation.
+    pub(super) fn conclude(
+        self: &Arc<Self>,
+        record: &ModelRecord,
+        candidate: &Candidate,
+        job: &JobId,
+    ) -> Result<Concluded, ManagerError> {
+        let Candidate { dir, holdout, reading } = candidate;
+        let Uses { registry, versions, promotion, .. } = &self.uses;
+        let progress = |share| self.jobs.progress(job, "validate", share);
+        progress(0.0);
+        let record = registry.current(record)?;
+        let config = &record.config;
+        let loaded = versions.read_candidate(config, dir)?;
+        pause::at(Step::Validation);
+        // A number that no version has, so that nothing is cached for it.
+        let unregistered = VersionId(u64::MAX);
+        let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
+        let evaluated = ServingVersion::new((config.name.clone(), record.id), unregistered, theta, learning)?;
+        let evaluated = evaluated.with_cold_map(loaded.cold_map.clone());
+        let report = at_low_priority("celeris-gate", || promotion.evaluate(config, holdout, &evaluated, progress))??;
+        drop(evaluated);
+        let mut passed = report.lets_pass();
+        self.jobs.set_gate_report(job, &report);
+        let (mut version, serving) = reading.conclude(|| {
+            versions.admit(&record, dir, loaded, |active, registered| {
+                let event = gate_event(&record, active, registered.version, &report);
+                registered.gate = Some(report);
+                registered.holdout_from = Some(holdout.from.clone());
+                Some(event)
+            })
+        })?;
+        if passed && config.gate.shadow_seconds > 0 {
+            let progress = |share| self.jobs.progress(job, "shadow", share);
+            passed = promotion.shadow(&record, &serving, &mut version, progress)?;
+            if let Some(report) = &version.gate {
+                self.jobs.set_gate_report(job, report);
+            }
+        }
+        if passed {
+            self.jobs.progress(job, "activate", 0.0);
+            let why = version.gate.as_ref().map(|report| report.why.clone()).unwrap_or_default();
+            promotion.promote(&record, serving, why)?;
+        }
+        versions.prune(&record)?;
+        Ok(Concluded { version, serves: passed })
+    }
+}
