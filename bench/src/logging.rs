@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use celeris_model::{
-    Decision, DecisionId, ItemId, ModelId, ModelName, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch,
-    VersionId,
+    Decision, DecisionId, InputsDigest, ItemId, ModelId, ModelName, RecordedCandidates, ShownSlot, Timestamp,
+    UserEpoch, VersionId,
 };
 use celeris_predictor::{DecisionLogging, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
@@ -98,7 +98,7 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
         pool: false,
         shown: items.iter().take(SLOTS).map(slot).collect(),
         candidates: RecordedCandidates::Full(items.to_vec()),
-        scene: SceneDigest::default(),
+        scene: InputsDigest::default(),
         selection: None,
     })
 }

@@ -95,9 +95,9 @@ impl RecordedCandidates {
 /// the version's table, since these may change. Equal digests mean equal inputs, given the same user state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SceneDigest(pub u64);
+pub struct InputsDigest(pub u64);
 
-impl SceneDigest {
+impl InputsDigest {
     /// The digest of `scores` followed by the offsets and features of `changeable` items.
     #[must_use]
     pub fn of(scores: &[f32], changeable: impl IntoIterator<Item = f32>) -> Self {
@@ -179,7 +179,7 @@ pub struct Decision {
     /// The candidates that the policy chose from.
     pub candidates: RecordedCandidates,
     /// Digest of the policy's inputs.
-    pub scene: SceneDigest,
+    pub inputs: InputsDigest,
     /// For a selection model: the arm that it served.
     pub selection: Option<SelectionFacts>,
 }
@@ -298,11 +298,11 @@ mod tests {
 
     #[test]
     fn the_digest_differs_with_any_candidate() {
-        let scene = SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]);
-        assert_eq!(scene, SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]));
-        let other_scores = [[1.0, 2.0, 3.5], [2.0, 1.0, 3.0]].map(|scores| SceneDigest::of(&scores, [0.5, 0.25]));
-        let other_features = SceneDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.5]);
-        assert!(other_scores.into_iter().chain([other_features]).all(|other| other != scene));
+        let inputs = InputsDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]);
+        assert_eq!(inputs, InputsDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.25]));
+        let other_scores = [[1.0, 2.0, 3.5], [2.0, 1.0, 3.0]].map(|scores| InputsDigest::of(&scores, [0.5, 0.25]));
+        let other_features = InputsDigest::of(&[1.0, 2.0, 3.0], [0.5, 0.5]);
+        assert!(other_scores.into_iter().chain([other_features]).all(|other| other != inputs));
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
             pool: true,
             shown: vec![shown],
             candidates: RecordedCandidates::Count(1),
-            scene: SceneDigest::default(),
+            inputs: InputsDigest::default(),
             selection: Some(SelectionFacts {
                 model: model.clone(),
                 model_id: ModelId(2),

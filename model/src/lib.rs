@@ -28,7 +28,7 @@ pub mod user_model;
 
 pub use canonical::GramSums;
 pub use decision::{
-    CandidateDigest, Decision, DecisionFacts, Joined, RecordedCandidates, SceneDigest, SelectionFacts, ShownSlot,
+    CandidateDigest, Decision, DecisionFacts, InputsDigest, Joined, RecordedCandidates, SelectionFacts, ShownSlot,
 };
 pub use error::ModelError;
 pub use ids::{

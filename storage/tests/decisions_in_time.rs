@@ -6,7 +6,7 @@ mod scenario;
 use std::ops::ControlFlow;
 
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch, VersionId,
+    CandidateDigest, Decision, DecisionId, InputsDigest, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
 };
 use celeris_storage::{DecisionRange, LateCandidates, LatePropensity, Storage, StorageOptions};
 use scenario::{item, model, model_name, open, user};
@@ -36,7 +36,7 @@ fn decision(who: &str, at: i64) -> Decision {
         pool: false,
         shown: vec![slot("m1"), slot("m2")],
         candidates: RecordedCandidates::Count(3),
-        scene: SceneDigest::default(),
+        inputs: InputsDigest::default(),
         selection: None,
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use celeris_model::{
-    Decision, DecisionId, GramSums, ModelId, Partition, Record, RecordKind, RecordedCandidates, SceneDigest, Sequence,
+    Decision, DecisionId, GramSums, InputsDigest, ModelId, Partition, Record, RecordKind, RecordedCandidates, Sequence,
     Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
@@ -201,7 +201,7 @@ fn an_erased_users_decisions_go_and_no_others() {
         pool: false,
         shown: Vec::new(),
         candidates: RecordedCandidates::Count(1),
-        scene: SceneDigest::default(),
+        inputs: InputsDigest::default(),
         selection: None,
     };
     for n in 0..50 {

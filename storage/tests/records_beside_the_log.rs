@@ -4,7 +4,7 @@
 mod scenario;
 
 use celeris_model::{
-    Decision, DecisionId, FeatureOrigin, GramSums, RecordedCandidates, SceneDigest, ShownSlot, Timestamp, UserEpoch,
+    Decision, DecisionId, FeatureOrigin, GramSums, InputsDigest, RecordedCandidates, ShownSlot, Timestamp, UserEpoch,
     VersionId,
 };
 use celeris_storage::{
@@ -63,7 +63,7 @@ fn decision(id: &str) -> Decision {
             explored: false,
         }],
         candidates: RecordedCandidates::Full(vec![item("m1"), item("m2")]),
-        scene: SceneDigest::default(),
+        inputs: InputsDigest::default(),
         selection: None,
     }
 }

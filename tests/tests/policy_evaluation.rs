@@ -316,12 +316,12 @@ fn a_decision_is_skipped_if_any_of_its_candidates_has_changed() {
     let path = format!("decisions/{}?replay=true", ranking.unwrap()["decision_id"].as_str().unwrap());
     assert_eq!(world.films.get(&path).expect(200)["replay"]["same"], true);
     let before = world.evaluate(&json!({"policy": "uniform", "missing_reward": 0}));
-    assert_eq!(before["skipped"]["scene_changed"], 0, "{before}");
+    assert_eq!(before["skipped"]["inputs_changed"], 0, "{before}");
     describe(-0.6);
     let replay = world.films.get(&path).expect(200)["replay"].clone();
     assert_eq!(replay["same"], false, "{replay}");
     let after = world.evaluate(&json!({"policy": "uniform", "missing_reward": 0}));
-    assert_eq!((&after["rounds"], &after["skipped"]["scene_changed"]), (&json!(0), &before["rounds"]), "{after}");
+    assert_eq!((&after["rounds"], &after["skipped"]["inputs_changed"]), (&json!(0), &before["rounds"]), "{after}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn of_stream(catalog: &CatalogView) {
 fn of_model(search: &SearchView) {
     let RetrievalView { fresh, bytes, graph_rows, graph_bytes, recall_samples, recall } = search.retrieval;
     let labels = [("model", search.model.to_string())];
-    metrics::gauge!("celeris_search_fresh_items", &labels).set(fresh as f64);
+    metrics::gauge!("celeris_search_delta_items", &labels).set(fresh as f64);
     metrics::gauge!("celeris_search_bytes", &labels).set(bytes as f64);
     metrics::gauge!("celeris_search_graph_rows", &labels).set(graph_rows.unwrap_or(0) as f64);
     metrics::gauge!("celeris_search_graph_bytes", &labels).set(graph_bytes as f64);

@@ -115,7 +115,7 @@ pub struct Skipped {
     /// The version that scored was pruned.
     pub version_pruned: u64,
     /// The features of a candidate have since changed, or the weights with which several models answered together.
-    pub scene_changed: u64,
+    pub inputs_changed: u64,
 }
 
 same_fields!(
@@ -129,7 +129,7 @@ same_fields!(
         reward_may_come,
         history_amended,
         version_pruned,
-        scene_changed,
+        inputs_changed,
     }
 );
 

@@ -91,7 +91,7 @@ pub struct Skipped {
     pub version_pruned: u64,
     /// The replay differs from the record: the data of a candidate or the weights of an ensemble have changed, or
     /// boosts or diversity of the request affected the order.
-    pub scene_changed: u64,
+    pub inputs_changed: u64,
 }
 
 /// Evaluates policies on the recorded decisions of models.
@@ -245,13 +245,13 @@ impl Evaluator<'_> {
                     // An unknown policy has propensities, but its record was written by another program. Where several
                     // models answered together, their weights have changed since. Boosts and diversity of a request are
                     // not recorded.
-                    WhyNot::UnknownPolicy | WhyNot::SeveralAnswered | WhyNot::Arranged => skipped.scene_changed += 1,
+                    WhyNot::UnknownPolicy | WhyNot::SeveralAnswered | WhyNot::Arranged => skipped.inputs_changed += 1,
                 }
                 return Ok(());
             }
         };
         let Some(shown) = shown(decision, &replay) else {
-            skipped.scene_changed += 1;
+            skipped.inputs_changed += 1;
             return Ok(());
         };
         let joined = self.rewards(decision)?;

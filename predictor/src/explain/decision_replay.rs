@@ -5,7 +5,7 @@
 //! inputs have changed since cannot be replayed, and the reason is returned.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare};
-use celeris_model::{Decision, Estimate, ItemId, Record, RecordKind, SceneDigest, Sequence, UserEpoch, UserModel};
+use celeris_model::{Decision, Estimate, InputsDigest, ItemId, Record, RecordKind, Sequence, UserEpoch, UserModel};
 
 use super::Explainer;
 use super::replay::examples;
@@ -61,7 +61,7 @@ pub struct DecisionReplay {
     pub items: Vec<ItemId>,
     pub inputs: PolicyInputs,
     /// Digest of these inputs, to compare with the recorded one.
-    pub digest: SceneDigest,
+    pub digest: InputsDigest,
     /// The posterior of the user's weights.
     pub posterior: UserModel,
     /// The recorded policy.
@@ -93,7 +93,7 @@ impl DecisionReplay {
     /// Whether the inputs match the record: all candidates have the same scores, to the bit, and the same features.
     #[must_use]
     pub fn is_of(&self, decision: &Decision) -> bool {
-        self.digest == decision.scene
+        self.digest == decision.inputs
     }
 
     /// Draws the ranking again, with the recorded policy and seed.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use celeris_bandits::{PoolShare, Slot};
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, Estimate, RecordedCandidates, SceneDigest, SelectionFacts, ShownSlot,
+    CandidateDigest, Decision, DecisionId, Estimate, InputsDigest, RecordedCandidates, SelectionFacts, ShownSlot,
     Timestamp,
 };
 use celeris_storage::{LateCandidates, Storage};
@@ -76,7 +76,7 @@ pub(crate) struct RankedSlots {
     /// For each slot, whether greedy would have shown its item in no slot.
     pub(crate) explored: Vec<bool>,
     /// Digest of the policy's inputs.
-    pub(crate) digest: SceneDigest,
+    pub(crate) digest: InputsDigest,
     /// The candidates shown, by slot, and the policy's inputs, if the propensities are unknown.
     pub(crate) unknown: Option<(Vec<usize>, PolicyInputs)>,
 }
@@ -100,10 +100,10 @@ impl RankedSlots {
 
 /// The digest of candidates as a policy sees them. Features of trained items never change under a version, so their
 /// scores suffice.
-pub(crate) fn inputs_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> SceneDigest {
+pub(crate) fn inputs_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> InputsDigest {
     let changeable = resolved.iter().filter(|item| !matches!(item, Resolved::Trained(_)));
     let numbers = changeable.flat_map(|item| std::iter::once(item.offset()).chain(item.features().iter().copied()));
-    SceneDigest::of(scores, numbers)
+    InputsDigest::of(scores, numbers)
 }
 
 /// Records decisions in the background, as far as its settings demand.
@@ -176,7 +176,7 @@ fn decision_of(input: &RankingInput<'_>, ranked: &RankedSlots, id: DecisionId, t
         pool: ranked.pool,
         shown: recorded_slots(ranked),
         candidates: RecordedCandidates::Count(u32::try_from(items.len()).unwrap_or(u32::MAX)),
-        scene: ranked.digest,
+        inputs: ranked.digest,
         selection,
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn bytes_at_most(decision: &Decision) -> usize {
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use celeris_model::{
-        CandidateDigest, DecisionId, ItemId, ModelId, ModelName, RecordedCandidates, SceneDigest, SelectionFacts,
+        CandidateDigest, DecisionId, InputsDigest, ItemId, ModelId, ModelName, RecordedCandidates, SelectionFacts,
         ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
     };
 
@@ -84,7 +84,7 @@ mod tests {
                 explored: true,
             }],
             candidates,
-            scene: SceneDigest(300),
+            inputs: InputsDigest(300),
             selection: None,
         }
     }
