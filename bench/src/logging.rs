@@ -12,8 +12,8 @@ use tokio::runtime::Runtime;
 
 use crate::Settings;
 use crate::report::Report;
+use crate::requests::{SLOTS, request};
 use crate::stopwatch::Durations;
-use crate::topk::{SLOTS, request};
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::{Ids, Warm};

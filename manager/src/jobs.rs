@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use celeris_features::manifest::known_figures;
+use celeris_formats::manifest::known_figures;
 use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::{RegistryBatch, Storage, StorageError};
 use parking_lot::Mutex;

@@ -2,20 +2,18 @@
 //!
 //! The registry in storage is authoritative: a version exists once the registry names it, and a switch of versions is
 //! one atomic write followed by a pointer swap in the predictor. Retraining runs in a child process on a snapshot of
-//! the log while serving continues; a version directory is activated only after it was read back completely. The sealer
-//! also keeps a copy of the log as Parquet (`sealing`).
+//! the log while serving continues; a version directory is activated only after it was read back completely.
 //!
 //! This crate is not a server and contains no training algorithms.
 
 mod comparison;
 pub mod decisions;
 mod deleting;
-pub mod disk_space;
 mod erasures;
 pub mod error;
 pub mod events;
 mod export;
-pub mod exporting;
+mod exportable;
 pub mod gate;
 pub mod guard;
 mod holdout;
@@ -27,7 +25,6 @@ pub mod quality;
 pub mod records;
 mod registering;
 mod retraining;
-pub mod sealing;
 pub mod selections;
 pub mod service;
 mod switch;
@@ -37,10 +34,11 @@ pub mod versions;
 
 pub use comparison::Comparison;
 pub use decisions::DefaultReward;
+pub use deleting::names_by_id;
 pub use erasures::{ErasedSpan, KnowingVersion, erased_users};
 pub use error::ManagerError;
 pub use events::{Actor, Event, EventKind, EventPage, NumberedEvent};
-pub use exporting::{Exported, export_store};
+pub use exportable::exportable;
 pub use gate::{GateConfig, GateReport, Verdict};
 pub use guard::{GuardConfig, GuardStatus, Guarding};
 pub use jobs::{Job, JobId, JobState};
@@ -49,7 +47,6 @@ pub use policy_evaluation::{EvaluationRequest, PolicyEvaluation, Skipped};
 pub use quality::{DriftSettings, MeanLoss, Metric, Quality, RecentLoss};
 pub use records::{ModelConfig, ModelRecord, VersionRecord, WarmRecord};
 pub use retraining::{TrainFrom, TrainRequest};
-pub use sealing::{Sealer, SealingOptions, SealingStatus};
 pub use selections::{NewSelection, ScopeKind, SelectionRecord};
 pub use service::{NameKind, Unavailable};
 pub use training::{Engine, LowerLimits, ReadingTraining, TrainerLimits, TrainerSettings, Trainers, TrainingOptions};

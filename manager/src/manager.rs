@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
+use celeris_features::{LoadedVersion, Theta, VersionContents, read_version, write_version};
+use celeris_formats::Manifest;
 use celeris_model::{ModelId, ModelName, Prior, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor, ServingVersion};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
@@ -39,7 +40,7 @@ pub struct ManagerOptions {
     /// Maximum number of models on this node.
     pub models_max: usize,
     /// Program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
-    /// [`crate::training::confined`].
+    /// `celeris_sandbox`.
     pub trainer: PathBuf,
     /// Additional trainers and resource limits.
     pub training: TrainingOptions,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::Manifest;
-use celeris_features::manifest::known_figures;
+use celeris_formats::Manifest;
+use celeris_formats::manifest::known_figures;
 use celeris_model::{HalfLife, Learning, Loss, ModelId, ModelName, Prior, StreamName, Timestamp, VersionId};
 use celeris_predictor::RankingDefaults;
 use celeris_storage::{RegistryKey, StorageError, Watermark};
@@ -21,7 +21,7 @@ use crate::versions::{KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX};
 /// Smallest dimension: only the constant feature, whose weight is the user's bias.
 pub const DIM_MIN: usize = 1;
 
-pub use celeris_features::bounds::DIM_MAX;
+pub use celeris_formats::version_dir::DIM_MAX;
 
 /// Configuration of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::version_dir::{NO_VERSION_FILE, is_version_file};
+use celeris_formats::MANIFEST_FILE;
+use celeris_formats::version_dir::{NO_VERSION_FILE, is_version_file};
 use celeris_model::ModelName;
+use celeris_storage::DiskSpace;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 use crate::events::{Actor, Event, EventKind};
 use crate::manager::{Manager, remove_dir, sync_dir};

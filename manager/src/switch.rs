@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::{FeaturesError, LoadedVersion, Manifest, read_version};
+use celeris_features::{LoadedVersion, read_version};
+use celeris_formats::{FormatError, MANIFEST_FILE, Manifest};
 use celeris_model::{ModelName, Partition, VersionId};
 use celeris_predictor::{Prepared, ServingVersion, Warmed};
 use celeris_storage::{RegistryBatch, Watermark};
@@ -112,9 +112,8 @@ impl Manager {
     pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
         let loaded = read_version(dir)?;
         check_fits(config, &loaded)?;
-        check_watermarks(&loaded.manifest, &self.storage.watermark(&config.stream)).map_err(|problem| {
-            ManagerError::from(FeaturesError::Manifest { path: dir.join(MANIFEST_FILE), problem })
-        })?;
+        check_watermarks(&loaded.manifest, &self.storage.watermark(&config.stream))
+            .map_err(|problem| ManagerError::from(FormatError::Manifest { path: dir.join(MANIFEST_FILE), problem }))?;
         Ok(loaded)
     }
 

@@ -18,7 +18,7 @@ use crate::canonical::{GramSums, last_checkpoint};
 use crate::error::ModelError;
 use crate::learning::{Learning, Loss};
 use crate::linear::dot;
-use crate::observation::Timestamp;
+use crate::time::Timestamp;
 use crate::user_model::{History, UserModel};
 
 /// The terms that sum to a score.

@@ -4,9 +4,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ModelError;
-use crate::observation::Timestamp;
 use crate::preference::{self, Pair};
 use crate::prior::Prior;
+use crate::time::Timestamp;
 use crate::user_model::{Estimate, Example};
 use celeris_kernel as kernel;
 

@@ -24,6 +24,7 @@ pub mod preference;
 pub mod prior;
 mod rank_one;
 mod sampler;
+mod time;
 pub mod user_model;
 
 pub use canonical::GramSums;
@@ -37,9 +38,10 @@ pub use ids::{
 };
 pub use influence::Influence;
 pub use learning::{HalfLife, Learning, Loss};
-pub use observation::{Observation, Prediction, Record, RecordKind, Timestamp};
+pub use observation::{Observation, Prediction, Record, RecordKind};
 pub use origin::FeatureOrigin;
 pub use prediction_loss::PREDICTION_LOSS_MAX;
 pub use prior::Prior;
 pub use sampler::Sampler;
+pub use time::Timestamp;
 pub use user_model::{Estimate, Example, History, UserModel};

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::learning::HalfLife;
-use crate::observation::Timestamp;
+use crate::time::Timestamp;
 
 /// Whether an observation with this label means that the user has taken the item.
 #[must_use]

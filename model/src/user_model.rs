@@ -6,9 +6,9 @@ use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoin
 use crate::error::ModelError;
 use crate::learning::{Learning, Loss, WeightedTarget};
 use crate::linear::{Real, dot, quadratic};
-use crate::observation::Timestamp;
 use crate::rank_one::State;
 use crate::sampler::Sampler;
+use crate::time::Timestamp;
 use celeris_kernel as kernel;
 
 /// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.

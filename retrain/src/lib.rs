@@ -6,12 +6,12 @@
 //! user's served state is a function of the prior and the user's own observations, and a version that contained users
 //! would have to be searched at every erasure.
 //!
-//! Modules: [`input`] and [`observations`] (files), [`ratings`] (training data), `side_features` (known features of
+//! Modules: [`input`] (files, in the formats of `celeris_formats`), [`ratings`] (training data), `side_features` (known features of
 //! items), `als` (factors), `learn` (standardised features), `tuning` (choice of settings on held-out ratings),
 //! `posterior_evaluation` (errors of the served posteriors), [`prior_fit`] (prior of new users), [`trainer`] (the whole
 //! training), `engine_output` and `calibration` (external engines), `logistic` (clicks), `implicit`, `conjugate`,
-//! `implicit_train` and `ranking` (implicit feedback), [`mod@refresh`] and `state` (warm start), [`mod@cold_map`] and
-//! [`item_attributes`] (features from attributes), [`job`] and [`progress`] (child process).
+//! `implicit_train` and `ranking` (implicit feedback), [`mod@refresh`] and `state` (warm start), [`mod@cold_map`] (features
+//! from attributes), [`job`] and [`progress`] (child process).
 
 mod als;
 mod calibration;
@@ -22,11 +22,9 @@ pub mod error;
 mod implicit;
 mod implicit_train;
 pub mod input;
-pub mod item_attributes;
 pub mod job;
 mod learn;
 mod logistic;
-pub mod observations;
 mod posterior_evaluation;
 pub mod prior_fit;
 pub mod progress;
@@ -39,13 +37,10 @@ pub mod trainer;
 mod tuning;
 
 pub use cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};
-pub use engine_output::USER_WEIGHTS_FILE;
 pub use error::RetrainError;
-pub use input::{InputFile, write_pinned_items};
-pub use item_attributes::AttributesWriter;
-pub use job::{Algorithm, External, Job, JobLimits, be_nice, run_job, spare_threads};
+pub use input::InputFile;
+pub use job::{Algorithm, External, Job, JobLimits, run_job, spare_threads};
 pub use learn::Pinned;
-pub use observations::{ObservationRow, ObservationsWriter};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};
 pub use ratings::{Rating, Ratings};
 pub use refresh::{Parent, refresh};

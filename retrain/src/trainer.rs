@@ -19,7 +19,7 @@ use crate::state::{Settled, TrainerState};
 use crate::tuning::{Tuned, tune};
 
 /// Largest `dim`: beyond it, the state of a single user takes megabytes.
-pub use celeris_features::bounds::DIM_MAX;
+pub use celeris_formats::version_dir::DIM_MAX;
 
 /// Largest number of iterations that can be configured.
 pub const ITERATIONS_LIMIT: usize = 1000;

@@ -2,7 +2,6 @@
 //! that made a decision.
 
 pub(crate) mod default_rewards;
-mod rows;
 mod settings;
 
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 use celeris_model::{Decision, ModelId, Timestamp};
 use celeris_predictor::ServingVersion;
 
-pub(crate) use self::rows::DecisionsWriter;
 pub use self::settings::DefaultReward;
 use crate::error::ManagerError;
 use crate::manager::Manager;

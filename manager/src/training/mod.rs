@@ -2,16 +2,11 @@
 //!
 //! The built-in trainer reads the exported observations and writes the version. An external engine receives its own job
 //! file and fewer observations, and writes its output into a folder, from which the built-in trainer makes a version:
-//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined ([`confined`]), with command lines from the node's
-//! configuration (`commands.rs`).
+//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined (`celeris_sandbox`), with command lines from
+//! the node's configuration (`commands.rs`).
 
 mod commands;
-pub mod confined;
-mod disk;
-mod orphans;
-mod output;
 mod process;
-mod processes;
 mod reading;
 mod settings;
 
@@ -20,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
+use celeris_sandbox::{Limits, Run};
 
 pub use self::commands::{CommandLine, Engine, TrainerName, Trainers};
 pub use self::reading::ReadingTraining;
@@ -27,7 +23,7 @@ pub(crate) use self::reading::{ATTEMPTS_MAX, Attempt, Reading, ReadingJob};
 pub use self::settings::{LowerLimits, TrainerLimits, TrainerSettings, TrainingOptions};
 
 use self::commands::Places;
-use self::process::Run;
+use self::process::result_of;
 use crate::erasures::{ErasedSpan, began_with_erased};
 use crate::error::ManagerError;
 use crate::export::{Export, ExportPlan, export};
@@ -87,7 +83,7 @@ impl Manager {
                 folder: dir.to_owned(),
                 output: dir.join(output),
                 limits,
-                is_outdated: Box::new(move || reading.is_outdated()),
+                is_cancelled: Box::new(move || reading.is_outdated()),
             }
         };
         if let Some((line, job_file)) = line.zip(files.engine.as_ref()) {
@@ -113,7 +109,7 @@ impl Manager {
     fn write_input(
         self: &Arc<Self>,
         record: &ModelRecord,
-        (plan, limits): (&TrainPlan, JobLimits),
+        (plan, limits): (&TrainPlan, Limits),
         (id, attempt): (&JobId, Attempt),
         dir: &Path,
     ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
@@ -159,11 +155,18 @@ impl Manager {
         if let Some(engine) = &engine {
             self.jobs.progress(id, engine.name(), 0.0);
         }
-        let tell = move |Step { phase, fraction }: Step| match &engine {
-            Some(engine) => manager.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
-            None => manager.jobs.progress(&job, phase.name(), fraction),
+        // A line that is not progress is kept as output.
+        let report = move |line: &[u8]| {
+            let Ok(Step { phase, fraction }) = serde_json::from_slice(line) else { return false };
+            let fraction = fraction.clamp(0.0, 1.0);
+            match &engine {
+                Some(engine) => manager.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
+                None => manager.jobs.progress(&job, phase.name(), fraction),
+            }
+            true
         };
-        run.finish(tell).await
+        let limits = run.limits;
+        result_of(&run.finish(report).await?, &limits)
     }
 }
 
@@ -208,7 +211,7 @@ struct JobFiles {
 /// Contents of the job files apart from the model.
 struct Training<'a> {
     engine: &'a Engine,
-    limits: JobLimits,
+    limits: Limits,
     warm_start: Option<PathBuf>,
     export: Export,
 }
@@ -229,7 +232,7 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
         parent: Some(record.active),
         warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
-        limits: Some(limits),
+        limits: Some(job_limits(limits)),
         output: VERSION.into(),
     };
     if *engine == Engine::Als {
@@ -252,6 +255,12 @@ fn write_jobs(record: &ModelRecord, training: Training, dir: &Path) -> Result<Jo
     fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
     let engine = Some(write_job(&for_engine, dir, "job.json")?);
     Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, holdout: export.holdout })
+}
+
+/// The limits as the job file contains them.
+fn job_limits(limits: Limits) -> JobLimits {
+    let Limits { memory_bytes, seconds, heartbeat_seconds, processes, disk_bytes } = limits;
+    JobLimits { memory_bytes, seconds, heartbeat_seconds, processes, disk_bytes }
 }
 
 fn write_job(job: &TrainJob, dir: &Path, name: &str) -> Result<PathBuf, ManagerError> {
