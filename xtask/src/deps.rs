@@ -177,7 +177,7 @@ pub fn check(crates: &[Crate]) -> Vec<String> {
     for member in crates {
         let Some(rule) = RULES.iter().find(|rule| rule.name == member.name) else {
             findings.push(format!(
-                "{}: is not in the table of rooms; add it to xtask/src/deps.rs with what it may use",
+                "{}: is not in the table of crates; add it to xtask/src/deps.rs with what it may use",
                 member.name
             ));
             continue;
@@ -294,7 +294,7 @@ mod tests {
         let findings = check(&workspace(&[("celeris-attic", &[])]));
         assert_eq!(
             findings,
-            ["celeris-attic: is not in the table of rooms; add it to xtask/src/deps.rs with what it may use"]
+            ["celeris-attic: is not in the table of crates; add it to xtask/src/deps.rs with what it may use"]
         );
     }
 

@@ -6,8 +6,8 @@ use usearch::Index;
 
 use super::GraphIndex;
 use crate::Hit;
-use crate::best::Best;
-use crate::table::{Matrix, Pass};
+use crate::search::best::Best;
+use crate::search::table::{Matrix, Pass};
 
 impl GraphIndex {
     /// The `k` best among the `expansion` candidates of the graph, merged with rows outside the graph that the bound

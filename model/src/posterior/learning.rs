@@ -3,11 +3,11 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::preference::{self, Pair};
+use super::prior::Prior;
+use super::user_model::{Estimate, Example};
 use crate::error::ModelError;
-use crate::preference::{self, Pair};
-use crate::prior::Prior;
 use crate::time::Timestamp;
-use crate::user_model::{Estimate, Example};
 use celeris_kernel as kernel;
 
 /// The loss that user weights minimise; it defines the meaning of a label.

@@ -3,8 +3,8 @@
 use celeris_kernel as kernel;
 use rayon::prelude::*;
 
-use crate::best::Best;
-use crate::table::{Matrix, Table};
+use crate::search::best::Best;
+use crate::search::table::{Matrix, Table};
 use crate::{CandidateSet, Hit, Row};
 
 /// Scores computed before they are compared: few enough that the next rows are fetched from memory meanwhile.

@@ -13,7 +13,7 @@ use celeris_kernel::codes::BLOCK_ROWS;
 use planner::SearchRequest;
 use quantized_scan::Codes;
 
-use crate::graph::GraphIndex;
+use crate::search::graph::GraphIndex;
 use crate::{CandidateSet, Hit, Row};
 
 pub(crate) use exact::scan;

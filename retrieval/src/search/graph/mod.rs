@@ -29,7 +29,7 @@ pub use record::Plan;
 
 use record::Record;
 
-use crate::table::Matrix;
+use crate::search::table::Matrix;
 
 /// Neighbours of a row in the graph: recommended by Malkov and Yashunin, and the default of most libraries.
 const CONNECTIVITY: usize = 16;

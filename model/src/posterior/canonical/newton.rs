@@ -2,11 +2,11 @@
 
 use nalgebra::DVector;
 
-use crate::canonical::{Block, GramSums, NOT_DEFINITE};
 use crate::error::ModelError;
 use crate::linear::cholesky_of_squares;
-use crate::prior::Prior;
-use crate::user_model::History;
+use crate::posterior::canonical::{Block, GramSums, NOT_DEFINITE};
+use crate::posterior::prior::Prior;
+use crate::posterior::user_model::History;
 
 /// Near the mode, Newton's method doubles the correct digits with every step; far from it, a damped step still makes
 /// progress. Without convergence after this many steps the last point is used: it is still a function of the history

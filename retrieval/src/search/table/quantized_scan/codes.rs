@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::bound::Query;
 use crate::Row;
-use crate::table::Matrix;
+use crate::search::table::Matrix;
 
 /// Added to a code, so that it is stored as unsigned.
 pub(super) const BIAS: u8 = 128;

@@ -3,8 +3,8 @@
 use celeris_kernel as kernel;
 use rayon::prelude::*;
 
-use crate::best::Best;
-use crate::table::Matrix;
+use crate::search::best::Best;
+use crate::search::table::Matrix;
 use crate::{CandidateSet, Hit, Row};
 
 /// Slots compared per task: about a millisecond's work.

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::best::Best;
-use crate::similarity::Similarity;
-use crate::table::{Matrix, scan};
+use crate::search::best::Best;
+use crate::search::similarity::Similarity;
+use crate::search::table::{Matrix, scan};
 use crate::{CandidateSet, Hit, Row};
 
 /// A mutable table: features under one version of items that are not in the version's own table.

@@ -11,12 +11,12 @@
 
 use std::cell::Cell;
 
+use super::learning::{HalfLife, Learning, Likelihood, Loss};
+use super::prior::Prior;
+use super::user_model::{Example, History};
 use crate::error::ModelError;
-use crate::learning::{HalfLife, Learning, Likelihood, Loss};
 use crate::linear::{inverse_of_squares, norm_inf};
-use crate::observation::Timestamp;
-use crate::prior::Prior;
-use crate::user_model::{Example, History};
+use crate::time::Timestamp;
 use celeris_kernel as kernel;
 
 mod newton;

@@ -22,7 +22,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::learning::HalfLife;
+use super::learning::HalfLife;
 use crate::time::Timestamp;
 
 /// Whether an observation with this label means that the user has taken the item.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::GraphError;
-use crate::table::Matrix;
+use crate::search::table::Matrix;
 
 /// The record's format; others are rejected.
 const FORMAT: u32 = 1;

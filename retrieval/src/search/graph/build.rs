@@ -11,8 +11,8 @@ use usearch::Index;
 use super::record::{Record, rename, temporary};
 use super::search::row_vector;
 use super::{GraphError, GraphIndex, Plan, mapped, name, options, recall};
-use crate::best::Best;
-use crate::table::{Matrix, Pass, Query, Table};
+use crate::search::best::Best;
+use crate::search::table::{Matrix, Pass, Query, Table};
 use crate::{CandidateSet, Hit};
 
 /// The numbers of results that plans are measured for: a page of results, and a shortlist for a policy.

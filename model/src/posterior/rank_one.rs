@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-use crate::learning::WeightedTarget;
+use super::learning::WeightedTarget;
 use crate::linear::{Real, dot};
 use celeris_kernel as kernel;
 

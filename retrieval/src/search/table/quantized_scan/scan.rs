@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use super::bound::Query;
 use super::codes::Codes;
-use crate::best::Best;
-use crate::table::{Matrix, Table};
+use crate::search::best::Best;
+use crate::search::table::{Matrix, Table};
 use crate::{CandidateSet, Row};
 
 /// Rows whose features are prefetched before the first of them is scored: their cache misses overlap.

@@ -1,8 +1,8 @@
 //! The loss of one prediction. The gate, the guard, shadow models, quality monitors and the evaluation all use this
 //! definition, so that their figures are comparable.
 
-use crate::learning::Loss;
-use crate::preference::preference;
+use super::learning::Loss;
+use super::preference::preference;
 
 /// Predicted probabilities are clamped to this distance from 0 and 1, so that one confident mistake has a loss of at
 /// most 16.1.

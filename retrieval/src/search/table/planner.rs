@@ -4,8 +4,8 @@ use celeris_kernel::codes::BLOCK_ROWS;
 
 use super::exact::{list, scan};
 use super::{Matrix, Table};
-use crate::best::Best;
-use crate::graph::Plan;
+use crate::search::best::Best;
+use crate::search::graph::Plan;
 use crate::{CandidateSet, Hit};
 
 /// A search request.

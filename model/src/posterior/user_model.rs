@@ -2,11 +2,11 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
+use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
+use super::learning::{Learning, Loss, WeightedTarget};
+use super::rank_one::State;
 use crate::error::ModelError;
-use crate::learning::{Learning, Loss, WeightedTarget};
 use crate::linear::{Real, dot, quadratic};
-use crate::rank_one::State;
 use crate::sampler::Sampler;
 use crate::time::Timestamp;
 use celeris_kernel as kernel;
