@@ -28,7 +28,8 @@ use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ranking::{Ranks, evaluate};
 use crate::ratings::{Rating, Ratings};
-use crate::trainer::{Metrics, TrainSettings, Trained};
+use crate::settings::TrainSettings;
+use crate::trained::{Metrics, Trained};
 use crate::tuning::PRIOR_SCALES;
 
 /// With fewer held-out observations, nothing is tuned on them.

@@ -21,8 +21,10 @@ use crate::error::RetrainError;
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
 use crate::progress::{Phase, Progress, Step};
 use crate::refresh::{Parent, refresh};
+use crate::settings::TrainSettings;
 use crate::state::TrainerState;
-use crate::trainer::{TrainSettings, Trained, train};
+use crate::trained::Trained;
+use crate::trainer::train;
 
 /// The training algorithm and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -31,11 +31,10 @@ enum State {
 use State::{Enforced, NotYet};
 
 /// The rules of the crates with more than a few modules; others have no owner and are enforced.
-const RULES: [ModuleRule; 5] = [
+const RULES: [ModuleRule; 4] = [
     ModuleRule { name: "celeris-api", owner: None, state: NotYet },
     ModuleRule { name: "celeris-manager", owner: Some("Manager"), state: NotYet },
     ModuleRule { name: "celeris-predictor", owner: Some("Predictor"), state: NotYet },
-    ModuleRule { name: "celeris-retrain", owner: None, state: NotYet },
     ModuleRule { name: "celeris-storage", owner: Some("Storage"), state: NotYet },
 ];
 
