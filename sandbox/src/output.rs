@@ -96,6 +96,22 @@ pub(crate) async fn read_output(
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn lines_that_the_caller_takes_are_not_kept() {
+        let long = "x".repeat(LINE_BYTES_MAX);
+        let printed = format!("progress 1\nwarning\n{long}\nprogress 2\nerror");
+        let excerpt = Arc::new(Mutex::new(OutputExcerpt::default()));
+        let taken = Mutex::new(0);
+        let takes = |line: &[u8]| {
+            let takes = line.starts_with(b"progress");
+            *taken.lock() += usize::from(takes);
+            takes
+        };
+        read_output(printed.as_bytes(), Pulse::new(), excerpt.clone(), takes).await;
+        assert_eq!(*taken.lock(), 2);
+        assert_eq!(excerpt.lock().text(), "warning\nerror");
+    }
+
     #[test]
     fn the_beginning_and_the_end_of_the_output_are_kept() {
         let mut excerpt = OutputExcerpt::default();
