@@ -97,3 +97,44 @@ fn memory_hint(memory_peak: u64, limits: &Limits, outcome: &Outcome) -> String {
 fn own_words(printed: &str) -> Option<&str> {
     printed.lines().rev().find_map(|line| line.strip_prefix("celeris: "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { memory_bytes: 100 << 20, seconds: 5, heartbeat_seconds: 2, processes: 9, disk_bytes: 3 << 20 };
+
+    fn reason(stopped: Option<Stop>, ending: Option<Ending>, printed: Option<&str>) -> String {
+        let outcome = Outcome { stopped, ending, printed: printed.map(str::to_owned) };
+        result_of(&outcome, &LIMITS).expect_err("the trainer failed").to_string()
+    }
+
+    #[test]
+    fn every_failure_names_its_remedy() {
+        for (stopped, ending, remedy) in [
+            (Some(Stop::Time), Some(Ending::Stopped), "trainer.limits.seconds"),
+            (Some(Stop::Silence), Some(Ending::Stopped), "trainer.limits.heartbeat_seconds"),
+            (None, Some(Ending::TooMuchMemory { held: 101 << 20 }), "trainer.limits.memory"),
+            (None, Some(Ending::TooManyProcesses { running: 10 }), "trainer.limits.processes"),
+            (None, Some(Ending::TooMuchDisk { written: 4 << 20 }), "trainer.limits.disk"),
+            (None, Some(Ending::FileTooLarge), "trainer.limits.disk"),
+            (None, Some(Ending::Exited { code: 1, memory_peak: 99 << 20 }), "trainer.limits.memory"),
+            (None, Some(Ending::DiskNearlyFull { free: 1 }), "make room"),
+            (None, None, "start it again"),
+        ] {
+            let reason = reason(stopped, ending, Some("last words"));
+            assert!(reason.contains(remedy) && reason.ends_with("it printed: last words"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_this_binary_replaces_the_exit_code() {
+        let ending = Ending::Exited { code: 2, memory_peak: 0 };
+        let reason = reason(None, Some(ending), Some("log line\nceleris: cannot run nothing"));
+        assert!(reason.ends_with("cannot run nothing") && !reason.contains("exit code"), "{reason}");
+        let success =
+            Outcome { stopped: None, ending: Some(Ending::Exited { code: 0, memory_peak: 0 }), printed: None };
+        assert!(result_of(&success, &LIMITS).is_ok());
+    }
+}
