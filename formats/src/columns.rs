@@ -138,7 +138,8 @@ impl Batch {
         mut parse: impl FnMut(&str) -> Result<T, E>,
     ) -> Result<Vec<T>, FormatError> {
         let texts = self.text(column)?;
-        let parsed = |(row, text)| parse(text).map_err(|problem| self.value_error(row, column, &problem));
+        let parsed =
+            |(row, text): (usize, &str)| parse(text).map_err(|problem| self.value_error(row, column, &problem));
         texts.iter().flatten().enumerate().map(parsed).collect()
     }
 

@@ -44,7 +44,7 @@ pub fn table(items: &[ItemId], offsets: &[f32], features: &[f32], width: usize) 
 /// # Errors
 /// [`FormatError::Column`] or [`FormatError::Value`].
 pub fn read_rows(batch: &Batch, width: usize) -> Result<ItemFeatureRows, FormatError> {
-    let items = batch.parsed(ITEM, ItemId::new)?;
+    let items = batch.parsed(ITEM, str::parse::<ItemId>)?;
     let offsets = batch.numbers::<f32>(OFFSET)?.to_vec();
     let features = batch.lists::<f32>(FEATURES, width)?;
     Ok(ItemFeatureRows { items, offsets, features })

@@ -15,7 +15,7 @@ use celeris_storage::{RegistryKey, StorageError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::deleting::deciding;
+use crate::deleting::names_by_id;
 use crate::error::ManagerError;
 use crate::manager::{Manager, remove_dir};
 use crate::records::{ModelRecord, model_key, models_key, versions_key};
@@ -98,7 +98,7 @@ impl Manager {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
                 check_name(&key, &record.name)?;
                 record.check().map_err(|problem| unfit(&key, problem))?;
-                if deciding(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
+                if names_by_id(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
                     return Err(unfit(&key, format!("it has the identity {} of another model", record.id)));
                 }
                 for (arm, id) in record.arms.iter().zip(&record.arm_ids) {

@@ -149,7 +149,7 @@ fn read_manifest(dir: &Path) -> Result<OutputManifest, RetrainError> {
         return Err(error(format!("has format {}, this program reads {FORMAT}", manifest.format)));
     }
     if !manifest.files.contains_key(item_features::FILE) {
-        return Err(error(format!("does not list {item_features::FILE}, which every trainer has to write")));
+        return Err(error(format!("does not list {}, which every trainer has to write", item_features::FILE)));
     }
     let known = [item_features::FILE, prior::FILE, user_weights::FILE];
     if let Some(other) = manifest.files.keys().find(|name| !known.contains(&name.as_str())) {
@@ -293,7 +293,7 @@ fn check_norms(output: &EngineOutput) -> Result<(), String> {
 
 fn read_users(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) -> Result<(), RetrainError> {
     read_rows(dir, user_weights::FILE, manifest, |batch| {
-        output.users.extend(batch.parsed(USER, UserId::new)?);
+        output.users.extend(batch.parsed(USER, str::parse::<UserId>)?);
         let weights = batch.lists::<f32>(WEIGHTS, output.width)?;
         check_vectors(batch, WEIGHTS, &weights, output.width)?;
         output.user_weights.extend(weights);

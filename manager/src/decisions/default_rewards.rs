@@ -14,7 +14,7 @@ use celeris_predictor::{DefaultReward as Given, PendingObservation, PredictorErr
 use celeris_storage::{DecisionRange, RegistryBatch, RegistryKey, StorageError};
 
 use super::DefaultReward;
-use crate::deleting::deciding;
+use crate::deleting::names_by_id;
 use crate::error::ManagerError;
 use crate::manager::Manager;
 
@@ -137,7 +137,7 @@ impl Manager {
             wanted.insert(model, (reward, cursor));
         }
         // Read the registry only if there are such cursors, since this runs twice a second.
-        let all = if cursors.is_empty() { BTreeMap::new() } else { deciding(&self.storage)? };
+        let all = if cursors.is_empty() { BTreeMap::new() } else { names_by_id(&self.storage)? };
         for key in cursors.into_keys() {
             let id = key.parts().get(1).and_then(|id| id.parse().ok()).map(ModelId);
             // A model out of service continues from its cursor once it is back in service.
