@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use celeris_manager::{Manager, ManagerError, ManagerOptions, Sealer, SealingOptions};
+use celeris_export::{Sealer, SealingOptions};
+use celeris_manager::{Manager, ManagerError, ManagerOptions, names_by_id};
 use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageError, StorageOptions};
 use tokio::sync::Semaphore;
@@ -122,7 +123,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
     tokio::spawn(manager.clone().listen(losses));
     tokio::spawn(manager.decisions().clone().run());
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
-    let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing)).transpose()?;
+    let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing, names_by_id)).transpose()?;
     let ingest_pool = IngestPool::start()?;
     let node = Node::new(AppState {
         storage,

@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use celeris_manager::{Manager, Sealer};
+use celeris_export::Sealer;
+use celeris_manager::Manager;
 use celeris_predictor::Predictor;
 use celeris_storage::Storage;
 use tokio::sync::Semaphore;

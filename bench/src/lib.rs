@@ -20,6 +20,7 @@ mod plot;
 mod process;
 mod recommend;
 pub mod report;
+mod requests;
 mod selection;
 mod serve;
 mod size;

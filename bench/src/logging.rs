@@ -12,8 +12,8 @@ use tokio::runtime::Runtime;
 
 use crate::Settings;
 use crate::report::Report;
+use crate::requests::{SLOTS, request};
 use crate::stopwatch::Durations;
-use crate::topk::{SLOTS, request};
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::{Ids, Warm};
@@ -98,7 +98,7 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
         pool: false,
         shown: items.iter().take(SLOTS).map(slot).collect(),
         candidates: RecordedCandidates::Full(items.to_vec()),
-        scene: InputsDigest::default(),
+        inputs: InputsDigest::default(),
         selection: None,
     })
 }

@@ -10,7 +10,7 @@ use crate::load::{Load, ROUND, ask, client, connect};
 use crate::ndjson;
 use crate::process::{MODEL, Server, prepare};
 use crate::report::Report;
-use crate::topk::asked;
+use crate::requests::asked;
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 

@@ -17,7 +17,7 @@ use crate::load::{ask, client, connect};
 use crate::ndjson;
 use crate::process::{MODEL, Server, prepare_versions};
 use crate::report::Report;
-use crate::topk::asked;
+use crate::requests::asked;
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 

@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use celeris_bandits::PolicySpec;
 use celeris_features::Theta;
 use celeris_model::{ItemId, UserModel};
-use celeris_predictor::{PredictorOptions, TopkRequest};
-use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
+use celeris_predictor::PredictorOptions;
 use tokio::runtime::Runtime;
 
 use crate::report::Report;
+use crate::requests::{SLOTS, request};
 use crate::stopwatch::Durations;
 use crate::{Settings, caches, cold, logging};
 use celeris_cli::Failure;
@@ -27,38 +26,8 @@ const HISTORY: usize = 50;
 /// Users requested in turn: warm, but more than fit in the nearest CPU cache.
 const USERS: usize = 64;
 
-/// Slots of a ranking.
-pub const SLOTS: usize = 10;
-
 /// The two catalog sizes with targets.
 const CATALOGS: [usize; 2] = [10_000, 1_000_000];
-
-/// `count` distinct items, as newly allocated ids like those of a request.
-pub fn asked(rng: &mut ChaCha8Rng, items: &[ItemId], count: usize) -> Result<Vec<ItemId>, Failure> {
-    let chosen = rand::seq::index::sample(rng, items.len(), count.min(items.len()));
-    chosen.iter().map(|index| ItemId::new(items[index].as_str())).collect::<Result<_, _>>().map_err(Failure::other)
-}
-
-/// A request to rank `count` items for one of the first `users` users, by the default policy if none is given.
-pub fn request(
-    warm: &Warm,
-    rng: &mut ChaCha8Rng,
-    users: usize,
-    count: usize,
-    policy: Option<&PolicySpec>,
-) -> Result<TopkRequest, Failure> {
-    Ok(TopkRequest {
-        model: warm.model.clone(),
-        user: scene::user(rng.random_range(0..users)).map_err(Failure::other)?,
-        items: asked(rng, &warm.items, count)?,
-        k: SLOTS,
-        policy: policy.cloned(),
-        seed: Some(rng.random()),
-        min_epoch: None,
-        segment: None,
-        selection: None,
-    })
-}
 
 /// The two kinds of ranking with targets.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use celeris_manager::training::confined::{become_trainer, supervise};
+use celeris_sandbox::{become_program, supervise};
 
 use crate::Failure;
 
@@ -27,9 +27,9 @@ pub struct BecomeArgs {
 
 pub fn run_supervisor(args: &SuperviseArgs) -> Result<(), Failure> {
     // The report contains how the trainer ended; the supervisor itself succeeded.
-    supervise(&args.plan).map(|_| ()).map_err(Failure::other)
+    supervise(&args.plan).map_err(Failure::other)
 }
 
 pub fn run_trainer(args: &BecomeArgs) -> Result<(), Failure> {
-    Err(Failure::other(become_trainer(&args.plan, args.parent)))
+    Err(Failure::other(become_program(&args.plan, args.parent)))
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use celeris_manager::export_store;
+use celeris_export::export_store;
+use celeris_manager::exportable;
 use celeris_storage::{Storage, StorageOptions};
 
 use crate::Failure;
@@ -27,7 +28,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let storage = Storage::open(&args.data_dir, &StorageOptions::default())?;
     let report = Report::new();
-    let exported = export_store(&storage, &args.out, &|phase, share| report.at(phase, share))?;
+    let exported = export_store(&storage, &exportable(&storage)?, &args.out, &|phase, share| report.at(phase, share))?;
     storage.close()?;
     report.done();
     let observations: u64 = exported.observations.values().sum();

@@ -22,9 +22,10 @@ use std::process::ExitCode;
 
 use celeris_api::node::StartError;
 use celeris_datasets::DatasetError;
+use celeris_export::ExportError;
 use celeris_manager::ManagerError;
-use celeris_manager::training::confined::{BECOME, SUPERVISE};
 use celeris_retrain::RetrainError;
+use celeris_sandbox::{BECOME, SUPERVISE};
 use celeris_storage::StorageError;
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -135,8 +136,19 @@ impl From<ManagerError> for Failure {
     fn from(error: ManagerError) -> Self {
         match error {
             ManagerError::Storage(error) => error.into(),
-            ManagerError::Features(error) => Self::bad_input(error),
-            ManagerError::ExportFolder { .. } | ManagerError::TrainerSetting { .. } => Self::bad_input(error),
+            ManagerError::Features(_) | ManagerError::Format(_) | ManagerError::TrainerSetting { .. } => {
+                Self::bad_input(error)
+            }
+            other => Self::other(other),
+        }
+    }
+}
+
+impl From<ExportError> for Failure {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Storage(error) => error.into(),
+            ExportError::Format(_) | ExportError::FolderNotEmpty { .. } => Self::bad_input(error),
             other => Self::other(other),
         }
     }

@@ -1,4 +1,4 @@
-//! `celeris train`: runs the built-in trainer in a separate process.
+//! `celeris train`: runs the built-in trainer in a separate process, at the priority of confined ones.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    celeris_sandbox::lower_priority();
     run_job(&args.job, &JsonLines::new(std::io::stdout()))?;
     Ok(())
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use crate::DatasetError;
-use crate::movielens::ROW_BYTES_MAX;
+
+/// Maximum length of a row, in bytes. A title with its genres takes a few hundred.
+pub(crate) const ROW_BYTES_MAX: usize = 16 * 1024;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const UTF8_BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];

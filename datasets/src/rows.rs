@@ -7,8 +7,7 @@ use std::path::Path;
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
 use crate::DatasetError;
-use crate::lines::Lines;
-use crate::movielens::ROW_BYTES_MAX;
+use crate::lines::{Lines, ROW_BYTES_MAX};
 
 /// Maximum number of fields in a CSV row; the widest file of the Open Bandit Dataset has 90.
 const FIELDS_MAX: usize = 128;

@@ -1,25 +1,19 @@
 //! The bounds of the numbers of a version; they apply to every trainer.
 //!
 //! They are far beyond the result of any training on sound data, and small enough that scores, uncertainties and losses
-//! under the version are finite for any user: a score is a sum of at most [`DIM_MAX`] products of a weight and a
-//! feature.
+//! under the version are finite for any user: a score is a sum of at most [`DIM_MAX`](celeris_formats::version_dir::DIM_MAX)
+//! products of a weight and a feature.
 
 use std::path::Path;
 
+use celeris_formats::manifest::{MANIFEST_FILE, Manifest};
+use celeris_formats::{FormatError, cold_map, item_features, prior};
 use celeris_model::prior::CONDITION_MAX;
 use celeris_model::{Prior, linear};
 
-use crate::cold_map::{COLD_MAP_FILE, ColdMap};
+use crate::cold_map::ColdMap;
 use crate::error::FeaturesError;
-use crate::manifest::{MANIFEST_FILE, Manifest};
-use crate::table::Theta;
-use crate::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE};
-
-/// The largest dimension: a user's matrix then takes 1 MiB, or 2 MiB in `f64`.
-pub const DIM_MAX: usize = 512;
-
-/// The largest magnitude of an item's offset: ten times that of a label.
-pub const OFFSET_ABS_MAX: f32 = 1e7;
+use crate::table::{OFFSET_ABS_MAX, Theta};
 
 /// The largest magnitude of a mean weight.
 pub const MEAN_ABS_MAX: f64 = 1e7;
@@ -58,19 +52,20 @@ impl Contents<'_> {
     /// Checks that all numbers are within their bounds.
     ///
     /// # Errors
-    /// [`FeaturesError::OutOfBounds`], naming the file and the figure, or [`FeaturesError::Manifest`].
+    /// [`FeaturesError::OutOfBounds`], naming the file and the figure, or [`FormatError::Manifest`].
     pub(crate) fn check(&self) -> Result<(), FeaturesError> {
         self.check_manifest()?;
         self.check_offsets()?;
         self.check_prior()?;
         let Some(map) = self.cold_map else { return Ok(()) };
-        self.within(COLD_MAP_FILE, "the largest coefficient", f64::from(map.coefficient_max()), COEFFICIENT_ABS_MAX)?;
-        self.within(COLD_MAP_FILE, "the largest residual covariance", map.covariance_max(), COVARIANCE_ABS_MAX)
+        self.within(cold_map::FILE, "the largest coefficient", f64::from(map.coefficient_max()), COEFFICIENT_ABS_MAX)?;
+        self.within(cold_map::FILE, "the largest residual covariance", map.covariance_max(), COVARIANCE_ABS_MAX)
     }
 
     fn check_manifest(&self) -> Result<(), FeaturesError> {
         let manifest = self.manifest;
-        let refused = |problem: String| Err(FeaturesError::Manifest { path: self.dir.join(MANIFEST_FILE), problem });
+        let refused =
+            |problem: String| Err(FormatError::Manifest { path: self.dir.join(MANIFEST_FILE), problem }.into());
         let plain = |text: &str| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
         if !plain(&manifest.algorithm) || !manifest.metrics.keys().all(|name| plain(name)) {
             return refused(format!(
@@ -96,7 +91,7 @@ impl Contents<'_> {
         for (item, offset) in self.theta.items().iter().zip(self.theta.offsets()) {
             if !within(f64::from(*offset), OFFSET_ABS_MAX) {
                 let what = format!("the offset of item {item}");
-                return Err(self.out_of_bounds(ITEM_FEATURES_FILE, what, f64::from(*offset), OFFSET_ABS_MAX));
+                return Err(self.out_of_bounds(item_features::FILE, what, f64::from(*offset), OFFSET_ABS_MAX));
             }
         }
         Ok(())
@@ -106,18 +101,18 @@ impl Contents<'_> {
         let (prior, dim) = (self.prior, self.prior.dim());
         for (row, mean) in prior.mean().iter().enumerate() {
             if !within(*mean, MEAN_ABS_MAX) {
-                return Err(self.out_of_bounds(PRIOR_FILE, format!("the mean in row {row}"), *mean, MEAN_ABS_MAX));
+                return Err(self.out_of_bounds(prior::FILE, format!("the mean in row {row}"), *mean, MEAN_ABS_MAX));
             }
         }
         let norm = linear::norm_inf(prior.precision(), dim);
-        self.within(PRIOR_FILE, "the largest row sum of the precision", norm, PRECISION_NORM_MAX)?;
+        self.within(prior::FILE, "the largest row sum of the precision", norm, PRECISION_NORM_MAX)?;
         let inverse = linear::norm_inf(prior.inverse(), dim);
-        self.within(PRIOR_FILE, "the largest row sum of the precision's inverse", inverse, INVERSE_NORM_MAX)?;
+        self.within(prior::FILE, "the largest row sum of the precision's inverse", inverse, INVERSE_NORM_MAX)?;
         // The product is an upper bound of the condition; where it is small, the eigenvalues need not be computed.
         if norm * inverse <= CONDITION_MAX {
             return Ok(());
         }
-        self.within(PRIOR_FILE, "the condition of the precision", prior.condition(), CONDITION_MAX)
+        self.within(prior::FILE, "the condition of the precision", prior.condition(), CONDITION_MAX)
     }
 
     fn within(&self, file: &str, what: &str, value: f64, max: impl Into<f64>) -> Result<(), FeaturesError> {

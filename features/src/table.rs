@@ -178,6 +178,9 @@ impl Theta {
 /// alike.
 pub const FEATURE_ABS_MAX: f32 = 1e4;
 
+/// The largest magnitude of an item's offset: ten times that of a label.
+pub const OFFSET_ABS_MAX: f32 = 1e7;
+
 /// Checks one feature vector: length, finiteness, bound, and the constant 1 at the end.
 ///
 /// # Errors

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use celeris_features::cold_map::{COLD_MAP_FILE, ENCODER_FILE};
 use celeris_features::{
     ColdItem, ColdMap, ColdMapParts, Encoder, FeaturesError, Theta, TrainerPart, VersionContents, read_version,
     write_trained_version,
 };
+use celeris_formats::version_dir::ENCODER_FILE;
+use celeris_formats::{FormatError, cold_map, sha256_of};
 use celeris_model::{Example, Learning, ModelName, Prior, Timestamp, UserModel};
 use serde_json::{Map, Value, json};
 
@@ -55,7 +56,7 @@ fn write(dir: &Path, map: &ColdMap) {
         metrics: BTreeMap::new(),
     };
     let (text, tables) = map.files();
-    let part = TrainerPart { warm: None, tables: vec![(COLD_MAP_FILE, tables)], texts: vec![(ENCODER_FILE, text)] };
+    let part = TrainerPart { warm: None, tables: vec![(cold_map::FILE, tables)], texts: vec![(ENCODER_FILE, text)] };
     write_trained_version(dir, &contents, part).unwrap();
 }
 
@@ -148,12 +149,15 @@ fn rules_of_another_map_are_refused() {
         assert_ne!(changed, text);
         // As a trainer would have written it, with a matching manifest.
         let manifest = fs::read_to_string(dir.join("_SUCCESS")).unwrap();
-        let before = celeris_features::version_dir::sha256_of(&dir.join(ENCODER_FILE)).unwrap();
+        let before = sha256_of(&dir.join(ENCODER_FILE)).unwrap();
         fs::write(dir.join(ENCODER_FILE), changed).unwrap();
-        let after = celeris_features::version_dir::sha256_of(&dir.join(ENCODER_FILE)).unwrap();
+        let after = sha256_of(&dir.join(ENCODER_FILE)).unwrap();
         fs::write(dir.join("_SUCCESS"), manifest.replace(&before, &after)).unwrap();
         let error = read_version(&dir).unwrap_err();
-        assert!(matches!(error, FeaturesError::Manifest { .. } | FeaturesError::Model(_)), "{error}");
+        assert!(
+            matches!(error, FeaturesError::Format(FormatError::Manifest { .. }) | FeaturesError::Model(_)),
+            "{error}"
+        );
     }
     drop(tables);
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use celeris_features::{ColdItem, FeaturesError, LoadedVersion, Theta, VersionContents, read_version, write_version};
+use celeris_formats::FormatError;
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 
 const DIM: usize = 3;
@@ -65,7 +66,7 @@ fn a_version_is_never_overwritten() {
         created: Timestamp(0),
         metrics: BTreeMap::new(),
     };
-    assert!(matches!(write_version(dir.path(), &contents), Err(FeaturesError::Manifest { .. })));
+    assert!(matches!(write_version(dir.path(), &contents), Err(FeaturesError::Format(FormatError::Manifest { .. }))));
     assert_eq!(read_version(dir.path()).unwrap().theta, theta());
 }
 
@@ -88,7 +89,10 @@ fn one_flipped_bit_in_any_file_is_detected() {
         bytes[middle] ^= 4;
         fs::write(&path, bytes).unwrap();
         let error = read_version(dir.path()).unwrap_err();
-        assert!(matches!(&error, FeaturesError::Mismatch { path, .. } if path.ends_with(name)), "{error}");
+        assert!(
+            matches!(&error, FeaturesError::Format(FormatError::Mismatch { path, .. }) if path.ends_with(name)),
+            "{error}"
+        );
     }
 }
 

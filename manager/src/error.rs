@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use celeris_bandits::BanditError;
 use celeris_features::FeaturesError;
+use celeris_formats::FormatError;
 use celeris_model::{ModelError, ModelName, VersionId};
 use celeris_predictor::PredictorError;
 use celeris_retrain::RetrainError;
+use celeris_sandbox::SandboxError;
 use celeris_storage::StorageError;
 use thiserror::Error;
 
@@ -82,9 +84,6 @@ pub enum ManagerError {
         /// What is wrong and how to fix it.
         problem: String,
     },
-    /// The export folder is not empty.
-    #[error("{} is not empty; name a folder that is, or that is not there yet", path.display())]
-    ExportFolder { path: PathBuf },
     /// A version directory cannot be registered.
     #[error("path {}: {problem}", path.display())]
     Import {
@@ -107,18 +106,17 @@ pub enum ManagerError {
     /// A file system operation failed.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    /// The disk is nearly full; the remaining space is reserved for the log.
-    #[error("{free} bytes are free, and sealing leaves the last {kept} to the log; make room for it to go on")]
-    NoRoomToSeal {
-        free: u64,
-        /// Bytes reserved for the log.
-        kept: u64,
-    },
     /// A version directory is damaged or cannot be written.
     #[error(transparent)]
     Features(#[from] FeaturesError),
+    /// A columnar file or a manifest cannot be read or written.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     #[error(transparent)]
     Retrain(#[from] RetrainError),
+    /// A trainer cannot be started or supervised.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// A number or shape is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),

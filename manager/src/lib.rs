@@ -15,17 +15,15 @@
 //!
 //! The registry in storage is authoritative: a version exists once the registry names it, and a switch of versions is
 //! one atomic write followed by a pointer swap in the predictor. Retraining runs in a child process on a snapshot of
-//! the log while serving continues; a version directory is activated only after it was read back completely. The sealer
-//! also keeps a copy of the log as Parquet (`sealing`).
+//! the log while serving continues; a version directory is activated only after it was read back completely.
 //!
 //! This crate is not a server and contains no training algorithms.
 
 mod comparison;
 pub mod decisions;
 mod directories;
-mod disk_space;
 pub mod error;
-pub mod exporting;
+mod exportable;
 mod job_id;
 mod low_priority;
 mod manager;
@@ -35,14 +33,13 @@ mod pause;
 pub mod policy_evaluation;
 pub mod promotion;
 pub mod registry;
-pub mod sealing;
 pub mod settings;
 pub mod training;
 mod triggers;
 
 pub use comparison::Comparison;
 pub use error::ManagerError;
-pub use exporting::{Exported, export_store};
+pub use exportable::exportable;
 pub use job_id::JobId;
 pub use manager::{Manager, ManagerOptions};
 pub use metric::Metric;
@@ -52,9 +49,8 @@ pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
 pub use registry::{
     Actor, AffectedVersion, AuditLog, ErasedSpan, Event, EventKind, EventPage, GateReport, Guarding, ModelRecord,
     NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionRecord,
-    VersionStore, WarmRecord, erased_users,
+    VersionStore, WarmRecord, erased_users, names_by_id,
 };
-pub use sealing::{Sealer, SealingOptions, SealingStatus};
 pub use settings::{
     DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Schedule, Signal,
     Threshold, TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,

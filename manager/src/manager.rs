@@ -37,7 +37,7 @@ pub struct ManagerOptions {
     /// Maximum number of models on this node.
     pub models_max: usize,
     /// Program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
-    /// [`crate::training::confined`].
+    /// `celeris_sandbox`.
     pub trainer: PathBuf,
     /// Additional trainers and resource limits.
     pub training: TrainingOptions,

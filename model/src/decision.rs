@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::ids::{DecisionId, ItemId, ModelId, ModelName, UserEpoch, UserId, VersionId};
-use crate::observation::Timestamp;
+use crate::time::Timestamp;
 
 /// One shown slot of a ranking.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

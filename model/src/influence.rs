@@ -14,12 +14,12 @@
 //! `A` holds every observation, so a term is an observation's share of the score given all others. It is not the change
 //! of the score without that observation: `A` would change too.
 
-use crate::canonical::{GramSums, last_checkpoint};
 use crate::error::ModelError;
-use crate::learning::{Learning, Loss};
 use crate::linear::dot;
-use crate::observation::Timestamp;
-use crate::user_model::{History, UserModel};
+use crate::posterior::canonical::{GramSums, last_checkpoint};
+use crate::posterior::learning::{Learning, Loss};
+use crate::posterior::user_model::{History, UserModel};
+use crate::time::Timestamp;
 
 /// The terms that sum to a score.
 #[derive(Debug, Clone, PartialEq)]

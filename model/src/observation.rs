@@ -1,25 +1,11 @@
 //! Observations sent by clients, and the records that the log stores.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::{Deserialize, Serialize};
 
 use crate::decision::DecisionFacts;
 use crate::error::ModelError;
 use crate::ids::{DecisionId, ItemId, ModelId, ObservationId, Sequence, UserEpoch, UserId, VersionId};
-
-/// A point in time: milliseconds since the Unix epoch, UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Timestamp(pub i64);
-
-impl From<SystemTime> for Timestamp {
-    /// A time before 1970 becomes 0.
-    fn from(time: SystemTime) -> Self {
-        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
-    }
-}
+use crate::time::Timestamp;
 
 /// The largest magnitude of a label: far beyond any rating or count, and small enough that sums of squares over a
 /// long history stay exact enough in `f64` and finite in `f32`.

@@ -28,7 +28,8 @@ use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ranking::{Ranks, evaluate};
 use crate::ratings::{Rating, Ratings};
-use crate::trainer::{Metrics, TrainSettings, Trained};
+use crate::settings::TrainSettings;
+use crate::trained::{Metrics, Trained};
 use crate::tuning::PRIOR_SCALES;
 
 /// With fewer held-out observations, nothing is tuned on them.
@@ -83,7 +84,7 @@ struct Table {
 /// Makes a version from the output of an engine in `raw`.
 ///
 /// # Errors
-/// `Output` and [`RetrainError::Files`] for invalid output, `Setting` if the loss is not supported.
+/// `Output` and [`RetrainError::Format`] for invalid output, `Setting` if the loss is not supported.
 pub(crate) fn finish(
     raw: &Path,
     input: TrainingInput,
@@ -124,7 +125,7 @@ fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> R
         "has features of {found} of the {wanted} observed items; write a row for each item of the observations, with \
          the id as it is there"
     );
-    Err(RetrainError::Output { path: raw.join(celeris_features::version_dir::ITEM_FEATURES_FILE), problem })
+    Err(RetrainError::Output { path: raw.join(celeris_formats::item_features::FILE), problem })
 }
 
 /// Ids with their positions; ids can be appended.

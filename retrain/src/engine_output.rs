@@ -1,10 +1,10 @@
 //! Reads and validates the output of an external engine.
 //!
-//! | file | columns |
+//! | file | contents |
 //! |---|---|
-//! | `item_features.parquet` | `item: utf8, offset: float, features: list<float>` |
-//! | `user_weights.parquet` | optional: `user: utf8, weights: list<float>` |
-//! | `prior.parquet` | optional: `mean: double, precision: list<double>, cold_feature: float`, one row per dimension |
+//! | `item_features.parquet` | [`celeris_formats::item_features`] |
+//! | `user_weights.parquet` | optional: [`celeris_formats::user_weights`] |
+//! | `prior.parquet` | optional: [`celeris_formats::prior`] |
 //! | `metrics.json` | optional: one object of numbers |
 //! | `_SUCCESS` | JSON, written last: `format`, `files` with `rows` and `sha256`, `noise_variance` with a prior |
 //!
@@ -15,10 +15,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use arrow::datatypes::{Float32Type, Float64Type};
-use celeris_features::columns::{Batch, ParquetFile};
-use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::version_dir::{ITEM_FEATURES_FILE, PRIOR_FILE, sha256_of};
+use celeris_formats::item_features::{FEATURES, OFFSET};
+use celeris_formats::prior::PriorRows;
+use celeris_formats::user_weights::{self, USER, WEIGHTS};
+use celeris_formats::{Batch, FormatError, MANIFEST_FILE, ParquetFile, item_features, prior, sha256_of};
 use celeris_model::{ItemId, Prior, UserId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -28,9 +28,6 @@ use crate::prior_fit::CONDITION_MAX;
 
 /// Version of the layout.
 const FORMAT: u32 = 1;
-
-/// The engine's own user weights. They are only used within the job: a version contains no users.
-pub const USER_WEIGHTS_FILE: &str = "user_weights.parquet";
 
 /// The engine's metrics.
 const METRICS_FILE: &str = "metrics.json";
@@ -107,7 +104,7 @@ struct OutputFile {
 /// Reads an engine's output folder.
 ///
 /// # Errors
-/// `Output` or [`RetrainError::Files`] with the file, the row if any, and a remedy.
+/// `Output` or [`RetrainError::Format`] with the file, the row if any, and a remedy.
 pub(crate) fn read_engine_output(dir: &Path, width: Width) -> Result<EngineOutput, RetrainError> {
     let manifest = read_manifest(dir)?;
     for (name, file) in &manifest.files {
@@ -121,7 +118,7 @@ pub(crate) fn read_engine_output(dir: &Path, width: Width) -> Result<EngineOutpu
             return Err(RetrainError::Output { path, problem });
         }
     }
-    let prior = manifest.files.contains_key(PRIOR_FILE).then(|| read_prior(dir, &manifest, width.dim)).transpose()?;
+    let prior = manifest.files.contains_key(prior::FILE).then(|| read_prior(dir, &manifest, width.dim)).transpose()?;
     let width = if prior.is_some() { width.dim } else { width.rank };
     let mut output = EngineOutput {
         items: Vec::new(),
@@ -134,7 +131,7 @@ pub(crate) fn read_engine_output(dir: &Path, width: Width) -> Result<EngineOutpu
         figures: read_figures(&dir.join(METRICS_FILE))?,
     };
     read_items(dir, &manifest, &mut output)?;
-    if manifest.files.contains_key(USER_WEIGHTS_FILE) {
+    if manifest.files.contains_key(user_weights::FILE) {
         read_users(dir, &manifest, &mut output)?;
     }
     Ok(output)
@@ -151,10 +148,10 @@ fn read_manifest(dir: &Path) -> Result<OutputManifest, RetrainError> {
     if manifest.format != FORMAT {
         return Err(error(format!("has format {}, this program reads {FORMAT}", manifest.format)));
     }
-    if !manifest.files.contains_key(ITEM_FEATURES_FILE) {
-        return Err(error(format!("does not list {ITEM_FEATURES_FILE}, which every trainer has to write")));
+    if !manifest.files.contains_key(item_features::FILE) {
+        return Err(error(format!("does not list {}, which every trainer has to write", item_features::FILE)));
     }
-    let known = [ITEM_FEATURES_FILE, PRIOR_FILE, USER_WEIGHTS_FILE];
+    let known = [item_features::FILE, prior::FILE, user_weights::FILE];
     if let Some(other) = manifest.files.keys().find(|name| !known.contains(&name.as_str())) {
         return Err(error(format!("lists {other:?}; the files are {}", known.join(", "))));
     }
@@ -208,15 +205,14 @@ fn read_rows(
     Ok(path)
 }
 
-/// The rows of `column`, checked for length, finiteness and size.
-fn vectors(batch: &Batch, column: &str, width: usize) -> Result<Vec<f32>, RetrainError> {
-    let values = batch.lists::<Float32Type>(column, width)?;
+/// Checks the vectors of `column`, which have `width` entries each, for finiteness and size.
+fn check_vectors(batch: &Batch, column: &str, values: &[f32], width: usize) -> Result<(), FormatError> {
     for (row, values) in values.chunks_exact(width).enumerate() {
         if let Some((place, value)) = values.iter().enumerate().find(|(_, value)| !is_sound(**value)) {
-            return Err(batch.value_error(row, column, &unsound(place, *value)).into());
+            return Err(batch.value_error(row, column, &unsound(place, *value)));
         }
     }
-    Ok(values)
+    Ok(())
 }
 
 fn is_sound(value: f32) -> bool {
@@ -232,21 +228,20 @@ fn unsound(place: usize, value: f32) -> String {
 
 fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) -> Result<(), RetrainError> {
     let mut seen: HashSet<ItemId> = HashSet::new();
-    let path = read_rows(dir, ITEM_FEATURES_FILE, manifest, |batch| {
-        let (texts, offsets) = (batch.text("item")?, batch.numbers::<Float32Type>("offset")?);
-        for row in 0..batch.rows() {
-            let item = ItemId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
-            let offset = offsets.value(row);
-            if !is_sound(offset) {
-                return Err(batch.value_error(row, "offset", &unsound(0, offset)).into());
+    let path = read_rows(dir, item_features::FILE, manifest, |batch| {
+        let rows = item_features::read_rows(batch, output.width)?;
+        for (row, (item, offset)) in rows.items.iter().zip(&rows.offsets).enumerate() {
+            if !is_sound(*offset) {
+                return Err(batch.value_error(row, OFFSET, &unsound(0, *offset)).into());
             }
             if !seen.insert(item.clone()) {
-                return Err(batch.value_error(row, "item", &format!("{item} appears twice")).into());
+                return Err(batch.value_error(row, item_features::ITEM, &format!("{item} appears twice")).into());
             }
-            output.items.push(item);
-            output.offsets.push(offset);
         }
-        output.features.extend(vectors(batch, "features", output.width)?);
+        check_vectors(batch, FEATURES, &rows.features, output.width)?;
+        output.items.extend(rows.items);
+        output.offsets.extend(rows.offsets);
+        output.features.extend(rows.features);
         Ok(())
     })?;
     let error = |problem: String| RetrainError::Output { path: path.clone(), problem };
@@ -297,26 +292,20 @@ fn check_norms(output: &EngineOutput) -> Result<(), String> {
 }
 
 fn read_users(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) -> Result<(), RetrainError> {
-    read_rows(dir, USER_WEIGHTS_FILE, manifest, |batch| {
-        let texts = batch.text("user")?;
-        for row in 0..batch.rows() {
-            let user = UserId::new(texts.value(row)).map_err(|problem| batch.value_error(row, "user", &problem))?;
-            output.users.push(user);
-        }
-        output.user_weights.extend(vectors(batch, "weights", output.width)?);
+    read_rows(dir, user_weights::FILE, manifest, |batch| {
+        output.users.extend(batch.parsed(USER, str::parse::<UserId>)?);
+        let weights = batch.lists::<f32>(WEIGHTS, output.width)?;
+        check_vectors(batch, WEIGHTS, &weights, output.width)?;
+        output.user_weights.extend(weights);
         Ok(())
     })?;
     Ok(())
 }
 
 fn read_prior(dir: &Path, manifest: &OutputManifest, dim: usize) -> Result<EnginePrior, RetrainError> {
-    let (mut mean, mut precision, mut cold_features) = (Vec::new(), Vec::new(), Vec::new());
-    let path = read_rows(dir, PRIOR_FILE, manifest, |batch| {
-        mean.extend_from_slice(batch.numbers::<Float64Type>("mean")?.values());
-        precision.extend(batch.lists::<Float64Type>("precision", dim)?);
-        cold_features.extend_from_slice(batch.numbers::<Float32Type>("cold_feature")?.values());
-        Ok(())
-    })?;
+    let mut rows = PriorRows::default();
+    let path = read_rows(dir, prior::FILE, manifest, |batch| Ok(rows.read(batch, dim)?))?;
+    let PriorRows { mean, precision, cold_features } = rows;
     let error = |problem: String| RetrainError::Output { path: path.clone(), problem };
     if mean.len() != dim {
         return Err(error(format!("has {} rows, the model's dim is {dim}", mean.len())));

@@ -78,7 +78,10 @@ pub enum RetrainError {
         /// What does not match.
         reason: String,
     },
-    /// An input file cannot be read, or the version cannot be written; the message names file, row and column.
+    /// An input file cannot be read, or a file cannot be written; the message names file, row and column.
     #[error(transparent)]
-    Files(#[from] celeris_features::FeaturesError),
+    Format(#[from] celeris_formats::FormatError),
+    /// The version cannot be written, or an earlier version cannot be read.
+    #[error(transparent)]
+    Version(#[from] celeris_features::FeaturesError),
 }

@@ -15,8 +15,9 @@ use crate::learn::Pinned;
 use crate::progress::{Phase, Progress, Step};
 use crate::ranking::{Ranks, evaluate};
 use crate::ratings::{Rating, Ratings};
+use crate::settings::TrainSettings;
 use crate::state::{Known, Settled, TrainerState};
-use crate::trainer::{Metrics, TrainSettings, Trained};
+use crate::trained::{Metrics, Trained};
 
 /// One in this many pairs is held out.
 const HELD_OUT_SHARE: usize = 10;

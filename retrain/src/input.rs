@@ -5,17 +5,14 @@
 //! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds), and, for a warm start, `partition: int32, sequence: int64` if present |
 //! | pinned items | `item: utf8, features: list<float>` |
 //!
-//! Other columns are ignored, so sealed segments and exports ([`crate::observations`]) can be used directly.
+//! Other columns are ignored, so sealed segments and exports ([`celeris_formats::observations`]) can be used directly.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::{Float32Type, Int64Type};
-use celeris_features::columns::{Batch, ParquetFile, ParquetOut, vector_column};
 use celeris_features::table::check_features;
-use celeris_features::version_dir::sha256_of;
+use celeris_formats::observations::{ITEM, LABEL, PARTITION, SEQUENCE, TIMESTAMP, TRAINING_COLUMNS, USER, WEIGHT};
+use celeris_formats::{Batch, FormatError, ParquetFile, pinned_items, sha256_of};
 use celeris_model::observation::check_label;
 use celeris_model::{ItemId, ModelError, UserId};
 use foldhash::fast::RandomState;
@@ -25,12 +22,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::RetrainError;
 use crate::learn::Pinned;
 use crate::ratings::{Rating, Ratings, check_weight};
-
-/// Pinned items written at a time.
-const ROWS_A_BATCH: usize = 16_384;
-
-/// The columns of observations that training reads, including those with the position in the log.
-const OBSERVATION_COLUMNS: [&str; 7] = ["user", "item", "label", "weight", "timestamp", "partition", "sequence"];
 
 /// A file and its expected checksum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +37,7 @@ impl InputFile {
     /// The finished file at `path`, with its current checksum.
     ///
     /// # Errors
-    /// [`RetrainError::Files`] if it cannot be read.
+    /// [`RetrainError::Format`] if it cannot be read.
     pub fn sealed(path: &Path) -> Result<Self, RetrainError> {
         Ok(Self { path: path.to_owned(), sha256: sha256_of(path)? })
     }
@@ -54,7 +45,7 @@ impl InputFile {
     /// Checks the file's checksum and returns its path resolved against `folder`.
     ///
     /// # Errors
-    /// `Checksum`, or [`RetrainError::Files`] if it cannot be read.
+    /// `Checksum`, or [`RetrainError::Format`] if it cannot be read.
     pub(crate) fn verified(&self, folder: &Path) -> Result<PathBuf, RetrainError> {
         let path = folder.join(&self.path);
         let received = sha256_of(&path)?;
@@ -63,31 +54,6 @@ impl InputFile {
         }
         Err(RetrainError::Checksum { path, expected: self.sha256.clone(), received })
     }
-}
-
-/// Writes the pinned features of `items`, row-major in `features`, and seals the file.
-///
-/// The caller guarantees that `features` has the same whole number of entries for each item.
-///
-/// # Errors
-/// [`RetrainError::Files`].
-pub fn write_pinned_items(path: &Path, items: &[ItemId], features: &[f32]) -> Result<InputFile, RetrainError> {
-    let dim = features.len().checked_div(items.len()).unwrap_or(1);
-    let batch = |items: &[ItemId], features: &[f32]| {
-        let items = items.iter().map(|item| Some(item.as_str())).collect::<StringArray>();
-        record_batch(vec![("item", Arc::new(items)), ("features", vector_column(features, dim))])
-    };
-    let mut out = ParquetOut::create(path, batch(&[], &[]).schema())?;
-    for (items, features) in items.chunks(ROWS_A_BATCH).zip(features.chunks(ROWS_A_BATCH * dim)) {
-        out.write(&batch(items, features))?;
-    }
-    out.finish()?;
-    InputFile::sealed(path)
-}
-
-fn record_batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, false)))
-        .expect("columns of one table have one length")
 }
 
 /// Ids in the order of their first appearance.
@@ -149,10 +115,8 @@ impl<Id: TextId> Numbering<Id> {
     }
 
     /// Numbers a column.
-    fn column(&mut self, batch: &Batch, column: &str) -> Result<Vec<u32>, RetrainError> {
-        let texts = batch.text(column)?;
-        let number = |(row, text)| self.number(text).map_err(|problem| batch.value_error(row, column, &problem).into());
-        texts.iter().flatten().enumerate().map(number).collect()
+    fn column(&mut self, batch: &Batch, column: &str) -> Result<Vec<u32>, FormatError> {
+        batch.parsed(column, |text| self.number(text))
     }
 }
 
@@ -195,7 +159,7 @@ const ROWS_EXPECTED_MAX: usize = 1 << 24;
 /// sequence of every partition that an earlier training has read.
 ///
 /// # Errors
-/// `NoRatings`, or [`RetrainError::Files`] with the file and the position in it.
+/// `NoRatings`, or [`RetrainError::Format`] with the file and the position in it.
 pub(crate) fn read_input(
     observations: &Path,
     pinned_items: Option<&Path>,
@@ -204,7 +168,7 @@ pub(crate) fn read_input(
 ) -> Result<TrainingInput, RetrainError> {
     let (mut users, mut items) = (Numbering::new(), Numbering::new());
     let mut fresh = seen.map(|_| Vec::new());
-    let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
+    let mut file = ParquetFile::open_columns(observations, &TRAINING_COLUMNS)?;
     let mut list = Vec::with_capacity(file.rows().min(ROWS_EXPECTED_MAX));
     let mut next = file.next_batch()?;
     while let Some(batch) = next {
@@ -233,9 +197,9 @@ pub(crate) fn read_input(
 
 /// Marks the rows beyond a watermark; `None` if the file has no log positions.
 fn read_fresh(batch: &Batch, seen: &[u64]) -> Option<Vec<bool>> {
-    let partitions = batch.numbers::<Int64Type>("partition").ok()?;
-    let sequences = batch.numbers::<Int64Type>("sequence").ok()?;
-    let places = partitions.values().iter().zip(sequences.values());
+    let partitions = batch.numbers::<i64>(PARTITION).ok()?;
+    let sequences = batch.numbers::<i64>(SEQUENCE).ok()?;
+    let places = partitions.iter().zip(sequences.iter());
     places
         .map(|(partition, sequence)| {
             let seen = seen.get(usize::try_from(*partition).ok()?)?;
@@ -256,10 +220,10 @@ pub(crate) struct HeldOutInput {
 /// Reads an observations file, which may be empty.
 ///
 /// # Errors
-/// [`RetrainError::Files`] with the file and the position in it.
+/// [`RetrainError::Format`] with the file and the position in it.
 pub(crate) fn read_held_out(observations: &Path) -> Result<HeldOutInput, RetrainError> {
     let (mut users, mut items, mut list) = (Numbering::new(), Numbering::new(), Vec::new());
-    let mut file = ParquetFile::open_columns(observations, &OBSERVATION_COLUMNS)?;
+    let mut file = ParquetFile::open_columns(observations, &TRAINING_COLUMNS)?;
     while let Some(batch) = file.next_batch()? {
         read_observations(&batch, &mut users, &mut items, &mut list)?;
     }
@@ -273,15 +237,15 @@ fn read_observations(
     list: &mut Vec<Rating>,
 ) -> Result<(), RetrainError> {
     // These two columns take most of the reading time and are independent.
-    let (users, items) = rayon::join(|| users.column(batch, "user"), || items.column(batch, "item"));
+    let (users, items) = rayon::join(|| users.column(batch, USER), || items.column(batch, ITEM));
     let (users, items) = (users?, items?);
-    let (labels, weights) = (batch.numbers::<Float32Type>("label")?, batch.numbers::<Float32Type>("weight")?);
+    let (labels, weights) = (batch.numbers::<f32>(LABEL)?, batch.numbers::<f32>(WEIGHT)?);
     // Training does not use the timestamp, but a valid file has the column.
-    batch.numbers::<Int64Type>("timestamp")?;
+    batch.numbers::<i64>(TIMESTAMP)?;
     for (row, (user, item)) in users.into_iter().zip(items).enumerate() {
-        let (label, weight) = (labels.value(row), weights.value(row));
-        check_label(label).map_err(|problem| batch.value_error(row, "label", &problem))?;
-        check_weight(weight).map_err(|problem| batch.value_error(row, "weight", &problem))?;
+        let (label, weight) = (labels[row], weights[row]);
+        check_label(label).map_err(|problem| batch.value_error(row, LABEL, &problem))?;
+        check_weight(weight).map_err(|problem| batch.value_error(row, WEIGHT, &problem))?;
         list.push(Rating { user, item, label, weight });
     }
     Ok(())
@@ -293,13 +257,12 @@ fn read_pinned(
     items: &mut Numbering<ItemId>,
     pinned: &mut Pinned,
 ) -> Result<(), RetrainError> {
-    let texts = batch.text("item")?;
-    let features = batch.lists::<Float32Type>("features", dim)?;
+    let numbers = items.column(batch, pinned_items::ITEM)?;
+    let features = batch.lists::<f32>(pinned_items::FEATURES, dim)?;
     for (row, features) in features.chunks_exact(dim).enumerate() {
-        let item = items.number(texts.value(row)).map_err(|problem| batch.value_error(row, "item", &problem))?;
-        check_features(features, dim).map_err(|problem| batch.value_error(row, "features", &problem))?;
-        pinned.items.push(item);
-        pinned.features.extend_from_slice(features);
+        check_features(features, dim).map_err(|problem| batch.value_error(row, pinned_items::FEATURES, &problem))?;
     }
+    pinned.items.extend(numbers);
+    pinned.features.extend(features);
     Ok(())
 }

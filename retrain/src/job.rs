@@ -6,10 +6,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use celeris_features::cold_map::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
-use celeris_features::{
-    Manifest, Theta, TrainerPart, VersionContents, WarmStart, read_manifest, write_trained_version,
-};
+use celeris_features::cold_map::read_cold_map;
+use celeris_features::{Theta, TrainerPart, VersionContents, write_trained_version};
+use celeris_formats::item_attributes::read_attributes;
+use celeris_formats::version_dir::{ENCODER_FILE, TRAINER_STATE_FILE};
+use celeris_formats::{Manifest, WarmStart, cold_map, read_manifest, trainer_items};
 use celeris_model::{Loss, ModelName, VersionId};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
@@ -18,14 +19,12 @@ use crate::calibration::{Finished, finish};
 use crate::cold_map::{ColdMapInput, fit_cold_map};
 use crate::error::RetrainError;
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
-use crate::item_attributes::read_attributes;
 use crate::progress::{Phase, Progress, Step};
 use crate::refresh::{Parent, refresh};
-use crate::state::{ITEMS_FILE, STATE_FILE, TrainerState};
-use crate::trainer::{TrainSettings, Trained, train};
-
-/// Nice value of the job, so that serving has priority.
-const NICENESS: i32 = 10;
+use crate::settings::TrainSettings;
+use crate::state::TrainerState;
+use crate::trained::Trained;
+use crate::trainer::train;
 
 /// The training algorithm and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -168,13 +167,12 @@ pub fn spare_threads() -> NonZeroUsize {
 
 /// Runs the job file at `path` and returns the manifest of the version written.
 ///
-/// Lowers the priority of the whole process. Paths in the job are resolved against the folder of the job file.
+/// Paths in the job are resolved against the folder of the job file.
 ///
 /// # Errors
 /// [`RetrainError`]; files written so far have no manifest and are not a version.
 pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, RetrainError> {
     let started = Instant::now();
-    be_nice();
     let job = Job::read(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     progress.report(Step { phase: Phase::Reading, fraction: 0.0 });
@@ -209,16 +207,6 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     let manifest = write_trained(&job, folder, finished, (warm, started))?;
     progress.report(Step { phase: Phase::Writing, fraction: 1.0 });
     Ok(manifest)
-}
-
-/// Lowers the priority of this process to that of a training, unless it is lower already.
-pub fn be_nice() {
-    let lowered = rustix::process::getpriority_process(None).and_then(|niceness| {
-        if niceness < NICENESS { rustix::process::nice(NICENESS - niceness) } else { Ok(niceness) }
-    });
-    if let Err(problem) = lowered {
-        tracing::warn!(%problem, "cannot lower the priority of the training; it competes with serving");
-    }
 }
 
 fn finish_external(
@@ -345,19 +333,19 @@ fn write_trained(
     finished: Finished,
     (warm, started): (Option<WarmStart>, Instant),
 ) -> Result<Manifest, RetrainError> {
-    let Finished { items, trained, figures, cold_map } = finished;
+    let Finished { items, trained, figures, cold_map: fitted } = finished;
     let mut metrics = figures;
     metrics.extend(trained.metrics.by_name());
     metrics.insert("train_seconds".to_owned(), started.elapsed().as_secs_f64());
     let mut part = TrainerPart { warm, ..TrainerPart::default() };
     if let Some(state) = &trained.state {
         let (text, tables) = state.files(&items);
-        part.tables.push((ITEMS_FILE, tables));
-        part.texts.push((STATE_FILE, text));
+        part.tables.push((trainer_items::FILE, tables));
+        part.texts.push((TRAINER_STATE_FILE, text));
     }
-    if let Some(fitted) = &cold_map {
+    if let Some(fitted) = &fitted {
         let (text, tables) = fitted.map.files();
-        part.tables.push((COLD_MAP_FILE, tables));
+        part.tables.push((cold_map::FILE, tables));
         part.texts.push((ENCODER_FILE, text));
         metrics.extend(fitted.by_name());
     }

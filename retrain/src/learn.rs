@@ -10,7 +10,7 @@ use crate::als::{Als, AlsState, Grouped, Shape, Start};
 use crate::ratings::{Rating, Ratings};
 use crate::side_features::{SIDE_FEATURES, SideFeatures};
 use crate::state::{Known, Settled, TrainerState};
-use crate::trainer::{Metrics, Trained};
+use crate::trained::{Metrics, Trained};
 
 /// Iterations that fit offsets and population to given features; without latent factors they converge quickly.
 const REFIT_ITERATIONS: usize = 10;

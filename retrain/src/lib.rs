@@ -6,12 +6,14 @@
 //! user's served state is a function of the prior and the user's own observations, and a version that contained users
 //! would have to be searched at every erasure.
 //!
-//! Modules: [`input`] and [`observations`] (files), [`ratings`] (training data), `side_features` (known features of
-//! items), `als` (factors), `learn` (standardised features), `tuning` (choice of settings on held-out ratings),
-//! `posterior_evaluation` (errors of the served posteriors), [`prior_fit`] (prior of new users), [`trainer`] (the whole
-//! training), `engine_output` and `calibration` (external engines), `logistic` (clicks), `implicit`, `conjugate`,
-//! `implicit_train` and `ranking` (implicit feedback), [`mod@refresh`] and `state` (warm start), [`mod@cold_map`] and
-//! [`item_attributes`] (features from attributes), [`job`] and [`progress`] (child process).
+//! Modules: `trainer` (cold start) and `refresh` (warm start) choose by the loss: `squared` (graded labels), `logistic`
+//! (clicks), or `implicit_train` with `implicit`, `conjugate` and `ranking` (implicit feedback). These use `als`
+//! (factors), `learn` (standardised features), `tuning` (choice of settings on held-out ratings), `refit` (iterations
+//! from earlier factors), `posterior_evaluation` (errors of the served posteriors) and [`prior_fit`] (prior of new
+//! users). [`settings`], [`ratings`] and `side_features` are their input, `trained` and `state` the result.
+//! [`mod@cold_map`] fits features from attributes; `engine_output` and `calibration` make versions from external
+//! engines; [`job`], [`input`] and [`progress`] are the child process and its files, in the formats of
+//! `celeris_formats`.
 
 mod als;
 mod calibration;
@@ -22,32 +24,33 @@ pub mod error;
 mod implicit;
 mod implicit_train;
 pub mod input;
-pub mod item_attributes;
 pub mod job;
 mod learn;
 mod logistic;
-pub mod observations;
 mod posterior_evaluation;
 pub mod prior_fit;
 pub mod progress;
 mod ranking;
 pub mod ratings;
-pub mod refresh;
+mod refit;
+mod refresh;
+pub mod settings;
 mod side_features;
+mod squared;
 mod state;
-pub mod trainer;
+mod trained;
+mod trainer;
 mod tuning;
 
 pub use cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};
-pub use engine_output::USER_WEIGHTS_FILE;
 pub use error::RetrainError;
-pub use input::{InputFile, write_pinned_items};
-pub use item_attributes::AttributesWriter;
-pub use job::{Algorithm, External, Job, JobLimits, be_nice, run_job, spare_threads};
+pub use input::InputFile;
+pub use job::{Algorithm, External, Job, JobLimits, run_job, spare_threads};
 pub use learn::Pinned;
-pub use observations::{ObservationRow, ObservationsWriter};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};
 pub use ratings::{Rating, Ratings};
 pub use refresh::{Parent, refresh};
+pub use settings::TrainSettings;
 pub use state::TrainerState;
-pub use trainer::{Metrics, TrainSettings, Trained, train};
+pub use trained::{Metrics, Trained};
+pub use trainer::train;

@@ -26,9 +26,10 @@ use crate::learn::{Learnt, Pinned, Prepared, Recipe, learn};
 use crate::prior_fit::fit_absolute_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Entry, Rating, Ratings, Rows};
-use crate::refresh::{Fresh, HeldRows, refit};
+use crate::refit::{Fresh, HeldRows, refit};
+use crate::settings::TrainSettings;
 use crate::state::Settled;
-use crate::trainer::{Metrics, TrainSettings, Trained};
+use crate::trained::{Metrics, Trained};
 use crate::tuning::{ITERATIONS_MIN, PRIOR_SCALES, RATINGS_MIN, folds};
 
 /// Minimum distance of the base rate from 0 and 1, so that working responses stay finite if all labels are equal.

@@ -3,34 +3,25 @@
 //! | file | contents |
 //! |---|---|
 //! | `trainer_state.json` | the chosen settings, and the part of the fit whose size does not depend on the data |
-//! | `trainer_items.parquet` | `item: utf8, bias: float, bias_variance: float, factors: list<float>, factor_variances: list<float>` |
+//! | `trainer_items.parquet` | [`celeris_formats::trainer_items`] |
 //!
 //! The version's own `item_features.parquet` is not sufficient: its features are standardised, and contain pinned ones.
 //! Serving does not need these files; without them the next training starts cold. A version from a warm start contains
-//! the state of its cold training: see [`crate::refresh`]. The lists are absent if a model has no latent factors, and
-//! everything but the factors is absent under implicit feedback.
+//! the state of its cold training: see [`crate::refresh`].
 
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
-use arrow::datatypes::Float32Type;
-use celeris_features::columns::{ParquetFile, vector_column};
-use celeris_features::version_dir::{TRAINER_ITEMS_FILE, TRAINER_STATE_FILE};
-use celeris_features::{FeaturesError, Manifest, checked_file};
+use celeris_formats::columns::ROWS_A_BATCH;
+use celeris_formats::trainer_items::{self, BIAS, BIAS_VARIANCE, FACTOR_VARIANCES, FACTORS, ITEM, TrainerItems};
+use celeris_formats::version_dir::TRAINER_STATE_FILE;
+use celeris_formats::{FormatError, Manifest, ParquetFile, RecordBatch, checked_file};
 use celeris_model::{ItemId, Loss};
 use serde::{Deserialize, Serialize};
 
 use crate::als::{AlsState, Population};
 use crate::error::RetrainError;
 use crate::side_features::SIDE_FEATURES;
-
-pub(crate) const STATE_FILE: &str = TRAINER_STATE_FILE;
-
-pub(crate) const ITEMS_FILE: &str = TRAINER_ITEMS_FILE;
-
-/// Items written at a time.
-const ROWS_A_BATCH: usize = 16_384;
 
 /// The settings chosen by a cold training, which the next trainings take over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,30 +111,32 @@ impl TrainerState {
 
     fn batch(&self, items: &[ItemId], rows: std::ops::Range<usize>) -> RecordBatch {
         let latent = self.settled.latent();
-        let of_factors = |values: &[f32]| vector_column(&values[rows.start * latent..rows.end * latent], latent);
-        let of_numbers = |values: &[f32]| -> ArrayRef { Arc::new(Float32Array::from(values[rows.clone()].to_vec())) };
-        let names = items[rows.clone()].iter().map(|item| Some(item.as_str())).collect::<StringArray>();
-        let mut columns: Vec<(&str, ArrayRef)> = vec![("item", Arc::new(names))];
-        match &self.known {
-            Known::Als(state) => {
-                columns.push(("bias", of_numbers(&state.biases)));
-                columns.push(("bias_variance", of_numbers(&state.bias_variances)));
-                if latent > 0 {
-                    columns.push(("factors", of_factors(&state.factors)));
-                    columns.push(("factor_variances", of_factors(&state.factor_variances)));
-                }
-            }
-            Known::Implicit(factors) if latent > 0 => columns.push(("factors", of_factors(factors))),
-            Known::Implicit(_) => {}
-        }
-        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, false)))
-            .expect("columns of one table have one length")
+        let factors = rows.start * latent..rows.end * latent;
+        let items = TrainerItems {
+            items: &items[rows.clone()],
+            latent,
+            biases: None,
+            bias_variances: None,
+            factors: None,
+            factor_variances: None,
+        };
+        let items = match &self.known {
+            Known::Als(state) => TrainerItems {
+                biases: Some(&state.biases[rows.clone()]),
+                bias_variances: Some(&state.bias_variances[rows]),
+                factors: Some(&state.factors[factors.clone()]),
+                factor_variances: Some(&state.factor_variances[factors]),
+                ..items
+            },
+            Known::Implicit(known) => TrainerItems { factors: Some(&known[factors]), ..items },
+        };
+        items.table()
     }
 
     /// Reads the state from a version directory, for items numbered by `number` below `count`; `None` if there is none.
     ///
     /// # Errors
-    /// [`RetrainError::Files`] or `JobFile` with the file.
+    /// [`RetrainError::Format`] or `JobFile` with the file.
     pub(crate) fn read(
         dir: &Path,
         manifest: &Manifest,
@@ -151,7 +144,7 @@ impl TrainerState {
         number: impl Fn(&str) -> Option<u32>,
     ) -> Result<Option<Self>, RetrainError> {
         let (Some(text), Some(items)) =
-            (checked_file(dir, manifest, STATE_FILE)?, checked_file(dir, manifest, ITEMS_FILE)?)
+            (checked_file(dir, manifest, TRAINER_STATE_FILE)?, checked_file(dir, manifest, trainer_items::FILE)?)
         else {
             return Ok(None);
         };
@@ -160,7 +153,7 @@ impl TrainerState {
             serde_json::from_slice(&bytes).map_err(|source| RetrainError::JobFile { path: text.clone(), source })?;
         if settled.dim != manifest.dim {
             let problem = format!("has dim {}, the manifest says {}", settled.dim, manifest.dim);
-            return Err(FeaturesError::Manifest { path: text, problem }.into());
+            return Err(FormatError::Manifest { path: text, problem }.into());
         }
         let known = match population {
             Some(population) => Known::Als(Arc::new(read_als(&items, &settled, population, count, number)?)),
@@ -182,7 +175,7 @@ fn read_als(
     let (means, covariances) = (population.weight_mean.len(), population.weight_covariance.len());
     if means != dim || covariances != dim * dim {
         let problem = format!("holds {means} mean weights and {covariances} covariances of dim {dim}");
-        return Err(FeaturesError::Manifest { path: path.with_file_name(STATE_FILE), problem }.into());
+        return Err(FormatError::Manifest { path: path.with_file_name(TRAINER_STATE_FILE), problem }.into());
     }
     let mut state = AlsState {
         factors: vec![0.0; count * latent],
@@ -193,14 +186,14 @@ fn read_als(
     };
     let mut file = ParquetFile::open(path)?;
     while let Some(batch) = file.next_batch()? {
-        let names = batch.text("item")?;
-        let biases = batch.numbers::<Float32Type>("bias")?;
-        let variances = batch.numbers::<Float32Type>("bias_variance")?;
-        let list = |column| if latent > 0 { batch.lists::<Float32Type>(column, latent) } else { Ok(Vec::new()) };
-        let (factors, factor_variances) = (list("factors")?, list("factor_variances")?);
+        let names = batch.text(ITEM)?;
+        let biases = batch.numbers::<f32>(BIAS)?;
+        let variances = batch.numbers::<f32>(BIAS_VARIANCE)?;
+        let list = |column| if latent > 0 { batch.lists::<f32>(column, latent) } else { Ok(Vec::new()) };
+        let (factors, factor_variances) = (list(FACTORS)?, list(FACTOR_VARIANCES)?);
         for (row, item) in names.iter().flatten().enumerate() {
             let Some(item) = number(item).map(|item| item as usize) else { continue };
-            (state.biases[item], state.bias_variances[item]) = (biases.value(row), variances.value(row));
+            (state.biases[item], state.bias_variances[item]) = (biases[row], variances[row]);
             state.factors[item * latent..][..latent].copy_from_slice(&factors[row * latent..][..latent]);
             state.factor_variances[item * latent..][..latent]
                 .copy_from_slice(&factor_variances[row * latent..][..latent]);
@@ -222,8 +215,8 @@ fn read_factors(
         if latent == 0 {
             break;
         }
-        let names = batch.text("item")?;
-        let factors = batch.lists::<Float32Type>("factors", latent)?;
+        let names = batch.text(ITEM)?;
+        let factors = batch.lists::<f32>(FACTORS, latent)?;
         for (item, factors) in names.iter().flatten().zip(factors.chunks_exact(latent)) {
             if let Some(item) = number(item) {
                 known[item as usize * latent..][..latent].copy_from_slice(factors);

@@ -15,7 +15,7 @@ use crate::posterior_evaluation::{Errors, HeldOut};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
-use crate::trainer::TrainSettings;
+use crate::settings::TrainSettings;
 
 /// One in this many ratings is held out.
 const FOLDS: u8 = 10;

@@ -9,9 +9,8 @@ use arrow::array::{
     ArrayRef, Float32Array, Float32Builder, Float64Array, Float64Builder, Int64Array, ListBuilder, RecordBatch,
     StringArray,
 };
-use celeris_features::columns::ParquetOut;
-use celeris_features::version_dir::sha256_of;
 use celeris_features::{LoadedVersion, read_version};
+use celeris_formats::{ParquetOut, sha256_of};
 use celeris_model::{ItemId, Loss, VersionId};
 use celeris_retrain::{Algorithm, External, InputFile, Job, Silent, run_job};
 use rand::{RngExt as _, SeedableRng as _};

@@ -6,16 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
-use celeris_features::columns::ParquetOut;
-use celeris_features::manifest::MANIFEST_FILE;
 use celeris_features::read_version;
+use celeris_formats::{AttributesWriter, MANIFEST_FILE, ObservationRow, ObservationsWriter, ParquetOut, pinned_items};
 use celeris_model::{
     ItemId, Loss, ObservationId, Record, RecordKind, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
-use celeris_retrain::{
-    Algorithm, AttributesWriter, InputFile, Job, JsonLines, ObservationRow, ObservationsWriter, Phase, RetrainError,
-    Silent, Step, run_job, write_pinned_items,
-};
+use celeris_retrain::{Algorithm, InputFile, Job, JsonLines, Phase, RetrainError, Silent, Step, run_job};
 
 fn item(number: u32) -> ItemId {
     ItemId::new(format!("film-{number}")).unwrap()
@@ -49,7 +45,13 @@ fn write_observations(path: &Path) -> InputFile {
         let retraction = Record { kind: RecordKind::Retract, targets: vec![sequence], ..record };
         writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &retraction }).unwrap();
     }
-    writer.finish().unwrap()
+    writer.finish().unwrap();
+    InputFile::sealed(path).unwrap()
+}
+
+fn write_pinned(path: &Path, items: &[ItemId], features: &[f32]) -> InputFile {
+    pinned_items::write(path, items, features).unwrap();
+    InputFile::sealed(path).unwrap()
 }
 
 fn job(observations: InputFile) -> Job {
@@ -93,7 +95,7 @@ fn a_version_is_complete_and_describes_its_training() {
     job.observations.path = "observations.parquet".into();
     let pinned = [0.5, 0.0, -1.0, 2.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0];
     let items = [item(2), item(99)];
-    job.pinned_items = Some(write_pinned_items(&folder.path().join("pinned.parquet"), &items, &pinned).unwrap());
+    job.pinned_items = Some(write_pinned(&folder.path().join("pinned.parquet"), &items, &pinned));
 
     let progress = tempfile::NamedTempFile::new().unwrap();
     let manifest = run_job(&write_job(folder.path(), &job), &JsonLines::new(progress.reopen().unwrap())).unwrap();
@@ -234,7 +236,7 @@ fn bad_values_are_named_by_file_row_and_column() {
         let said = refusal(folder.path(), &job(write_row(&path, &[(column, values)])));
         assert!(said.contains("observations.parquet") && said.contains(expected), "{said}");
     }
-    let short = write_pinned_items(&folder.path().join("pinned.parquet"), &[item(1)], &[1.0, 2.0, 1.0]).unwrap();
+    let short = write_pinned(&folder.path().join("pinned.parquet"), &[item(1)], &[1.0, 2.0, 1.0]);
     let said = refusal(folder.path(), &Job { pinned_items: Some(short), ..job(write_row(&path, &[])) });
     assert!(said.contains("pinned.parquet") && said.contains("expected 5 numbers, got 3"), "{said}");
 }
@@ -242,8 +244,9 @@ fn bad_values_are_named_by_file_row_and_column() {
 #[test]
 fn an_empty_log_and_unknown_settings_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = ObservationsWriter::create(&folder.path().join("observations.parquet")).unwrap().finish().unwrap();
-    let empty = job(empty);
+    let path = folder.path().join("observations.parquet");
+    ObservationsWriter::create(&path).unwrap().finish().unwrap();
+    let empty = job(InputFile::sealed(&path).unwrap());
     assert_eq!(refusal(folder.path(), &empty), RetrainError::NoRatings.to_string());
     let said = refusal(folder.path(), &Job { dim: 0, ..empty.clone() });
     assert!(said.contains("dim must be"), "{said}");
@@ -263,12 +266,13 @@ fn attributes_of_items_give_a_map_for_new_items() {
     let described: Vec<(ItemId, serde_json::Map<String, serde_json::Value>)> = (0..21)
         .map(|film| (item(film), serde_json::json!({"shelf": film * film % 9}).as_object().unwrap().clone()))
         .collect();
-    let mut writer = AttributesWriter::create(&folder.path().join("item_attributes.parquet")).unwrap();
+    let path = folder.path().join("item_attributes.parquet");
+    let mut writer = AttributesWriter::create(&path).unwrap();
     for page in described.chunks(8) {
         writer.write(page.iter().map(|(item, attributes)| (item, attributes))).unwrap();
     }
-    let file = writer.finish().unwrap();
-    let job = Job { item_attributes: Some(file), ..job(observations) };
+    writer.finish().unwrap();
+    let job = Job { item_attributes: Some(InputFile::sealed(&path).unwrap()), ..job(observations) };
     let manifest = run_job(&write_job(folder.path(), &job), &Silent).unwrap();
     assert!((manifest.metrics["cold_map_items"] - 20.0).abs() < 0.5, "the last film has no ratings: {manifest:?}");
     let map = read_version(&folder.path().join("version")).unwrap().cold_map.unwrap();

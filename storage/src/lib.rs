@@ -56,6 +56,7 @@ mod checkpoints;
 mod database;
 mod decisions;
 mod directory;
+mod disk_space;
 mod envelope;
 mod erased_users;
 mod erasures;
@@ -83,6 +84,7 @@ mod wire;
 
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
+pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;
 pub use erasures::Erasure;
 pub use error::StorageError;

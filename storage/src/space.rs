@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::database::Database;
+use crate::disk_space::DiskSpace;
 use crate::error::StorageError;
 
 /// Minimum interval between queries of the file system, in milliseconds.
@@ -98,9 +99,7 @@ impl SpaceGuard {
     }
 
     fn measure(&self) {
-        let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let total = disk.f_blocks.saturating_mul(disk.f_frsize);
+        let Ok(DiskSpace { free, total }) = DiskSpace::of(&self.dir) else { return };
         // A compaction cannot rewrite more data than there is, so a small store can use a small disk.
         let compaction = self.database.sorted_bytes().min(self.compaction_bytes_max);
         let needed = self.reserve_max.min(total / SHARE_MIN) + self.database.unflushed_bytes() + compaction;

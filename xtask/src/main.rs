@@ -5,6 +5,8 @@
 
 mod deps;
 mod manifest;
+mod modules;
+mod paths;
 mod peers;
 mod unused;
 mod words;
@@ -26,7 +28,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Checks which crates of the workspace depend on each other, and which may use RocksDB, HTTP and I/O.
+    /// Checks which crates of the workspace depend on each other, and which may use RocksDB, HTTP, columnar formats and
+    /// I/O; and that the components of a crate form no cycles and do not use the object that owns them.
     Deps,
     /// Lists declared dependencies that no source file of their crate uses, and those of the workspace that no crate
     /// uses.
@@ -42,7 +45,10 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let workspace = manifest::read_workspace()?;
     let (findings, clean) = match arguments.command {
-        Command::Deps => (deps::check(&workspace.crates), "every dependency points the right way"),
+        Command::Deps => {
+            let findings = [deps::check(&workspace.crates), modules::check(&workspace.crates)?].concat();
+            (findings, "every dependency points the right way")
+        }
         Command::Unused => (unused::check(&workspace)?, "every declared dependency is named in the sources"),
         Command::Words => (words::check(&workspace)?, "comments use plain words"),
         Command::Peers => return peers::install().map(|()| ExitCode::SUCCESS),

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use celeris_manager::SealingStatus;
+use celeris_export::SealingStatus;
 use celeris_storage::Verification;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

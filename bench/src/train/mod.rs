@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use celeris_features::version_dir::ITEM_FEATURES_FILE;
 use celeris_model::Loss;
-use celeris_retrain::{Algorithm, Job, Phase, Step, USER_WEIGHTS_FILE};
+use celeris_retrain::{Algorithm, Job, Phase, Step};
 
 use celeris_cli::Failure;
 use celeris_evaluate::peers::data::{Data, write_job};
@@ -75,9 +74,9 @@ impl Bench<'_> {
         let (mut spark_seconds, mut spark_rmse) = (None, None);
         if let Some(peers) = self.peers {
             spark_seconds = Some(peers.spark(&job, GRADED, &folder)?);
-            let table = |file, id, vector| Vectors::read(&folder.join("spark").join(file), id, vector, GRADED.factors);
-            let items = table(ITEM_FEATURES_FILE, "item", "features")?;
-            spark_rmse = Some(own_rmse(&items, &table(USER_WEIGHTS_FILE, "user", "weights")?, &self.data));
+            let spark = folder.join("spark");
+            let items = Vectors::of_items(&spark, GRADED.factors)?;
+            spark_rmse = Some(own_rmse(&items, &Vectors::of_users(&spark, GRADED.factors)?, &self.data));
         }
         report.measured(self.case("als", ""), "s", seconds, spark_seconds);
         report.measured(self.case("als", "/rmse"), "stars", rmse, spark_rmse);
@@ -112,14 +111,13 @@ impl Bench<'_> {
         job.algorithm =
             Algorithm::Als { iterations_max: IMPLICIT.iterations, regularization: Some(IMPLICIT.regularization) };
         let iterations = sweep_seconds(&job, &folder)?;
-        let table = |file: &Path, id, vector| Vectors::read(file, id, vector, IMPLICIT.factors);
-        let items = table(&job.output.join(ITEM_FEATURES_FILE), "item", "features")?;
+        let items = Vectors::of_items(&job.output, IMPLICIT.factors)?;
         let rank = percentile_rank(&items, &served_weights(&job.output, &self.data)?, &self.data);
         let (mut peer_seconds, mut peer_rank) = (None, None);
         if let Some(peers) = self.peers {
             peer_seconds = Some(median(peers.implicit(&folder.join(JOB_FILE), IMPLICIT, &folder)?));
-            let items = table(&folder.join(ITEM_FEATURES_FILE), "item", "features")?;
-            let users = table(&folder.join(USER_WEIGHTS_FILE), "user", "weights")?;
+            let items = Vectors::of_items(&folder, IMPLICIT.factors)?;
+            let users = Vectors::of_users(&folder, IMPLICIT.factors)?;
             peer_rank = Some(percentile_rank(&items, &users, &self.data));
         }
         report.measured(self.case("implicit", "/iteration"), "s", median(iterations), peer_seconds);

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use celeris_manager::{Sealer, SealingOptions};
+use celeris_export::{Sealer, SealingOptions};
 use celeris_model::ModelName;
 use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_predictor::PredictorOptions;
@@ -210,7 +210,8 @@ fn sample_history(planned: u64) -> u64 {
 
 /// Seals the sample; returns the bytes of an observation in its segments.
 fn seal(storage: &Storage) -> Result<f64, Failure> {
-    let sealer = Sealer::start(storage.clone(), SealingOptions { interval: SEALING_INTERVAL, records: u64::MAX })?;
+    let options = SealingOptions { interval: SEALING_INTERVAL, records: u64::MAX };
+    let sealer = Sealer::start(storage.clone(), options, celeris_manager::names_by_id).map_err(Failure::other)?;
     let started = Instant::now();
     let sealed = loop {
         let status = sealer.status().into_iter().map(|(_, status)| status).find(|status| status.lag_records == 0);

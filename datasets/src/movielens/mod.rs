@@ -27,9 +27,6 @@ pub const LOADED_RATINGS_MAX: usize = 100_000_000;
 /// Maximum number of titles.
 pub const ITEMS_MAX: usize = 5_000_000;
 
-/// Maximum length of a row, in bytes. A title with its genres takes a few hundred.
-pub const ROW_BYTES_MAX: usize = 16 * 1024;
-
 impl Dataset {
     /// Loads a data set into memory: a ratings file or a folder that holds one, with the titles next to it if there are
     /// any.

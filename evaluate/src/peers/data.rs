@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use celeris_datasets::Rating;
+use celeris_formats::{ObservationRow, ObservationsWriter};
 use celeris_model::{Loss, ModelName, Partition, Record, RecordKind, Sequence, UserEpoch, VersionId};
-use celeris_retrain::{Algorithm, Job, ObservationRow, ObservationsWriter};
+use celeris_retrain::{Algorithm, InputFile, Job};
 
 /// A split data set.
 pub struct Data {
@@ -18,7 +19,8 @@ pub struct Data {
 /// Writes observations as the node exports them; returns a job on the first `count` of them, with a watermark there.
 pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow::Result<Job> {
     std::fs::create_dir_all(folder)?;
-    let mut writer = ObservationsWriter::create(&folder.join("observations.parquet"))?;
+    let path = folder.join("observations.parquet");
+    let mut writer = ObservationsWriter::create(&path)?;
     let mut sequences = vec![0_u64; Partition::all().count()];
     for rating in &data.train[..count] {
         let sequence = &mut sequences[usize::from(Partition::of(&rating.user).index())];
@@ -42,6 +44,7 @@ pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow
         let row = ObservationRow { sequence: Sequence(*sequence), observation_id: &observation_id, record: &record };
         writer.push(row)?;
     }
+    writer.finish()?;
     Ok(Job {
         model: ModelName::new("bench")?,
         version: VersionId(2),
@@ -50,7 +53,7 @@ pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow
         threads: Some(super::THREADS),
         algorithm: Algorithm::default(),
         loss: Loss::Squared,
-        observations: writer.finish()?,
+        observations: InputFile::sealed(&path)?,
         pinned_items: None,
         item_attributes: None,
         parent: Some(VersionId(1)),

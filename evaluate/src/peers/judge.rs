@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use arrow::datatypes::Float32Type;
 use celeris_datasets::Rating;
-use celeris_features::columns::ParquetFile;
 use celeris_features::read_version;
+use celeris_formats::{ParquetFile, item_features, user_weights};
 use celeris_model::preference::Takings;
 use celeris_model::{Example, Learning, Loss, Timestamp, UserModel};
 
@@ -22,19 +21,32 @@ const USERS_MAX: usize = 500;
 pub struct Vectors(HashMap<String, (f32, Vec<f32>)>);
 
 impl Vectors {
-    /// Reads a table of ids and vectors, and offsets if there is such a column.
+    /// Reads the features of items that a version or an engine has written to `folder`.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(path: &Path, id: &str, vector: &str, length: usize) -> anyhow::Result<Self> {
+    pub fn of_items(folder: &Path, length: usize) -> anyhow::Result<Self> {
+        Self::read(&folder.join(item_features::FILE), item_features::ITEM, item_features::FEATURES, length)
+    }
+
+    /// Reads the user weights that an engine has written to `folder`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn of_users(folder: &Path, length: usize) -> anyhow::Result<Self> {
+        Self::read(&folder.join(user_weights::FILE), user_weights::USER, user_weights::WEIGHTS, length)
+    }
+
+    /// Reads a table of ids and vectors, and offsets if there is such a column.
+    fn read(path: &Path, id: &str, vector: &str, length: usize) -> anyhow::Result<Self> {
         let mut rows = HashMap::new();
         let mut file = ParquetFile::open(path)?;
         while let Some(batch) = file.next_batch()? {
             let ids = batch.text(id)?;
-            let values = batch.lists::<Float32Type>(vector, length)?;
-            let offsets = batch.numbers::<Float32Type>("offset").ok();
+            let values = batch.lists::<f32>(vector, length)?;
+            let offsets = batch.numbers::<f32>(item_features::OFFSET).ok();
             for (row, (id, vector)) in ids.iter().flatten().zip(values.chunks_exact(length)).enumerate() {
-                let offset = offsets.as_ref().map_or(0.0, |offsets| offsets.value(row));
+                let offset = offsets.as_ref().map_or(0.0, |offsets| offsets[row]);
                 rows.insert(id.to_owned(), (offset, vector.to_vec()));
             }
         }

@@ -2,8 +2,6 @@
 
 use anyhow::Context;
 use celeris_datasets::Rating;
-use celeris_features::version_dir::ITEM_FEATURES_FILE;
-use celeris_retrain::USER_WEIGHTS_FILE;
 
 use crate::peers::data::{Data, write_job};
 use crate::peers::judge::Vectors;
@@ -43,10 +41,9 @@ impl Peer {
         let file = folder.join("job.json");
         std::fs::write(&file, serde_json::to_vec(&job)?)?;
         self.peers.implicit(&file, settings, folder)?;
-        let table = |file, id, vector| Vectors::read(&folder.join(file), id, vector, settings.factors);
         Ok(Factors {
-            items: table(ITEM_FEATURES_FILE, "item", "features")?,
-            users: table(USER_WEIGHTS_FILE, "user", "weights")?,
+            items: Vectors::of_items(folder, settings.factors)?,
+            users: Vectors::of_users(folder, settings.factors)?,
         })
     }
 }

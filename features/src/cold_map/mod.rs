@@ -15,9 +15,8 @@ use celeris_model::{Learning, ModelError, UserModel};
 use serde_json::{Map, Value};
 
 pub use self::encoder::Encoder;
-pub use self::file::{COLD_MAP_FILE, ENCODER_FILE, read_cold_map};
-use crate::bounds::OFFSET_ABS_MAX;
-use crate::table::{ColdItem, FEATURE_ABS_MAX};
+pub use self::file::read_cold_map;
+use crate::table::{ColdItem, FEATURE_ABS_MAX, OFFSET_ABS_MAX};
 
 /// A fitted map from attributes to offset and features.
 ///

@@ -14,7 +14,7 @@ use celeris_storage::{DecisionRange, RegistryBatch, StorageError};
 
 use super::DecisionMaintenance;
 use crate::error::ManagerError;
-use crate::registry::{cursor_key, cursors_key, deciding};
+use crate::registry::{cursor_key, cursors_key, names_by_id};
 use crate::settings::DefaultReward;
 
 /// Decisions processed between two writes of the cursor.
@@ -121,7 +121,7 @@ impl DecisionMaintenance {
             wanted.insert(model, (reward, cursor));
         }
         // Read the registry only if there are such cursors, since this runs twice a second.
-        let all = if cursors.is_empty() { BTreeMap::new() } else { deciding(&self.storage)? };
+        let all = if cursors.is_empty() { BTreeMap::new() } else { names_by_id(&self.storage)? };
         for key in cursors.into_keys() {
             let id = key.parts().get(1).and_then(|id| id.parse().ok()).map(ModelId);
             // A model out of service continues from its cursor once it is back in service.

@@ -1,7 +1,6 @@
 //! Background work on recorded decisions: default rewards, and deletion of expired decisions.
 
 mod default_rewards;
-mod rows;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +9,6 @@ use celeris_model::{ModelId, Timestamp};
 use celeris_predictor::Predictor;
 use celeris_storage::Storage;
 
-pub(crate) use self::rows::DecisionsWriter;
 use crate::error::ManagerError;
 use crate::registry::Registry;
 

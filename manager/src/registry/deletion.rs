@@ -22,7 +22,10 @@ struct Identity {
 }
 
 /// Names by id of all models and selections, in service or not.
-pub(crate) fn deciding(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
+///
+/// # Errors
+/// [`StorageError`].
+pub fn names_by_id(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, StorageError> {
     let mut names = BTreeMap::new();
     for prefix in [models_key()?, selections_key()?] {
         for (key, identity) in storage.registry().list::<Identity>(&prefix)? {
@@ -122,7 +125,7 @@ impl Registry {
     /// Returns the id of a selection, or `None` if its document does not contain one or contains that of a model.
     pub(super) fn identity_of_selection(&self, name: &ModelName) -> Result<Option<ModelId>, ManagerError> {
         let read = self.identity_in(&selection_key(name)?)?;
-        let owners = deciding(&self.storage)?;
+        let owners = names_by_id(&self.storage)?;
         Ok(read.filter(|id| owners.get(id) == Some(name)))
     }
 

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::version_dir::{NO_VERSION_FILE, is_version_file};
+use celeris_formats::MANIFEST_FILE;
+use celeris_formats::version_dir::{NO_VERSION_FILE, is_version_file};
 use celeris_model::ModelName;
+use celeris_storage::DiskSpace;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{Actor, Event, EventKind, ModelRecord, VersionRecord, VersionStore, versions_dir};
 use crate::directories::{remove_dir, sync_dir};
-use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 
 /// Free bytes reserved for the log when a version is copied.

@@ -27,7 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::de::IgnoredAny;
 
 pub use self::audit::{Actor, AuditLog, Event, EventKind, EventPage, NumberedEvent};
-pub(crate) use self::deletion::deciding;
+pub use self::deletion::names_by_id;
 pub use self::erasures::{AffectedVersion, ErasedSpan, erased_users};
 pub(crate) use self::erasures::{began_with_erased, trained_on_erased};
 pub use self::gate_report::{GateReport, Verdict};

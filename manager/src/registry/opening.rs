@@ -15,7 +15,7 @@ use celeris_storage::{RegistryKey, StorageError};
 use serde::Deserialize;
 
 use super::keys::{model_key, models_key, selection_key, selections_key, versions_key};
-use super::{ModelRecord, Registry, SelectionRecord, deciding, versions_dir};
+use super::{ModelRecord, Registry, SelectionRecord, names_by_id, versions_dir};
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
 
@@ -80,7 +80,7 @@ impl Registry {
             let opened = record.map_err(ManagerError::from).and_then(|record| {
                 check_name(&key, &record.name)?;
                 record.check().map_err(|problem| unfit(&key, problem))?;
-                if deciding(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
+                if names_by_id(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
                     return Err(unfit(&key, format!("it has the identity {} of another model", record.id)));
                 }
                 for (arm, id) in record.arms.iter().zip(&record.arm_ids) {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use celeris_features::Manifest;
-use celeris_features::manifest::known_figures;
+use celeris_formats::Manifest;
+use celeris_formats::manifest::known_figures;
 use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::Watermark;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use celeris_features::{LoadedVersion, Manifest, Theta, VersionContents, read_version, write_version};
+use celeris_features::{LoadedVersion, Theta, VersionContents, read_version, write_version};
+use celeris_formats::Manifest;
 use celeris_model::{ModelId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::ServingVersion;
 use celeris_storage::Storage;

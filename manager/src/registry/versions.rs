@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use celeris_features::manifest::MANIFEST_FILE;
-use celeris_features::{FeaturesError, LoadedVersion, Manifest, read_version};
+use celeris_features::{LoadedVersion, read_version};
+use celeris_formats::{FormatError, MANIFEST_FILE, Manifest};
 use celeris_model::{Decision, ModelId, ModelName, Partition, VersionId};
 use celeris_predictor::{Predictor, ServingVersion};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError, Watermark};
@@ -48,9 +48,8 @@ impl VersionStore {
     pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
         let loaded = read_version(dir)?;
         check_fits(config, &loaded)?;
-        check_watermarks(&loaded.manifest, &self.storage.log().watermark(&config.stream)).map_err(|problem| {
-            ManagerError::from(FeaturesError::Manifest { path: dir.join(MANIFEST_FILE), problem })
-        })?;
+        check_watermarks(&loaded.manifest, &self.storage.log().watermark(&config.stream))
+            .map_err(|problem| ManagerError::from(FormatError::Manifest { path: dir.join(MANIFEST_FILE), problem }))?;
         Ok(loaded)
     }
 

@@ -1,7 +1,7 @@
 //! Configuration of a model.
 
 use celeris_bandits::{PolicySpec, PoolShare};
-pub use celeris_features::bounds::DIM_MAX;
+pub use celeris_formats::version_dir::DIM_MAX;
 use celeris_model::{HalfLife, Learning, Loss, ModelName, Prior, StreamName};
 use celeris_predictor::RankingDefaults;
 use serde::{Deserialize, Serialize};

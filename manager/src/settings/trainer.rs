@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use celeris_retrain::JobLimits;
+use celeris_sandbox::Limits;
+use celeris_storage::DiskSpace;
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, Trainers};
-use crate::disk_space::DiskSpace;
 use crate::error::ManagerError;
 
 /// Smallest memory limit; no trainer starts with less.
@@ -119,8 +119,8 @@ impl TrainerLimits {
     }
 
     /// Resolves the defaults for this machine and for jobs in `dir`.
-    fn on_this_machine(&self, dir: &Path) -> JobLimits {
-        JobLimits {
+    fn on_this_machine(&self, dir: &Path) -> Limits {
+        Limits {
             memory_bytes: self.memory.unwrap_or_else(|| machine_memory().map_or(MEMORY_UNKNOWN, |total| total / 2)),
             seconds: self.time.as_secs(),
             heartbeat_seconds: self.heartbeat.as_secs(),
@@ -139,10 +139,10 @@ fn machine_memory() -> Option<u64> {
 
 impl LowerLimits {
     /// The minimum of these limits and the node's, which may have been lowered since the model was configured.
-    pub(crate) fn within(&self, node: &TrainerLimits, dir: &Path) -> JobLimits {
+    pub(crate) fn within(&self, node: &TrainerLimits, dir: &Path) -> Limits {
         let node = node.on_this_machine(dir);
         let less = |asked: Option<u64>, most: u64| asked.map_or(most, |asked| asked.min(most));
-        JobLimits {
+        Limits {
             memory_bytes: less(self.memory, node.memory_bytes),
             seconds: less(self.seconds, node.seconds),
             heartbeat_seconds: less(self.heartbeat_seconds, node.heartbeat_seconds),

@@ -2,7 +2,7 @@
 //!
 //! The built-in trainer reads the exported observations and writes the version. An external engine receives its own job
 //! file and fewer observations, and writes its output into a folder, from which the built-in trainer makes a version:
-//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined ([`super::confined`]), with command lines from the
+//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined (`celeris_sandbox`), with command lines from the
 //! node's configuration ([`crate::settings::Trainers`]).
 
 use std::fs;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
+use celeris_sandbox::{Limits, Run};
 
 use super::export::{Export, ExportPlan, export};
-use super::process::Run;
+use super::process::result_of;
 use super::reading::{Attempt, ReadingJob};
 use super::{TrainFrom, TrainPlan, Training, blocking};
 use crate::error::ManagerError;
@@ -63,7 +64,7 @@ impl Training {
             blocking(move || training.write_input(&record, (&plan, limits), (&id, attempt), &dir)).await?
         };
         // Runs a trainer and records its progress, with the engine's name before the phase if it is external.
-        let run = |engine: Option<Engine>, command: Vec<String>, output: &str| {
+        let run = async |engine: Option<Engine>, command: Vec<String>, output: &str| {
             let (training, job, reading) = (Arc::clone(self), id.clone(), reading.clone());
             let run = Run {
                 supervisor: self.trainer.clone(),
@@ -71,12 +72,19 @@ impl Training {
                 folder: dir.to_owned(),
                 output: dir.join(output),
                 limits,
-                is_outdated: Box::new(move || reading.is_outdated()),
+                is_cancelled: Box::new(move || reading.is_outdated()),
             };
-            run.finish(move |Step { phase, fraction }: Step| match &engine {
-                Some(engine) => training.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
-                None => training.jobs.progress(&job, phase.name(), fraction),
-            })
+            // A line that is not progress is kept as output.
+            let report = move |line: &[u8]| {
+                let Ok(Step { phase, fraction }) = serde_json::from_slice(line) else { return false };
+                let fraction = fraction.clamp(0.0, 1.0);
+                match &engine {
+                    Some(engine) => training.jobs.progress(&job, &format!("{engine}: {}", phase.name()), fraction),
+                    None => training.jobs.progress(&job, phase.name(), fraction),
+                }
+                true
+            };
+            result_of(&run.finish(report).await?, &limits)
         };
         if let Some((line, job_file)) = line.zip(files.engine.as_ref()) {
             let spark_script = &dir.join(SPARK_SCRIPT_FILE);
@@ -102,7 +110,7 @@ impl Training {
     fn write_input(
         &self,
         record: &ModelRecord,
-        (plan, limits): (&TrainPlan, JobLimits),
+        (plan, limits): (&TrainPlan, Limits),
         (id, attempt): (&JobId, Attempt),
         dir: &Path,
     ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
@@ -178,7 +186,7 @@ struct JobFiles {
 /// Contents of the job files apart from the model.
 struct Input<'a> {
     engine: &'a Engine,
-    limits: JobLimits,
+    limits: Limits,
     warm_start: Option<PathBuf>,
     export: Export,
 }
@@ -199,7 +207,7 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
         parent: Some(record.active),
         warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
-        limits: Some(limits),
+        limits: Some(job_limits(limits)),
         output: VERSION.into(),
     };
     if *engine == Engine::Als {
@@ -222,6 +230,12 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
     fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
     let engine = Some(write_job(&for_engine, dir, "job.json")?);
     Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, holdout: export.holdout })
+}
+
+/// The limits as the job file contains them.
+fn job_limits(limits: Limits) -> JobLimits {
+    let Limits { memory_bytes, seconds, heartbeat_seconds, processes, disk_bytes } = limits;
+    JobLimits { memory_bytes, seconds, heartbeat_seconds, processes, disk_bytes }
 }
 
 fn write_job(job: &TrainJob, dir: &Path, name: &str) -> Result<PathBuf, ManagerError> {

@@ -4,8 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use celeris_formats::{AttributesWriter, ObservationRow, ObservationsWriter, pinned_items};
 use celeris_model::{ItemId, Partition, Sequence};
-use celeris_retrain::{AttributesWriter, InputFile, ObservationRow, ObservationsWriter, write_pinned_items};
+use celeris_retrain::InputFile;
 use celeris_storage::{LogRange, Storage, Watermark, observation_id};
 
 use crate::error::ManagerError;
@@ -88,9 +89,10 @@ pub(super) fn export(
         return Err(ManagerError::NoObservations { stream: config.stream.clone() });
     }
     fs::create_dir_all(dir).map_err(ManagerError::io(dir))?;
-    let mut writer = ObservationsWriter::create(&dir.join("observations.parquet"))?;
+    let (file, held_out_file) = (dir.join("observations.parquet"), dir.join("held_out.parquet"));
+    let mut writer = ObservationsWriter::create(&file)?;
     let split = Split::of(engine, records);
-    let mut held_out = split.one_in.map(|_| ObservationsWriter::create(&dir.join("held_out.parquet"))).transpose()?;
+    let mut held_out = split.one_in.map(|_| ObservationsWriter::create(&held_out_file)).transpose()?;
     let mut written: u64 = 0;
     for partition in Partition::all() {
         let range =
@@ -116,8 +118,15 @@ pub(super) fn export(
         progress(written as f32 / records as f32)?;
         pause::at(Step::Export);
     }
-    let observations = writer.finish()?;
-    let held_out = held_out.map(ObservationsWriter::finish).transpose()?;
+    writer.finish()?;
+    let observations = InputFile::sealed(&file)?;
+    let held_out = match held_out {
+        Some(writer) => {
+            writer.finish()?;
+            Some(InputFile::sealed(&held_out_file)?)
+        }
+        None => None,
+    };
     let Items { pinned, attributes } = export_items(storage, record, dir)?;
     let holdout = holdout.clone();
     Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, holdout })
@@ -134,7 +143,8 @@ fn export_items(storage: &Storage, record: &ModelRecord, dir: &Path) -> Result<I
     let config = &record.config;
     let mut items: Vec<ItemId> = Vec::new();
     let mut features: Vec<f32> = Vec::new();
-    let mut writer = AttributesWriter::create(&dir.join("item_attributes.parquet"))?;
+    let file = dir.join("item_attributes.parquet");
+    let mut writer = AttributesWriter::create(&file)?;
     let (mut after, mut described) = (None, false);
     loop {
         let page = storage.items().list(&config.stream, after.as_ref(), PAGE_ITEMS)?;
@@ -155,11 +165,12 @@ fn export_items(storage: &Storage, record: &ModelRecord, dir: &Path) -> Result<I
             _ => break,
         }
     }
-    let attributes = writer.finish()?;
-    let pinned = if items.is_empty() {
-        None
-    } else {
-        Some(write_pinned_items(&dir.join("pinned_items.parquet"), &items, &features)?)
-    };
-    Ok(Items { pinned, attributes: described.then_some(attributes) })
+    writer.finish()?;
+    let attributes = described.then(|| InputFile::sealed(&file)).transpose()?;
+    let pinned = dir.join("pinned_items.parquet");
+    if items.is_empty() {
+        return Ok(Items { pinned: None, attributes });
+    }
+    pinned_items::write(&pinned, &items, &features)?;
+    Ok(Items { pinned: Some(InputFile::sealed(&pinned)?), attributes })
 }

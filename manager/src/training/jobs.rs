@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_features::manifest::known_figures;
+use celeris_formats::manifest::known_figures;
 use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
 use parking_lot::Mutex;

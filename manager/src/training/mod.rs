@@ -1,19 +1,14 @@
 //! Retrain jobs, from the request to the switch: trains a version on the log, validates it, and promotes it.
 //!
-//! `attempt.rs` exports the log and runs the trainers in child processes ([`confined`]), `candidate.rs` validates and
+//! `attempt.rs` exports the log and runs the trainers in child processes (`celeris_sandbox`), `candidate.rs` validates and
 //! registers the version. Serving continues meanwhile. A training that has read the events of a user who is erased
 //! starts again (`reading.rs`).
 
 mod attempt;
 mod candidate;
-pub mod confined;
-mod disk;
 mod export;
 mod jobs;
-mod orphans;
-mod output;
 mod process;
-mod processes;
 mod reading;
 
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 use self::sums::{Row, Solution, Sums};
-use crate::trainer::Trained;
+use crate::trained::Trained;
 
 /// Minimum number of items for a useful fit.
 const ITEMS_MIN: usize = 20;

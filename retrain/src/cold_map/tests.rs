@@ -10,7 +10,7 @@ use rand_distr::{Distribution, StandardNormal};
 use serde_json::json;
 
 use super::*;
-use crate::trainer::Metrics;
+use crate::trained::Metrics;
 
 const DIM: usize = 4;
 const ITEMS: usize = 600;

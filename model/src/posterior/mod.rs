@@ -1,0 +1,9 @@
+//! The posterior of one user's weights: the prior, the losses, and the online regression with its canonical form.
+
+pub mod canonical;
+pub mod learning;
+pub mod prediction_loss;
+pub mod preference;
+pub mod prior;
+mod rank_one;
+pub mod user_model;
