@@ -1,5 +1,4 @@
 //! A large version's graph is built once, in the background, and opened from its directory later.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,7 +1,5 @@
 //! Recommendations show exactly the allowed items, and their propensities are correct.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

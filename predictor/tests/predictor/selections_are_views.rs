@@ -1,7 +1,5 @@
 //! A selection's state is a view of the log: it equals a simple replay, in any order, bit for bit.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! Damages every document of the registry in many ways: the node must start, serve every other model, and name the
 //! damaged document.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

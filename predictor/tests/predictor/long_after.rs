@@ -1,5 +1,4 @@
 //! The search for a decision's rewards is bounded, however many events the user has.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{

@@ -1,8 +1,6 @@
 //! Amendments, reads, evictions, deletions, switches and crashes in any order, also between queueing and sync: every
 //! state equals the one rebuilt from the log, bit for bit.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;

@@ -1,7 +1,5 @@
 //! States of long histories are resumed from snapshots, and equal the replay of all observations, bit for bit.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
 //! Default rewards: a failure of one does not prevent the others.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! Under implicit loss each user-item pair is one preference, in whatever way its observations are added, corrected,
 //! retracted, evicted or read again. Compared with a dense solve over all pairs, and bit for bit with a replay.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::path::Path;
 
 use celeris_features::{ColdItem, Theta};

@@ -1,8 +1,6 @@
 //! User states are views of the log: whatever is evicted from memory, they equal the replay of the observations, bit
 //! for bit.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! Items added after training are scored by features mapped from their attributes, with additional uncertainty. Once a
 //! user learns from such an item, its features are frozen, and the uncertainty remains.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! A retraction by one user does not change another user's rewards.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
 
