@@ -72,7 +72,15 @@ install_build_tools() {
 # Installs the browser for the tests of the web page, which are skipped without it.
 install_browser() {
     command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
-    install_packages chromium chromium-driver || say "SKIPPED: the tests of the page, which need these"
+    install_packages chromium chromium-driver || say "the tests of the page, which need these, will be skipped"
+}
+
+# How many tests the last run of scripts/test skipped, and for which needs.
+skipped_tests() {
+    local by_need
+    by_need=$(cut -f 1 "$skipped" | sort | uniq -c | awk '{printf "%s%d %s", separator, $1, $2; separator = ", "}')
+    echo "$(wc -l <"$skipped") tests were skipped${by_need:+: $by_need}"
+    sort "$skipped" | awk -F '\t' '{printf "  %s: %s (%s)\n", $1, $2, $3}'
 }
 
 # Build artifacts are outside the checkout, so that a fresh clone does not compile RocksDB again. Cargo distinguishes
@@ -90,3 +98,4 @@ use_target_folder() {
 }
 
 use_target_folder
+skipped=$CARGO_TARGET_DIR/celeris-skipped

@@ -341,14 +341,29 @@ impl Training {
     }
 }
 
-/// Reads the configuration. `listen` is the value of the command line flag.
+/// Reads the configuration from the file and the environment. `listen` is the value of the command line flag.
 ///
 /// # Errors
 /// A message with the name of the invalid key and its source.
 pub fn load(file: Option<&Path>, listen: Option<&str>) -> Result<Config, String> {
+    let variables = env::vars_os();
+    load_from(
+        file,
+        variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+        listen,
+    )
+}
+
+/// Like [`load`], with these environment variables instead of those of the process.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_from(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (String, String)>,
+    listen: Option<&str>,
+) -> Result<Config, String> {
     let mut keys = file.map(of_file).transpose()?.unwrap_or_default();
-    let variables =
-        env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     for (name, value) in variables {
         // Only names with a section are configuration; variables of other programs may share the prefix.
         if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|key| key.contains(ENV_SEPARATOR)) {

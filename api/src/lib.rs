@@ -1,5 +1,7 @@
 //! The HTTP API of a node, as a library: [`node::open`] connects storage, predictor and manager over a data directory,
-//! and [`server::serve`] answers requests on a socket that the caller owns.
+//! [`server::serve`] answers requests on a socket that the caller owns, and [`state::Node::close`] closes the store.
+//! The library changes nothing of its process except the limit of open files: the caller owns the runtime, the metrics
+//! recorder, the log and the signals.
 //!
 //! `routes/` has one file for each resource, `schema/` the request and reply types, `middleware/` the layers that every
 //! request passes. `connections.rs` is below HTTP. The command line is in `celeris-cli`.
@@ -16,7 +18,7 @@ pub mod node;
 mod patient_stream;
 pub mod routes;
 pub mod schema;
-mod series;
+pub mod series;
 pub mod server;
 pub mod state;
 mod unread_body;

@@ -1,7 +1,7 @@
-//! Opens a node: storage, predictor and manager over one data directory.
+//! Opens and closes a node: storage, predictor and manager over one data directory.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,10 +36,7 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The metrics recorder cannot be installed.
-    #[error("metrics: {0}")]
-    Metrics(String),
-    /// Threads cannot be spawned, or the path of the executable cannot be determined.
+    /// Threads cannot be spawned.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -72,12 +69,24 @@ pub fn keep_series(node: &Node) {
     node.series.keep_up(&Live { models, streams: served.chain(sealed).collect() });
 }
 
-/// Opens the data directory and loads all models, so that the node can serve.
+/// What a node takes from its process, in addition to the configuration.
+pub struct NodeOptions {
+    /// The data directory; created if missing.
+    pub data_dir: PathBuf,
+    /// Path of the binary `celeris`, from which the node starts its trainers.
+    pub binary: PathBuf,
+    /// The metrics that the node renders. The caller decides whether they are those of the process, see
+    /// [`Series::install`].
+    pub series: Arc<Series>,
+}
+
+/// Opens the data directory and loads all models, so that the node can serve. Must be called within a multi-threaded
+/// runtime, and blocks. A process may open several nodes on different directories.
 ///
 /// # Errors
 /// [`StartError`]: the directory is in use, damaged or of another format, or a setting is invalid.
-pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
-    let series = Series::install().map_err(StartError::Metrics)?;
+pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
+    let NodeOptions { data_dir, binary, series } = options;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
     let decisions = &config.decisions;
@@ -92,8 +101,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
         ..StorageOptions::default()
     };
     // The trainer runs in another working directory and must find the same files.
-    let data_dir =
-        std::path::absolute(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_owned(), source })?;
+    let data_dir = std::path::absolute(&data_dir).map_err(|source| StartError::DataDir { path: data_dir, source })?;
     let storage = Storage::open(data_dir, &storage_options)?;
     let predictor_options = PredictorOptions {
         user_bytes_max: bytes(memory.users),
@@ -112,10 +120,9 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
     };
     let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
     let predictor = Arc::new(predictor);
-    let trainer = std::env::current_exe()?;
     let manager_options = ManagerOptions {
         models_max: config.limits.models,
-        trainer,
+        trainer: binary,
         training: config.training.options().map_err(StartError::Setting)?,
         import_dir: config.training.import_dir.clone(),
     };
@@ -142,4 +149,21 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, StartError> {
     });
     tokio::spawn(keep_up(node.clone()));
     Ok(node)
+}
+
+impl Node {
+    /// Stops the threads of the node that write files, and closes the store: acknowledged data is durable, and later
+    /// writes fail. Blocks. The data directory can be opened again when the runtime of the node, whose tasks read from
+    /// the store, is dropped too.
+    ///
+    /// # Errors
+    /// As [`celeris_storage::Storage::close`].
+    pub fn close(&self) -> Result<(), StorageError> {
+        self.predictor.catalog().stop();
+        // Before the store is closed, because the sealer reads from it.
+        if let Some(sealer) = &self.sealer {
+            sealer.stop();
+        }
+        self.storage.close()
+    }
 }

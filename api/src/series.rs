@@ -8,8 +8,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SetRecorderError, SharedString, Unit};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_util::registry::{AtomicStorage, Registry};
 
 /// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request timeout.
@@ -37,28 +37,32 @@ impl Live {
     }
 }
 
-/// The metrics of a process.
+/// The metrics of a process, once installed.
 pub struct Series {
     process: PrometheusRecorder,
     rendered: PrometheusHandle,
     owned: Registry<Key, AtomicStorage>,
 }
 
+impl Default for Series {
+    /// Series to which nothing is recorded unless they are installed.
+    fn default() -> Self {
+        let matcher = Matcher::Full("celeris_http_request_seconds".to_owned());
+        let builder = PrometheusBuilder::new().set_buckets_for_metric(matcher, &REQUEST_SECONDS);
+        let process = builder.expect("there are bucket bounds").build_recorder();
+        Self { rendered: process.handle(), process, owned: Registry::new(AtomicStorage) }
+    }
+}
+
 impl Series {
-    /// Installs a new recorder as the global recorder of the process.
+    /// New series as the global recorder of the process, which has only one.
     ///
     /// # Errors
     /// If another recorder is installed already.
-    pub fn install() -> Result<Arc<Self>, String> {
-        let series = Arc::new(Self::new().map_err(|error| error.to_string())?);
-        metrics::set_global_recorder(series.clone()).map_err(|error| error.to_string())?;
+    pub fn install() -> Result<Arc<Self>, SetRecorderError<Arc<Self>>> {
+        let series = Arc::new(Self::default());
+        metrics::set_global_recorder(series.clone())?;
         Ok(series)
-    }
-
-    fn new() -> Result<Self, BuildError> {
-        let matcher = Matcher::Full("celeris_http_request_seconds".to_owned());
-        let process = PrometheusBuilder::new().set_buckets_for_metric(matcher, &REQUEST_SECONDS)?.build_recorder();
-        Ok(Self { rendered: process.handle(), process, owned: Registry::new(AtomicStorage) })
     }
 
     /// All series as Prometheus text.
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn series_of_deleted_models_are_removed() {
-        let series = Series::new().unwrap();
+        let series = Series::default();
         metrics::with_local_recorder(&series, || {
             metrics::counter!("requests_total").increment(7);
             for model in ["films", "songs"] {

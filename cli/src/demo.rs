@@ -12,9 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::Failure;
 use crate::progress::Report;
-use crate::serve::{announce, asked_to_stop, listen, runtime, serve};
+use crate::serve::{announce, asked_to_stop, listen, open, runtime, serve};
 use celeris_api::config;
-use celeris_api::node;
 use celeris_api::schema::models::DIM_DEFAULT;
 use celeris_api::state::Node;
 
@@ -53,7 +52,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
-        let node = tokio::task::block_in_place(|| node::open(&data_dir, &config))?;
+        let node = open(&data_dir, &config)?;
         let model = ModelName::new(MODEL).map_err(Failure::other)?;
         if !is_prepared(&node, &model)? {
             let asked_to_stop = asked_to_stop()?;
@@ -70,7 +69,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         );
         if args.exit_when_ready {
             announce(address)?;
-            return tokio::task::block_in_place(|| node.storage.close()).map_err(Failure::from);
+            return tokio::task::block_in_place(|| node.close()).map_err(Failure::from);
         }
         serve(listener, node, &config).await
     })

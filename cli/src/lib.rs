@@ -160,7 +160,7 @@ impl From<StartError> for Failure {
             StartError::Storage(error) => error.into(),
             StartError::Manager(error) => error.into(),
             StartError::Setting(_) | StartError::DataDir { .. } => Self::bad_input(error),
-            StartError::Metrics(_) | StartError::System(_) => Self::other(error),
+            StartError::System(_) => Self::other(error),
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
 use celeris_api::config::{self, Config};
+use celeris_api::node::{self, NodeOptions};
+use celeris_api::series::Series;
+use celeris_api::server;
 use celeris_api::state::Node;
-use celeris_api::{node, server};
 
 /// Runs a node.
 #[derive(Debug, clap::Args)]
@@ -30,7 +32,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let config = config::load(args.config.as_deref(), args.listen.as_deref()).map_err(Failure::BadInput)?;
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
-        let node = tokio::task::block_in_place(|| node::open(&args.data_dir, &config))?;
+        let node = open(&args.data_dir, &config)?;
         serve(listener, node, &config).await
     })
 }
@@ -38,6 +40,16 @@ pub fn run(args: Args) -> Result<(), Failure> {
 /// The runtime of a node: one worker thread per core, and additional threads for blocking work.
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)
+}
+
+/// Opens the node of this process.
+pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
+    let options = NodeOptions {
+        data_dir: data_dir.to_owned(),
+        binary: std::env::current_exe().map_err(Failure::other)?,
+        series: Series::install().map_err(Failure::other)?,
+    };
+    Ok(tokio::task::block_in_place(|| node::open(options, config))?)
 }
 
 /// Binds the address before any long work starts, so that an address in use is reported at once.
@@ -72,15 +84,6 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
         tracing::info!("stopping: requests under way are let through");
     };
     announce(listener.local_addr().map_err(Failure::other)?)?;
-    let (storage, predictor, sealer) = (node.storage.clone(), node.predictor.clone(), node.sealer.clone());
-    server::serve(listener, node, &config.server, shutdown).await.map_err(Failure::other)?;
-    tokio::task::block_in_place(|| {
-        predictor.catalog().stop();
-        // Before the store is closed, because the sealer reads from it.
-        if let Some(sealer) = sealer {
-            sealer.stop();
-        }
-        storage.close()
-    })?;
-    Ok(())
+    server::serve(listener, node.clone(), &config.server, shutdown).await.map_err(Failure::other)?;
+    Ok(tokio::task::block_in_place(|| node.close())?)
 }

@@ -1,5 +1,4 @@
 //! Sealing of amended logs.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

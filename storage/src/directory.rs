@@ -25,7 +25,15 @@ const CURRENT: Format = Format { format: FORMAT_VERSION, partitions: PARTITIONS 
 pub(crate) struct Directory {
     path: PathBuf,
     /// The lock belongs to the open file: it is released however the process ends.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child process holds a copy of it, and so the lock, from its fork until it
+        // executes its program. An error leaves it to the close.
+        let _ = self.lock.unlock();
+    }
 }
 
 /// Restricts access to the owner, since the files contain personal data.
@@ -56,7 +64,7 @@ impl Directory {
             TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
             TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
         })?;
-        let directory = Self { path: path.to_owned(), _lock: lock };
+        let directory = Self { path: path.to_owned(), lock };
         directory.check_format()?;
         // Only after it is known to be a data directory, or to become one.
         restrict_to_owner(path);

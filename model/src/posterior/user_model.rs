@@ -14,7 +14,7 @@ use celeris_kernel as kernel;
 /// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.
 ///
 /// The guarantee is a relative 2-norm error of the weights below 1e-4 up to this condition. Measured, states after full
-/// blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/ridge_oracle.rs`).
+/// blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/model/ridge_oracle.rs`).
 pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
 
 /// Typical number of passes of a logistic solve over its examples.

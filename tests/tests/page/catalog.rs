@@ -1,21 +1,18 @@
 //! Browsing the catalog, and the explanation of a recommendation.
 
 use anyhow::{Context, Result, ensure};
-use celeris_tests::Node;
 use fantoccini::{Client, Locator};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::browser::{Screen, browse, evaluate, wait_until};
-use super::{fits, fits_in, genres_by_frequency, open, order, rate, skips, take_picture_here, text};
+use super::{demo, fits, fits_in, genres_by_frequency, has_browser, open, order, rate, take_picture_here, text};
 
 #[tokio::test]
 async fn the_catalog_is_searched_and_filtered_and_a_title_shows_similar_titles() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-2a6c").await?;
         wait_until(page, "document.querySelectorAll('[data-testid=shelved]').length === 20").await?;
@@ -63,11 +60,9 @@ async fn the_catalog_is_searched_and_filtered_and_a_title_shows_similar_titles()
 
 #[tokio::test]
 async fn each_recommendation_is_explained_by_the_ratings_of_the_user() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     for screen in [Screen::DESK, Screen::PHONE] {
         browse(screen, async |page| {
             open(page, &demo, &format!("guest-{}", screen.width())).await?;

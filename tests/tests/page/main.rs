@@ -5,9 +5,12 @@ mod catalog;
 
 use std::env;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
-use celeris_tests::Node;
+use celeris_skip::{self as skip, Need};
+use celeris_tests::{NodeProcess, binary, data_dir};
 use fantoccini::{Client, Locator};
 use serde_json::json;
 use tempfile::TempDir;
@@ -32,13 +35,28 @@ const SETTLED: &str = "document.querySelector('#ranking').getAttribute('aria-bus
     && document.querySelector('#ranking [data-testid=row]') !== null \
     && document.getAnimations().length === 0";
 
+/// The data directory of a demo that has loaded and trained.
+static PREPARED: LazyLock<PathBuf> = LazyLock::new(|| {
+    let data_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+    // An earlier run may have left one of an earlier version.
+    let _ = fs::remove_dir_all(&data_dir);
+    let path = data_dir.to_str().expect("the target folder has a plain name");
+    let ended = binary::run(["demo", "--exit-when-ready", "--listen", "127.0.0.1:0", "--data-dir", path]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    data_dir
+});
+
+/// A demo on a copy of [`PREPARED`].
+fn demo(data_dir: &Path) -> NodeProcess {
+    data_dir::copy(&PREPARED, data_dir);
+    NodeProcess::demo(data_dir, None)
+}
+
 #[tokio::test]
 async fn ratings_move_the_ranking_at_once() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-4f2a").await?;
         let before = order(page).await?;
@@ -61,11 +79,9 @@ async fn ratings_move_the_ranking_at_once() -> Result<()> {
 
 #[tokio::test]
 async fn ratings_for_one_genre_raise_its_titles_and_the_error_falls() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-7c1e").await?;
         let genres = genres_by_frequency(page).await?;
@@ -90,11 +106,9 @@ async fn ratings_for_one_genre_raise_its_titles_and_the_error_falls() -> Result<
 
 #[tokio::test]
 async fn the_timeline_of_the_model_is_updated_live() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-9d3b").await?;
         wait_until(page, "document.querySelectorAll('[data-testid=event]').length > 0").await?;
@@ -138,11 +152,9 @@ async fn the_timeline_of_the_model_is_updated_live() -> Result<()> {
 
 #[tokio::test]
 async fn the_weights_of_a_selection_are_updated_live() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     let trained = demo.client().get("/v1/models").expect(200)["models"][0]["name"].clone();
     let stream = trained.as_str().context("the demo's model has a name")?.to_owned();
     let second = json!({"name": "untrained", "stream": stream, "dim": 4});
@@ -177,11 +189,9 @@ async fn the_weights_of_a_selection_are_updated_live() -> Result<()> {
 
 #[tokio::test]
 async fn exploration_is_shown_with_its_mean_reward() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     browse(Screen::DESK, async |page| {
         open(page, &demo, "guest-4e1d").await?;
         wait_until(page, "document.querySelector('#exploration-now').textContent === '0.0 %'").await?;
@@ -231,11 +241,9 @@ async fn kinds(page: &Client, test_id: &str) -> Result<Vec<String>> {
 
 #[tokio::test]
 async fn a_phone_needs_no_horizontal_scrolling_and_its_stars_are_large_enough() -> Result<()> {
-    if skips() {
-        return Ok(());
-    }
+    let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;
-    let demo = Node::demo(data_dir.path(), None);
+    let demo = demo(data_dir.path());
     browse(Screen::PHONE, async |page| {
         open(page, &demo, "guest-0b5d").await?;
         fits(page).await?;
@@ -257,7 +265,7 @@ async fn fits(page: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn open(page: &Client, demo: &Node, user: &str) -> Result<()> {
+async fn open(page: &Client, demo: &NodeProcess, user: &str) -> Result<()> {
     page.goto(&format!("{}/?user={user}", demo.client().url().trim_end_matches('/'))).await?;
     wait_until(page, SETTLED).await
 }
@@ -332,10 +340,9 @@ async fn take_picture_here(page: &Client) -> Result<()> {
     fs::write(&path, page.screenshot().await?).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn skips() -> bool {
+/// `None` without the programs of a browser; the test is skipped.
+fn has_browser() -> Option<()> {
     let missing = missing_programs();
-    if !missing.is_empty() {
-        eprintln!("SKIPPED: the page was not tested, because these are not installed: {}", missing.join(", "));
-    }
-    !missing.is_empty()
+    let installed = missing.is_empty().then_some(());
+    skip::unless(Need::Browser, installed, &format!("not installed: {}", missing.join(", ")))
 }

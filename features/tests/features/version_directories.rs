@@ -1,0 +1,123 @@
+//! A version directory reads back as written, and any damage is reported by name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use celeris_features::{ColdItem, FeaturesError, LoadedVersion, Theta, VersionContents, read_version, write_version};
+use celeris_formats::FormatError;
+use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
+
+const DIM: usize = 3;
+const ITEMS: usize = 40_000;
+
+fn theta() -> Theta {
+    let items = (0..ITEMS).map(|i| ItemId::new(format!("item {i} ü")).unwrap()).collect();
+    let offsets = (0..ITEMS).map(|i| i as f32 / 7.0).collect();
+    let features = (0..ITEMS).flat_map(|i| [i as f32 / 1e4, -1.0 / (i + 1) as f32, 1.0]).collect();
+    Theta::new(items, offsets, features, ColdItem { offset: 3.5, features: vec![0.1, 0.2, 1.0] }).unwrap()
+}
+
+fn prior() -> Prior {
+    Prior::new(vec![0.1, -0.2, 0.3], vec![2.0, 0.5, 0.0, 0.5, 3.0, 0.1, 0.0, 0.1, 1.0], 0.7).unwrap()
+}
+
+fn write(dir: &Path) {
+    let contents = VersionContents {
+        model: ModelName::new("films").unwrap(),
+        theta: &theta(),
+        prior: &prior(),
+        label_range: Some((0.5, 5.0)),
+        algorithm: "als".to_owned(),
+        parent: Some(VersionId(1)),
+        watermark: serde_json::json!({"films": [1, 2, 3]}),
+        created: Timestamp(1_700_000_000_000),
+        metrics: BTreeMap::from([("rmse".to_owned(), 0.123_456_789_012_345_67)]),
+    };
+    write_version(dir, &contents).unwrap();
+}
+
+#[test]
+fn a_version_reads_back_as_written() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path());
+    let LoadedVersion { manifest, theta: read, prior: read_prior, cold_map } = read_version(dir.path()).unwrap();
+    assert_eq!(read, theta());
+    assert_eq!(read_prior, prior());
+    assert_eq!(cold_map, None, "the training knew no attributes");
+    assert_eq!(manifest.parent, Some(VersionId(1)));
+    assert_eq!(manifest.metrics["rmse"].to_bits(), 0.123_456_789_012_345_67_f64.to_bits());
+}
+
+#[test]
+fn a_version_is_never_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path());
+    let contents = VersionContents {
+        model: ModelName::new("films").unwrap(),
+        theta: &Theta::untrained(DIM),
+        prior: &prior(),
+        label_range: None,
+        algorithm: "none".to_owned(),
+        parent: None,
+        watermark: serde_json::Value::Null,
+        created: Timestamp(0),
+        metrics: BTreeMap::new(),
+    };
+    assert!(matches!(write_version(dir.path(), &contents), Err(FeaturesError::Format(FormatError::Manifest { .. }))));
+    assert_eq!(read_version(dir.path()).unwrap().theta, theta());
+}
+
+#[test]
+fn a_directory_without_a_manifest_is_not_a_version() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path());
+    fs::remove_file(dir.path().join("_SUCCESS")).unwrap();
+    assert!(read_version(dir.path()).unwrap_err().to_string().contains("not a finished version"));
+}
+
+#[test]
+fn one_flipped_bit_in_any_file_is_detected() {
+    for name in ["item_features.parquet", "prior.parquet"] {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path());
+        let path = dir.path().join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(&path, bytes).unwrap();
+        let error = read_version(dir.path()).unwrap_err();
+        assert!(
+            matches!(&error, FeaturesError::Format(FormatError::Mismatch { path, .. }) if path.ends_with(name)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn manifests_that_contradict_their_files_are_rejected() {
+    type Change = fn(&mut serde_json::Value);
+    let changes: [(&str, Change); 6] = [
+        ("format", |m| m["format"] = 2.into()),
+        ("unknown field", |m| m["surprise"] = true.into()),
+        ("expected 4 numbers", |m| m["dim"] = 4.into()),
+        ("number of rows", |m| m["files"]["item_features.parquet"]["rows"] = 7.into()),
+        ("no file of a version", |m| {
+            m["files"]["../outside"] = m["files"]["prior.parquet"].clone();
+        }),
+        // An erasure does not search versions.
+        ("nothing of single users", |m| {
+            m["files"]["user_weights.parquet"] = m["files"]["prior.parquet"].clone();
+        }),
+    ];
+    for (expected, change) in changes {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path());
+        let path = dir.path().join("_SUCCESS");
+        let mut manifest = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut manifest);
+        fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
+        let message = read_version(dir.path()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+}

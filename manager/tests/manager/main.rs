@@ -1,0 +1,5 @@
+//! Tests of the life cycle of models over a store.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod damaged_documents;
+mod default_rewards;

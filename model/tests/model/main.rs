@@ -1,0 +1,11 @@
+//! Tests of user states and predictions, against independent computations.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod batches;
+mod drift;
+mod extremes;
+mod influence;
+mod logistic_reference;
+mod losses;
+mod preferences;
+mod ridge_oracle;

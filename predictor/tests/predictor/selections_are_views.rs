@@ -1,0 +1,201 @@
+//! A selection's state is a view of the log: it equals a simple replay, in any order, bit for bit.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use celeris_bandits::selection::{
+    Exp4, HalfLifeRecords, LabelRange, Layout, LossScale, Objective, Outcome, Place, State, Strategy as _, StrategySpec,
+};
+use celeris_features::{ColdItem, Theta};
+use celeris_model::ids::PARTITIONS;
+use celeris_model::{
+    ItemId, ModelId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence, StreamName,
+    UserId, VersionId,
+};
+use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, Scope, SelectionRule, ServingVersion};
+use celeris_storage::{LogRange, Storage, StorageOptions, Watermark};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use xxhash_rust::xxh3::xxh3_64;
+
+const DIM: usize = 4;
+const ITEMS: usize = 20;
+const USERS: usize = 25;
+const ARMS: [&str; 3] = ["one", "two", "three"];
+/// In records; short, so that most of the log no longer counts at the end.
+const HALF_LIVES: [Option<u64>; 2] = [Some(40), None];
+
+fn name(text: &str) -> ModelName {
+    ModelName::new(text).unwrap()
+}
+
+fn stream() -> StreamName {
+    StreamName::new("films").unwrap()
+}
+
+fn user(index: usize) -> UserId {
+    UserId::new(format!("user {index}")).unwrap()
+}
+
+/// A version with its own features.
+fn version(model: &str, seed: u64) -> ServingVersion {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut vector = || -> Vec<f32> { (1..DIM).map(|_| rng.random_range(-1.0..1.0)).chain([1.0]).collect() };
+    let items = (0..ITEMS).map(|item| ItemId::new(format!("film {item}")).unwrap()).collect();
+    let features = (0..ITEMS).flat_map(|_| vector()).collect();
+    let cold = ColdItem { offset: 3.0, features: vector() };
+    let theta = Theta::new(items, vec![3.0; ITEMS], features, cold).unwrap();
+    let prior = Prior::isotropic(DIM, 1.0, 1.0).unwrap();
+    ServingVersion::new((name(model), ModelId(seed)), VersionId(1), theta, prior.into()).unwrap()
+}
+
+fn rule(scope: Scope, half_life: Option<u64>) -> SelectionRule {
+    SelectionRule {
+        name: name(&format!("{}-{}", if scope == Scope::User { "user" } else { "all" }, half_life.unwrap_or(0))),
+        id: ModelId(if scope == Scope::User { 5 } else { 6 }),
+        stream: stream(),
+        arms: ARMS.map(name).into(),
+        arm_ids: vec![ModelId(1), ModelId(2), ModelId(3)],
+        strategy: StrategySpec::Exp4(Exp4::default()),
+        scope,
+        scale: LossScale { objective: Objective::Error, range: LabelRange::new(1.0, 5.0).unwrap() },
+        half_life: half_life.map(|records| HalfLifeRecords::new(records).unwrap()),
+        defaults: RankingDefaults::default(),
+        begins: Watermark::start(),
+    }
+}
+
+fn open(dir: &Path) -> (Storage, Predictor) {
+    let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
+    let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
+    for (seed, arm) in (1..).zip(ARMS) {
+        predictor.activation().activate(&stream(), RankingDefaults::default(), version(arm, seed)).unwrap();
+    }
+    for half_life in HALF_LIVES {
+        predictor.models().put_selection(rule(Scope::Global, half_life));
+        predictor.models().put_selection(rule(Scope::User, half_life));
+    }
+    (storage, predictor)
+}
+
+/// Every record, the last first.
+fn backwards(storage: &Storage) -> Vec<(Partition, Sequence, Record)> {
+    let watermark = storage.log().watermark(&stream());
+    let mut records = Vec::new();
+    for partition in Partition::all() {
+        let range = LogRange { stream: stream(), partition, after: Sequence(0), up_to: watermark.get(partition) };
+        let _: ControlFlow<()> = storage
+            .log()
+            .scan(&range, |sequence, record| {
+                records.push((partition, sequence, record));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+    }
+    records.reverse();
+    records
+}
+
+/// The losses of the arms by the record, on labels from 1 to 5.
+fn losses(record: &Record) -> Vec<Option<f64>> {
+    let predicted = |arm: &&str| {
+        let id = ModelId(ARMS.iter().position(|known| known == arm).unwrap() as u64 + 1);
+        record.predictions.iter().find(|prediction| prediction.model == id)
+    };
+    let loss = |arm: &&str| {
+        let error = f64::from(predicted(arm)?.predicted) - f64::from(record.label);
+        Some((error.abs() / 4.0).min(1.0))
+    };
+    ARMS.iter().map(loss).collect()
+}
+
+fn add(state: &mut State, lane: usize, position: u64, record: &Record) {
+    if record.kind == RecordKind::Observe {
+        let sums = Exp4::default().observe(Outcome::Every(&losses(record)));
+        state.add(Place { lane, position, group: 0 }, &sums);
+    }
+}
+
+fn replayed(storage: &Storage, half_life: Option<u64>) -> u64 {
+    let half_life = half_life.map(|records| HalfLifeRecords::new(records).unwrap());
+    let mut state = State::new(Layout { arms: 3, groups: 1, lanes: usize::from(PARTITIONS), half_life });
+    let watermark = storage.log().watermark(&stream());
+    state.advance(&Partition::all().map(|partition| watermark.get(partition).0).collect::<Vec<_>>());
+    for (partition, sequence, record) in backwards(storage) {
+        add(&mut state, usize::from(partition.index()), sequence.0, &record);
+    }
+    xxh3_64(&state.canonical_bytes(0))
+}
+
+fn replayed_of(storage: &Storage, user: &UserId, half_life: Option<u64>) -> u64 {
+    let half_life = half_life.map(|records| HalfLifeRecords::new(records).unwrap());
+    let mut state = State::new(Layout { arms: 3, groups: 1, lanes: 1, half_life });
+    state.advance(&[storage.histories().last_epoch(&stream(), user).unwrap().0]);
+    for (_, record) in storage.histories().of(&stream(), user).unwrap().into_iter().rev() {
+        add(&mut state, 0, record.user_epoch.0, &record);
+    }
+    xxh3_64(&state.canonical_bytes(0))
+}
+
+async fn assert_views(storage: &Storage, predictor: &Predictor) {
+    for half_life in HALF_LIVES {
+        let report = predictor.selections().report(&rule(Scope::Global, half_life).name, None, None).await.unwrap();
+        assert_eq!(report.state_hash, replayed(storage, half_life), "half-life {half_life:?}");
+        let of_user = rule(Scope::User, half_life).name;
+        for user in (0..USERS).map(user) {
+            let report = predictor.selections().report(&of_user, Some(&user), None).await.unwrap();
+            assert_eq!(report.state_hash, replayed_of(storage, &user, half_life), "{user}, half-life {half_life:?}");
+        }
+    }
+}
+
+/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts.
+#[tokio::test(flavor = "multi_thread")]
+async fn states_equal_a_replay_of_the_log_after_amendments() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(31);
+    let mut observed: BTreeMap<ObservationId, usize> = BTreeMap::new();
+    for _ in 0..4 {
+        let (storage, predictor) = open(dir.path());
+        let model = name(ARMS[0]);
+        for round in 0..300 {
+            let who = (rng.random_range(0.0_f64..1.0).powi(2) * USERS as f64) as usize;
+            let any = (!observed.is_empty()).then(|| rng.random_range(0..observed.len()));
+            let any = any.and_then(|at| observed.keys().nth(at)).cloned();
+            match (rng.random_range(0..40), any) {
+                (0, Some(id)) => {
+                    drop(predictor.ingest().correct(&model, &id, rng.random_range(1.0..5.0)).await.unwrap());
+                }
+                (1, Some(id)) => {
+                    predictor.ingest().forget(&model, &id).await.unwrap();
+                    observed.remove(&id);
+                }
+                (2, Some(_)) if round % 5 == 0 => {
+                    predictor.erase(&model, &user(who)).await.unwrap();
+                    observed.retain(|_, of| *of != who);
+                }
+                _ => {
+                    let observation = Observation {
+                        user: user(who),
+                        item: ItemId::new(format!("film {}", rng.random_range(0..ITEMS))).unwrap(),
+                        label: rng.random_range(1.0..5.0),
+                        weight: 1.0,
+                        timestamp: None,
+                        observation_id: None,
+                        feedback: None,
+                        decision: None,
+                    };
+                    let observed_now = predictor.ingest().observe(&model, observation).await.unwrap();
+                    observed.insert(observed_now.observation_id, who);
+                }
+            }
+            if round % 60 == 7 {
+                assert_views(&storage, &predictor).await;
+            }
+        }
+        assert_views(&storage, &predictor).await;
+        drop(predictor);
+        storage.close().unwrap();
+    }
+}

@@ -1,0 +1,33 @@
+//! Behavior of nodes over HTTP. Nodes run in the process of the tests, except where a test kills or limits a node or reads
+//! its metrics. Scenarios that are about that are in `processes`.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod audiences;
+mod bad_input;
+mod catalog;
+mod cold_items;
+mod connections;
+mod decisions;
+mod drift;
+mod engines;
+mod explaining;
+mod export;
+mod forgetting;
+mod future_times;
+mod identities;
+mod one_process;
+mod openapi;
+mod options;
+mod out_of_service;
+mod policies;
+mod policy_evaluation;
+mod read_your_writes;
+mod recommend;
+mod registering;
+mod retrain;
+mod retrain_losses;
+mod rewards;
+mod selection;
+mod versions;
+mod web_pages;
+mod why;

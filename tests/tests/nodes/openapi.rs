@@ -1,0 +1,183 @@
+//! The description of the API is complete, and its bounds and defaults are those of the node.
+
+use celeris_tests::Node;
+use serde_json::{Value, json};
+
+/// Schemas that allow any JSON, by the end of their path: attributes of items, and details of events.
+const FREE_FORM: [&str; 2] = ["/properties/attributes", "/properties/details"];
+
+fn node() -> (tempfile::TempDir, Node, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let description = node.client().get("/openapi.json").expect(200);
+    (dir, node, description)
+}
+
+/// Calls `visit` with every schema below `schema`, and with the path to it.
+fn walk(path: &str, schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
+    visit(path, schema);
+    for keyword in ["properties", "$defs"] {
+        for (name, inner) in schema[keyword].as_object().into_iter().flatten() {
+            walk(&format!("{path}/{keyword}/{name}"), inner, visit);
+        }
+    }
+    for keyword in ["items", "additionalProperties"] {
+        if schema[keyword].is_object() {
+            walk(&format!("{path}/{keyword}"), &schema[keyword], visit);
+        }
+    }
+    for keyword in ["oneOf", "anyOf", "allOf", "prefixItems"] {
+        for (index, inner) in schema[keyword].as_array().into_iter().flatten().enumerate() {
+            walk(&format!("{path}/{keyword}/{index}"), inner, visit);
+        }
+    }
+}
+
+/// Calls `visit` with every schema of the description: components, parameters, and the bodies of requests and replies.
+fn walk_all(description: &Value, visit: &mut impl FnMut(&str, &Value)) {
+    for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
+        walk(name, schema, visit);
+    }
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let path = format!("{method} {path}");
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                walk(&path, &parameter["schema"], visit);
+            }
+            let replies = operation["responses"].as_object().unwrap().values();
+            for content in std::iter::once(&operation["requestBody"]).chain(replies) {
+                for media_type in content["content"].as_object().into_iter().flat_map(|types| types.values()) {
+                    walk(&path, &media_type["schema"], visit);
+                }
+            }
+        }
+    }
+}
+
+fn is_type(schema: &Value, name: &str) -> bool {
+    let types = &schema["type"];
+    *types == name || types.as_array().is_some_and(|types| types.contains(&json!(name)))
+}
+
+#[test]
+fn every_value_is_described() {
+    let (_dir, _node, description) = node();
+    let (mut bare, mut seen) = (Vec::new(), 0);
+    walk_all(&description, &mut |path, schema| {
+        seen += 1;
+        let keywords = ["type", "$ref", "oneOf", "anyOf", "allOf", "enum", "const"];
+        let is_untyped = keywords.iter().all(|keyword| schema[keyword].is_null());
+        let has = |keyword: &str| schema[keyword].as_object().is_some_and(|inner| !inner.is_empty());
+        let is_bare_object = is_type(schema, "object") && !has("properties") && !has("additionalProperties");
+        let place = path.trim_end_matches("/additionalProperties");
+        if (is_untyped || is_bare_object) && !FREE_FORM.iter().any(|free| place.ends_with(free)) {
+            bare.push(path.to_owned());
+        }
+    });
+    assert!(seen > 500, "only {seen} schemas were seen");
+    assert!(bare.is_empty(), "described as any JSON: {bare:#?}");
+}
+
+#[test]
+fn references_lead_to_schemas() {
+    let (_dir, _node, description) = node();
+    let schemas = description["components"]["schemas"].as_object().unwrap();
+    walk_all(&description, &mut |path, schema| {
+        if let Some(reference) = schema["$ref"].as_str() {
+            let name = reference.strip_prefix("#/components/schemas/").unwrap();
+            assert!(schemas.contains_key(name), "{path}: {reference}");
+        }
+    });
+}
+
+/// Settings of a model: name of the schema, path in the request, and required fields.
+fn settings() -> [(&'static str, &'static [&'static str], Value); 11] {
+    [
+        ("ModelChange", &[], json!({})),
+        ("Gate", &["gate"], json!({})),
+        ("Guard", &["guard"], json!({})),
+        ("Trainer", &["trainer"], json!({})),
+        ("TrainerLimits", &["trainer", "limits"], json!({})),
+        ("DefaultReward", &["default_reward"], json!({"label": 0, "after_seconds": 60})),
+        ("TriggersChange", &["triggers"], json!({})),
+        ("ThresholdTrigger", &["triggers", "threshold"], json!({})),
+        ("DriftTrigger", &["triggers", "drift"], json!({})),
+        ("ScheduleTrigger", &["triggers", "schedule"], json!({})),
+        ("VolumeTrigger", &["triggers", "volume"], json!({})),
+    ]
+}
+
+/// The documented bounds of a number, each as a value just within it and one just beyond.
+fn bounds(property: &Value) -> Vec<(Value, Value)> {
+    let step = |bound: &Value, sign: i64| match (bound.as_i64(), is_type(property, "integer")) {
+        (Some(bound), true) => json!(bound + sign),
+        _ => {
+            let bound = bound.as_f64().unwrap();
+            json!(bound + sign as f64 * (bound.abs() * 1e-6).max(1e-6))
+        }
+    };
+    let mut bounds = Vec::new();
+    for (keyword, sign) in [("minimum", -1), ("maximum", 1)] {
+        let bound = &property[keyword];
+        if bound.is_number() {
+            bounds.push((bound.clone(), step(bound, sign)));
+        }
+    }
+    if property["exclusiveMaximum"].is_number() {
+        bounds.push((step(&property["exclusiveMaximum"], -1), property["exclusiveMaximum"].clone()));
+    }
+    bounds
+}
+
+#[test]
+fn the_documented_bounds_of_settings_are_enforced() {
+    let (_dir, node, description) = node();
+    node.client().post("/v1/models", &json!({"name": "films", "dim": 4})).expect(201);
+    let films = node.model("films");
+    let mut tried = 0;
+    for (schema, place, needed) in settings() {
+        let schema = &description["components"]["schemas"][schema];
+        for (name, property) in schema["properties"].as_object().unwrap() {
+            let change = |value: &Value| {
+                let mut settings = needed.clone();
+                settings[name] = value.clone();
+                films.patch("", &place.iter().rfold(settings, |inner, key| json!({*key: inner})))
+            };
+            for (within, beyond) in bounds(property) {
+                change(&within).expect(200);
+                let refused = change(&beyond).expect(422);
+                assert!(refused["detail"].as_str().unwrap().contains(name.as_str()), "{beyond}: {refused}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 40, "only {tried} bounds were tried");
+}
+
+#[test]
+fn a_new_model_has_the_documented_defaults() {
+    let (_dir, node, description) = node();
+    let created = node.client().post("/v1/models", &json!({"name": "films"})).expect(201);
+    for (schema, settings) in
+        [("Gate", &created["gate"]), ("Guard", &created["guard"]), ("Triggers", &created["triggers"])]
+    {
+        let described = description["components"]["schemas"][schema]["properties"].as_object().unwrap();
+        assert_eq!(settings.as_object().unwrap().len(), described.len());
+        for (name, value) in settings.as_object().unwrap() {
+            assert_eq!(described[name].get("default").unwrap_or(&Value::Null), value, "{schema}.{name}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_filter_is_described() {
+    let (_dir, node, description) = node();
+    node.client().post("/v1/models", &json!({"name": "films", "dim": 4})).expect(201);
+    let kinds = description["components"]["schemas"]["Filter"]["oneOf"].as_array().unwrap().iter();
+    let kinds: Vec<&str> =
+        kinds.flat_map(|kind| kind["properties"].as_object().unwrap().keys().map(String::as_str)).collect();
+    let request = json!({"user": "u", "k": 1, "filter": {}});
+    let refused = node.model("films").post("recommend", &request).expect(422);
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("one of {} at", kinds.join(", "))), "{detail:?} against {kinds:?}");
+}

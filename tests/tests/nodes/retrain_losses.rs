@@ -1,0 +1,103 @@
+//! A model's loss is passed to its trainer, and the trainer's metrics are returned by the API.
+
+use celeris_tests::{Node, eventually};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+#[test]
+fn every_loss_trains_with_its_own_metric() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let cases = [
+        ("stars", "squared", "als", "validation_rmse"),
+        ("clicks", "logistic", "als on working responses", "validation_log_loss"),
+        ("plays", "implicit", "implicit als", "validation_percentile_rank"),
+    ];
+    for (name, loss, algorithm, metric) in cases {
+        let created = client.post("/v1/models", &json!({"name": name, "dim": 5, "loss": loss})).expect(201);
+        assert_eq!(created["loss"], loss);
+        let model = client.model(name);
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let body: String = (0..1500)
+            .map(|_| {
+                let (user, item) = (random.random_range(0..60), random.random_range(0..30));
+                let label = u8::from(random.random_range(0..10) < if (user + item) % 3 == 0 { 8 } else { 2 });
+                format!("{}\n", json!({"user": user, "item": item, "label": label}))
+            })
+            .collect();
+        assert_eq!(model.observe_lines(&body).unwrap().map(Result::unwrap).count(), 1500);
+        let job = model.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
+        let done = eventually("the end of the retraining", || {
+            let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
+            (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
+        });
+        assert_eq!(done["state"], "succeeded", "{done}");
+        assert!(done["metrics"][metric].is_f64(), "{name}: {done}");
+        let versions = model.get("versions").expect(200);
+        let newest = &versions["versions"][0];
+        assert_eq!((&newest["algorithm"], &newest["active"]), (&json!(algorithm), &json!(true)), "{versions}");
+        assert_eq!((&newest["erased_users"], &newest["warning"]), (&json!(0), &json!(null)), "{versions}");
+    }
+}
+
+/// A model of clicks that shares its stream with one of stars: gate, quality and the list of models all count a label
+/// of 5 as a click, and none of them reports a loss below 0.
+#[test]
+fn labels_outside_the_range_of_a_loss_are_clamped_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    for (name, stream, loss) in
+        [("stars", "stars", "squared"), ("likes", "stars", "logistic"), ("clicks", "clicks", "logistic")]
+    {
+        let model = json!({"name": name, "stream": stream, "dim": 5, "loss": loss});
+        let _created = client.post("/v1/models", &model).expect(201);
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(13);
+    let events: Vec<(u32, u32, f32)> = (0..1200)
+        .map(|_| {
+            let (user, item) = (random.random_range(0..40), random.random_range(0..20));
+            let likes = random.random_range(0..10) < if (user + item) % 3 == 0 { 8 } else { 2 };
+            let (more, less) = (random.random_range(1_u8..=5), random.random_range(0_u8..=3));
+            (user, item, if likes { f32::from(more) } else { -f32::from(less) })
+        })
+        .collect();
+    let lines = |label: fn(f32) -> f32| -> String {
+        let line = |(user, item, stars): &(u32, u32, f32)| {
+            let observation =
+                json!({"user": user, "item": item, "label": label(*stars), "timestamp": 1_700_000_000_000_i64});
+            format!("{observation}\n")
+        };
+        events.iter().map(line).collect()
+    };
+    for (model, body) in [("stars", lines(|stars| stars)), ("clicks", lines(|stars| stars.clamp(0.0, 1.0)))] {
+        assert_eq!(client.model(model).observe_lines(&body).unwrap().map(Result::unwrap).count(), events.len());
+    }
+    let [likes, clicks] = ["likes", "clicks"].map(|name| {
+        let model = client.model(name);
+        let quality = eventually("all losses", || {
+            let quality = model.get("quality").expect(200);
+            (quality["observations"] == events.len()).then_some(quality)
+        });
+        let job = model.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
+        let done = eventually("the end of the retraining", || {
+            let state = client.get(&format!("/v1/jobs/{job}")).expect(200);
+            (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
+        });
+        let holdout = &done["gate"]["holdout"];
+        assert!(
+            holdout["candidate"].as_f64().unwrap() >= 0.0 && holdout["incumbent"].as_f64().unwrap() >= 0.0,
+            "{done}"
+        );
+        let windows = quality["windows"].as_array().unwrap();
+        let losses = windows.iter().chain([&quality["baseline"]]).map(|loss| loss["value"].as_f64());
+        let losses: Vec<f64> = losses.flatten().collect();
+        assert!(!losses.is_empty() && losses.iter().all(|loss| *loss >= 0.0), "{quality}");
+        let rmse = model.get("").expect(200)["recent_loss"]["rmse"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&rmse), "{name}: {rmse} of probabilities and outcomes from 0 to 1");
+        (holdout.clone(), done["metrics"]["validation_log_loss"].clone())
+    });
+    assert_eq!(likes, clicks, "the labels differ only outside the range of the loss");
+}

@@ -1,0 +1,28 @@
+//! The binaries `celeris` and `celeris-bench` as processes: commands, and nodes that are killed, limited, stopped by
+//! signals, or served by a replaced binary, whose files are damaged, or whose output and metrics are read.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bad_command;
+mod bad_trainer;
+mod bench;
+mod corrupt_log;
+mod demo_restart;
+mod evaluate;
+mod extreme_versions;
+mod graceful_stop;
+mod kill_amendments;
+mod kill_in_retrain;
+mod kill_nine;
+mod learning;
+mod log_lines;
+mod metrics;
+mod one_state;
+mod ope;
+mod poisoned;
+mod poisoned_version;
+mod prediction_caching;
+mod private_files;
+mod sealed_decisions;
+mod sealing;
+mod sealing_amendments;
+mod switching;
