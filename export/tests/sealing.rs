@@ -1,4 +1,5 @@
 //! Sealing of amended logs.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
