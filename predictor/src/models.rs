@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use celeris_model::{ModelId, ModelName, Prediction, StreamName, UserEpoch, UserId, VersionId};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::mpsc;
 
 use crate::error::PredictorError;
 use crate::exploration::{Exploration, ExplorationView};
@@ -30,7 +30,7 @@ pub(crate) struct ServedModel {
 /// The shadow version, and the channel for the samples of the comparison.
 struct Shadow {
     version: VersionId,
-    samples: mpsc::Sender<ShadowSample>,
+    samples: SyncSender<ShadowSample>,
 }
 
 /// A durable observation, and the active version's prediction of it.
@@ -293,8 +293,8 @@ impl Models {
         model: &ModelName,
         version: VersionId,
         waiting_max: usize,
-    ) -> Result<mpsc::Receiver<ShadowSample>, PredictorError> {
-        let (samples, receiver) = mpsc::channel(waiting_max);
+    ) -> Result<Receiver<ShadowSample>, PredictorError> {
+        let (samples, receiver) = sync_channel(waiting_max);
         self.get(model)?.shadow.store(Some(Arc::new(Shadow { version, samples })));
         Ok(receiver)
     }

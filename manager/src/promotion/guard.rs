@@ -6,13 +6,13 @@
 //! with a bounded queue; samples that do not fit are left out of the comparison. The shadow mode before a switch
 //! (`shadow.rs`) works likewise with the roles exchanged.
 
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use celeris_model::{Timestamp, VersionId};
 use celeris_predictor::{ServingVersion, ShadowSample};
 use celeris_storage::RegistryBatch;
-use tokio::sync::mpsc;
 
 use super::Promotion;
 use super::shadow::{LiveComparison, WAITING_MAX, next};
@@ -70,10 +70,6 @@ impl Promotion {
     pub(crate) fn guard(self: &Arc<Self>, record: &ModelRecord) {
         let Some(guarding) = record.guarding.clone() else { return };
         let model = record.config.name.clone();
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            tracing::warn!(%model, "cannot guard a version outside a runtime");
-            return;
-        };
         let other = match self.registry.load(record, guarding.against) {
             Ok(other) => other,
             Err(error) => {
@@ -91,7 +87,7 @@ impl Promotion {
         self.guards.lock().insert(record.id, GuardStatus::default());
         let guard = Guard { promotion: Arc::downgrade(self), record: record.clone(), guarding, other };
         let thread = std::thread::Builder::new().name("celeris-guard".to_owned());
-        if let Err(error) = thread.spawn(move || guard.run(&runtime, queue)) {
+        if let Err(error) = thread.spawn(move || guard.run(&queue)) {
             tracing::warn!(%model, %error, "cannot start a thread, so the version is not guarded");
         }
     }
@@ -133,10 +129,10 @@ struct Guard {
 }
 
 impl Guard {
-    fn run(self, runtime: &tokio::runtime::Handle, mut queue: mpsc::Receiver<ShadowSample>) {
+    fn run(self, queue: &Receiver<ShadowSample>) {
         let model = self.record.config.name.clone();
         let mut paired = Paired::default();
-        let outcome = self.follow(runtime, &mut queue, &mut paired);
+        let outcome = self.follow(queue, &mut paired);
         let Some(promotion) = self.promotion.upgrade() else { return };
         promotion.predictor.models().stop_shadow(self.record.identity(), self.other.id);
         let comparison = paired.comparison(Metric::of(self.record.config.loss));
@@ -160,16 +156,11 @@ impl Guard {
         }
     }
 
-    fn follow(
-        &self,
-        runtime: &tokio::runtime::Handle,
-        queue: &mut mpsc::Receiver<ShadowSample>,
-        paired: &mut Paired,
-    ) -> Result<Outcome, ManagerError> {
+    fn follow(&self, queue: &Receiver<ShadowSample>, paired: &mut Paired) -> Result<Outcome, ManagerError> {
         let GuardConfig { observations, .. } = self.record.config.guard;
         let deadline = Instant::now() + remaining(&self.guarding, &self.record.config.guard);
         loop {
-            let Ok(next) = next(runtime, queue) else { return Ok(Outcome::Unwanted) };
+            let Ok(next) = next(queue) else { return Ok(Outcome::Unwanted) };
             let Some(promotion) = self.promotion.upgrade() else { return Ok(Outcome::Unwanted) };
             if Instant::now() >= deadline || paired.observations() >= observations {
                 return Ok(self.verdict(paired, OBSERVATIONS_MIN).unwrap_or(Outcome::Over));

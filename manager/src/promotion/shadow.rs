@@ -1,11 +1,11 @@
 //! Shadow mode: a candidate predicts live traffic alongside the active version before it may serve.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use celeris_model::{Loss, VersionId};
 use celeris_predictor::{Predictor, ServingVersion, ShadowSample};
 use celeris_storage::RegistryBatch;
-use tokio::sync::mpsc;
 
 use super::{Promotion, gate_event};
 use crate::comparison::{Comparison, Paired};
@@ -50,14 +50,11 @@ impl LiveComparison<'_> {
 }
 
 /// Returns the next sample, `None` on a timeout, and an error once the channel is closed.
-pub(super) fn next(
-    runtime: &tokio::runtime::Handle,
-    queue: &mut mpsc::Receiver<ShadowSample>,
-) -> Result<Option<ShadowSample>, ()> {
-    match runtime.block_on(async { tokio::time::timeout(PATIENCE, queue.recv()).await }) {
-        Ok(Some(sample)) => Ok(Some(sample)),
-        Ok(None) => Err(()),
-        Err(_elapsed) => Ok(None),
+pub(super) fn next(queue: &Receiver<ShadowSample>) -> Result<Option<ShadowSample>, ()> {
+    match queue.recv_timeout(PATIENCE) {
+        Ok(sample) => Ok(Some(sample)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(()),
     }
 }
 
@@ -74,11 +71,10 @@ impl Promotion {
         version: &mut VersionRecord,
         progress: impl Fn(f32),
     ) -> Result<bool, ManagerError> {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Ok(true) };
         let config = &record.config;
         let started = Instant::now();
         let length = Duration::from_secs(config.gate.shadow_seconds);
-        let mut queue = self.predictor.models().start_shadow(&config.name, candidate.id, WAITING_MAX)?;
+        let queue = self.predictor.models().start_shadow(&config.name, candidate.id, WAITING_MAX)?;
         let mut live = LiveComparison {
             predictor: &self.predictor,
             loss: config.loss,
@@ -89,7 +85,7 @@ impl Promotion {
         };
         while started.elapsed() < length {
             progress(started.elapsed().as_secs_f32() / length.as_secs_f32());
-            match next(&runtime, &mut queue) {
+            match next(&queue) {
                 Ok(Some(sample)) => live.add(&sample)?,
                 Ok(None) => {}
                 Err(()) => break,

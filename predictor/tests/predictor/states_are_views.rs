@@ -320,13 +320,13 @@ async fn a_shadow_version_predicts_from_the_state_before_each_observation() {
     let node = open(dir.path(), 1 << 30, 1);
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
     let before: HashMap<usize, usize> = oracle.learnt.iter().map(|(who, learnt)| (*who, learnt.len())).collect();
-    let mut samples = node.predictor.models().start_shadow(&model(), VersionId(2), 1000).unwrap();
+    let samples = node.predictor.models().start_shadow(&model(), VersionId(2), 1000).unwrap();
     observe_some(&node.predictor, &mut oracle, &mut rng, 200).await;
     node.predictor.models().stop_shadow((&model(), ModelId(1)), VersionId(2));
     let other = version(2);
     let mut at = before;
     let mut seen = 0;
-    while let Some(event) = samples.recv().await {
+    for event in samples {
         let who: usize = event.user.as_str().strip_prefix("user ").unwrap().parse().unwrap();
         let count = at.entry(who).or_default();
         let past = Oracle { learnt: [(who, oracle.learnt[&who][..*count].to_vec())].into() };
