@@ -75,7 +75,7 @@ fn router(node: Node, origins: Origins) -> Router {
         .with_state(node)
 }
 
-// Layers that every request passes are one function: axum boxes the rest of the stack once for each layer and request.
+// Measurement and admission are one layer: for each layer, axum boxes the rest of the stack at every request.
 
 async fn checked(
     State(origins): State<Arc<Origins>>,
