@@ -19,8 +19,8 @@ pub struct Node(Arc<AppState>);
 
 impl Node {
     /// A handle to this state.
-    pub fn new(rooms: AppState) -> Self {
-        Self(Arc::new(rooms))
+    pub fn new(state: AppState) -> Self {
+        Self(Arc::new(state))
     }
 }
 

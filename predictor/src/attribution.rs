@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    Decision, DecisionFacts, DecisionId, Joined, ModelName, Observation, ObservationId, Record, RecordKind, Sequence,
+    Decision, DecisionFacts, DecisionId, Joined, ModelId, Observation, ObservationId, Record, RecordKind, Sequence,
     StreamName, Timestamp, UserEpoch,
 };
 use celeris_storage::{HistorySpan, Storage};
@@ -83,12 +83,11 @@ impl Attribution {
         }
     }
 
-    /// Finds the decision that an observation names. Reads from disk if it is not in memory.
-    pub(crate) fn target(&self, decided_by: &ModelName, id: &DecisionId) -> Result<Target, PredictorError> {
+    /// Finds the decision of the model or selection `decided_by` that an observation names. Reads from disk if it is not in memory.
+    pub(crate) fn target(&self, decided_by: ModelId, id: &DecisionId) -> Result<Target, PredictorError> {
         if self.is_expired(id) {
             return Ok(Target::Absent(id.clone(), Joined::Expired));
         }
-        let decided_by = self.models.decides_as(decided_by)?;
         let found = match self.storage.decisions().unwritten(decided_by, id) {
             Some(found) => Some(found),
             None => compute(false, || self.storage.decisions().get(decided_by, id))?,

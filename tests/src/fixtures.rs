@@ -2,7 +2,7 @@
 //! and a data set that is trained within a second.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use celeris_datasets::{Dataset, SyntheticSettings};
 use rand::{RngExt as _, SeedableRng as _};
@@ -16,6 +16,23 @@ pub const DIM: usize = 8;
 
 /// Number of items that [`create_model`] creates: `item-0`, `item-1`, ….
 pub const ITEMS: usize = 24;
+
+/// Writes these settings into a configuration file in `folder`; returns its path.
+///
+/// # Panics
+/// If it cannot be written.
+#[must_use]
+pub fn config_file(folder: &Path, settings: impl AsRef<str>) -> PathBuf {
+    let file = folder.join("celeris.toml");
+    fs::write(&file, settings.as_ref()).expect("the folder is writable");
+    file
+}
+
+/// All items that [`create_model`] creates.
+#[must_use]
+pub fn all_items() -> Vec<String> {
+    (0..ITEMS).map(|item| format!("item-{item}")).collect()
+}
 
 /// Creates a model and its items, with features drawn from `seed`.
 ///

@@ -10,7 +10,6 @@ use celeris_model::{Decision, Estimate, InputsDigest, ItemId, Record, RecordKind
 use super::Explainer;
 use super::replay::examples;
 use crate::error::PredictorError;
-use crate::features::Resolved;
 use crate::ranking::{Draw, PolicyInputs, Seed, estimates, explored, inputs_digest, is_arranged};
 use crate::version::ServingVersion;
 
@@ -169,14 +168,8 @@ impl Explainer {
         let posterior = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64)?;
         let resolved = items.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         let estimates: Vec<Estimate> = estimates(&posterior, version, resolved.iter());
-        let mut features = Vec::with_capacity(resolved.len() * version.dim());
-        resolved.iter().for_each(|item| features.extend_from_slice(item.features()));
-        let inputs = PolicyInputs {
-            scores: estimates.iter().map(|estimate| estimate.score).collect(),
-            std_errors: estimates.iter().map(|estimate| estimate.std_error).collect(),
-            offsets: resolved.iter().map(Resolved::offset).collect(),
-            features,
-        };
+        let mut inputs = PolicyInputs::of_estimates(estimates.iter());
+        inputs.add_rows(&resolved, version.dim());
         Ok(ReplayOutcome::Rebuilt(Box::new(DecisionReplay {
             digest: inputs_digest(&inputs.scores, &resolved),
             items: items.to_vec(),

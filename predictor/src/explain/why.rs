@@ -95,8 +95,7 @@ impl Explainer {
         if observations > OBSERVATIONS_MAX {
             return Err(PredictorError::HistoryTooLong { observations, max: OBSERVATIONS_MAX });
         }
-        let snapshot =
-            UserSnapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        let snapshot = state.snapshot(version, &sources)?;
         let past = state.past(&sources, version)?;
         drop(user);
         self.users.update_weight(key);

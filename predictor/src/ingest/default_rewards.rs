@@ -83,7 +83,9 @@ impl Ingest {
         }
         observation.validate(self.clock_skew.latest())?;
         check_id(observation)?;
-        let Target::Found(decision) = self.attribution.target(model, id)? else { return Ok(()) };
+        let Target::Found(decision) = self.attribution.target(self.models.decides_as(model)?, id)? else {
+            return Ok(());
+        };
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);

@@ -95,8 +95,8 @@ impl Ingest {
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
         check_id(observation)?;
-        let target = observation.decision.as_ref().map(|id| self.attribution.target(model, id)).transpose()?;
         let model_id = self.models.decides_as(model)?;
+        let target = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
         let served = self.models.on_stream_of(model)?;
         let pending = self.append(served, observation, &Reward { target, source: RewardSource::Client }, ack)?;
         Ok(PendingObservation { model: model.clone(), model_id, ..pending })

@@ -165,12 +165,7 @@ impl Ranker {
         draw: Draw<'_>,
     ) -> Result<(RankedSlots, Vec<f32>), PredictorError> {
         let snapshot = self.users.snapshot(context)?;
-        let part = |part: fn(&Estimate) -> f32| together.scored.iter().map(|scored| part(&scored.estimate)).collect();
-        let inputs = PolicyInputs {
-            scores: part(|estimate| estimate.score),
-            std_errors: part(|estimate| estimate.std_error),
-            ..PolicyInputs::default()
-        };
+        let inputs = PolicyInputs::of_estimates(together.scored.iter().map(|scored| &scored.estimate));
         let ranking = draw.draw(&inputs.candidates(&snapshot.model, &context.version.learning))?;
         let explored = explored(&inputs.scores, &ranking.slots);
         let ranked = ranking

@@ -1,7 +1,9 @@
 //! What a policy ranks by.
 
 use celeris_bandits::Candidates;
-use celeris_model::{Learning, UserModel};
+use celeris_model::{Estimate, Learning, UserModel};
+
+use crate::features::Resolved;
 
 /// The numbers of `n` candidates that a policy ranks by.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,6 +20,22 @@ pub struct PolicyInputs {
 }
 
 impl PolicyInputs {
+    /// Scores with their uncertainty.
+    pub(crate) fn of_estimates<'e>(estimates: impl Iterator<Item = &'e Estimate> + Clone) -> Self {
+        Self {
+            scores: estimates.clone().map(|estimate| estimate.score).collect(),
+            std_errors: estimates.map(|estimate| estimate.std_error).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds the offsets and features of the candidates, for policies that compute scores themselves.
+    pub(crate) fn add_rows(&mut self, resolved: &[Resolved<'_>], dim: usize) {
+        self.offsets = resolved.iter().map(Resolved::offset).collect();
+        self.features.reserve(resolved.len() * dim);
+        resolved.iter().for_each(|item| self.features.extend_from_slice(item.features()));
+    }
+
     /// The inputs in the form that policies and estimators take.
     #[must_use]
     pub fn candidates<'a>(&'a self, posterior: &'a UserModel, learning: &'a Learning) -> Candidates<'a> {

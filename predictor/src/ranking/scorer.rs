@@ -245,19 +245,15 @@ impl Scorer {
         wants: Wants,
     ) -> Result<ScoredCandidates<'s>, PredictorError> {
         let resolved = self.resolve(context, items)?;
-        let mut inputs = PolicyInputs::default();
-        let mut estimates = Vec::new();
-        if wants == Wants::Scores {
-            inputs.scores = scores(&snapshot.model, &resolved);
+        let (mut inputs, estimates) = if wants == Wants::Scores {
+            let scores = scores(&snapshot.model, &resolved);
+            (PolicyInputs { scores, ..PolicyInputs::default() }, Vec::new())
         } else {
-            estimates = self.estimate(context, &snapshot, items, &resolved);
-            inputs.scores = estimates.iter().map(|estimate| estimate.score).collect();
-            inputs.std_errors = estimates.iter().map(|estimate| estimate.std_error).collect();
-        }
+            let estimates = self.estimate(context, &snapshot, items, &resolved);
+            (PolicyInputs::of_estimates(estimates.iter()), estimates)
+        };
         if wants == Wants::Features {
-            inputs.offsets = resolved.iter().map(Resolved::offset).collect();
-            inputs.features.reserve(resolved.len() * context.version.dim());
-            resolved.iter().for_each(|item| inputs.features.extend_from_slice(item.features()));
+            inputs.add_rows(&resolved, context.version.dim());
         }
         Ok(ScoredCandidates { snapshot, resolved, inputs, estimates })
     }

@@ -56,9 +56,7 @@ impl UserStore {
         let rebuilding = (!entry.is_warm(version)).then(Instant::now);
         let sources = self.sources(key);
         let mut user = entry.lock(&sources, version)?;
-        let state = user.state();
-        let snapshot =
-            UserSnapshot { model: state.model(version, &sources)?, epoch: state.epoch, pending: state.pending() };
+        let snapshot = user.state().snapshot(version, &sources)?;
         drop(user);
         if let Some(started) = rebuilding {
             self.record_load(started.elapsed());

@@ -32,7 +32,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Poisons the log if the committer panics, so that nobody waits for it forever.
+/// Poisons the log if the committer panics, so that no request waits for it forever.
 struct PoisonOnPanic<'a>(&'a Shared);
 
 impl Drop for PoisonOnPanic<'_> {

@@ -3,13 +3,12 @@
 
 use std::path::Path;
 
-use celeris_tests::fixtures::create_model;
+use celeris_tests::fixtures::{config_file, create_model};
 use celeris_tests::{Client, Node, NodeProcess, ProcessOptions, Raw, eventually};
 use serde_json::Value;
 
 fn serve(dir: &Path, text: &str) -> Node {
-    let config = dir.join("celeris.toml");
-    std::fs::write(&config, text).unwrap();
+    let config = config_file(dir, text);
     Node::configured(&dir.join("data"), &config)
 }
 

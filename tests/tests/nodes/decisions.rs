@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use celeris_tests::fixtures::{ITEMS, any_item, any_label, create_model};
+use celeris_tests::fixtures::{ITEMS, all_items, any_item, any_label, create_model};
 use celeris_tests::{ModelClient, Node};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -23,13 +23,9 @@ fn node() -> (tempfile::TempDir, Node, ModelClient) {
     (dir, node, films)
 }
 
-fn everything() -> Vec<String> {
-    (0..ITEMS).map(|item| format!("item-{item}")).collect()
-}
-
 fn topk(films: &ModelClient, k: usize, policy: &Value, seed: impl Into<Option<u64>>) -> Value {
     let seed: Option<u64> = seed.into();
-    let mut request = json!({"user": "u", "items": everything(), "k": k});
+    let mut request = json!({"user": "u", "items": all_items(), "k": k});
     if !policy.is_null() {
         request["policy"] = policy.clone();
     }
@@ -121,14 +117,14 @@ fn a_model_ranks_by_its_own_policy_and_pool() {
     let client = node.client();
     let new = json!({"name": "all-pool", "dim": 4, "pool_share": 1, "policy": "greedy"});
     assert_eq!(client.post("/v1/models", &new).expect(201)["policy"], json!({"name": "greedy"}));
-    let request = json!({"user": "u", "items": everything(), "k": 3});
+    let request = json!({"user": "u", "items": all_items(), "k": 3});
     let pooled = client.model("all-pool").post("topk", &request).expect(200);
     assert_eq!(pooled["pool"], true);
     // Sampled uniformly without replacement.
     for (slot, propensity) in column(&pooled, "propensity").into_iter().enumerate() {
         assert!((propensity - 1.0 / (ITEMS - slot) as f64).abs() < PROPENSITY_TOLERANCE, "{pooled}");
     }
-    let named = json!({"user": "u", "items": everything(), "k": 3, "policy": "greedy"});
+    let named = json!({"user": "u", "items": all_items(), "k": 3, "policy": "greedy"});
     assert_eq!(client.model("all-pool").post("topk", &named).expect(200)["pool"], false, "a named policy is used");
 }
 

@@ -1,19 +1,17 @@
 //! External trainers produce versions that serve: a user's own Python program, and Spark.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use celeris_skip::{self as skip, Need};
-use celeris_tests::fixtures::{DATASET_ITEMS as ITEMS, write_dataset};
+use celeris_tests::fixtures::{DATASET_ITEMS as ITEMS, config_file, write_dataset};
 use celeris_tests::trainer::{python, section};
 use celeris_tests::{Client, Node, binary, eventually};
 use serde_json::{Value, json};
 
 fn node(dir: &Path, name: &str, command: &[&str]) -> Node {
-    let config = dir.join("celeris.toml");
     let command = command.iter().map(|word| (*word).to_owned()).collect();
     let limits = "[training.limits]\nmemory = \"3GiB\"\ntime = \"10m\"\n";
-    fs::write(&config, section([(name, &command)]) + limits).unwrap();
+    let config = config_file(dir, section([(name, &command)]) + limits);
     Node::configured(&dir.join("data"), &config)
 }
 

@@ -1,22 +1,16 @@
 //! Decisions over HTTP: everything that is recorded of them, and a replay that reproduces the ranking.
 
-use std::fs;
 use std::path::Path;
 
-use celeris_tests::fixtures::{ITEMS, any_item, any_label, create_model};
+use celeris_tests::fixtures::{all_items, any_item, any_label, config_file, create_model};
 use celeris_tests::{ModelClient, Node, NodeProcess, ProcessOptions, eventually};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 fn serve(dir: &Path, decisions: &str) -> NodeProcess {
-    let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[decisions]\n{decisions}\n")).unwrap();
+    let config = config_file(dir, format!("[decisions]\n{decisions}\n"));
     ProcessOptions::default().config(config).serve(dir)
-}
-
-fn everything() -> Vec<String> {
-    (0..ITEMS).map(|item| format!("item-{item}")).collect()
 }
 
 fn rate(films: &ModelClient, times: usize, random: &mut ChaCha8Rng) -> Vec<Value> {
@@ -37,7 +31,7 @@ fn a_replay_reproduces_the_ranking_after_later_observations() {
     let mut rankings = Vec::new();
     for policy in [json!("thompson"), json!("greedy"), json!({"name": "epsilon_greedy", "epsilon": 0.8}), Value::Null] {
         rate(&films, 3, &mut random);
-        let mut request = json!({"user": "u", "items": everything(), "k": 5});
+        let mut request = json!({"user": "u", "items": all_items(), "k": 5});
         if !policy.is_null() {
             request["policy"] = policy;
         }
@@ -49,7 +43,7 @@ fn a_replay_reproduces_the_ranking_after_later_observations() {
             let explained = explain(&films, ranking);
             assert_eq!(explained["replay"]["same"], true, "{node_is}: {explained}");
             assert_eq!(explained["policy"], ranking["policy"]);
-            assert_eq!(explained["candidates"]["items"], json!(everything()));
+            assert_eq!(explained["candidates"]["items"], json!(all_items()));
             for (slot, shown) in ranking["items"].as_array().unwrap().iter().enumerate() {
                 let again = &explained["replay"]["slots"][slot];
                 assert_eq!((&again["item"], &again["score"]), (&shown["item"], &shown["score"]));
@@ -89,7 +83,7 @@ fn slow_propensities_are_completed_after_the_response() {
     let films = create_model(&node.client(), "films", 21);
     let mut random = ChaCha8Rng::seed_from_u64(7);
     rate(&films, 5, &mut random);
-    let request = json!({"user": "u", "items": everything(), "k": 3, "policy": "thompson"});
+    let request = json!({"user": "u", "items": all_items(), "k": 3, "policy": "thompson"});
     let ranking = films.post("topk", &request).expect(200);
     assert_eq!(ranking["items"][0]["propensity"], Value::Null);
     let slots = eventually("the propensities", || {
@@ -109,7 +103,7 @@ fn decisions_are_recorded_as_configured() {
     let node = serve(dir.path(), "candidates_in_full = 10\ncandidates_sampled = 0.0");
     let films = create_model(&node.client(), "films", 21);
     let rank = |films: &ModelClient, count: usize| {
-        films.post("topk", &json!({"user": "u", "items": everything()[..count], "k": 2})).expect(200)
+        films.post("topk", &json!({"user": "u", "items": all_items()[..count], "k": 2})).expect(200)
     };
     assert_eq!(explain(&films, &rank(&films, 10))["replay"]["same"], true);
     let digest = explain(&films, &rank(&films, 11));

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::fixtures::{DIM, ITEMS, any_item, any_label, create_model, features, weights, write_dataset};
+use celeris_tests::fixtures::{
+    DIM, ITEMS, any_item, any_label, config_file, create_model, features, weights, write_dataset,
+};
 use celeris_tests::trainer::{self, Trainers, item_features, write_parquet, write_success};
 use celeris_tests::{Client, ModelClient, Node, NodeProcess, binary, eventually};
 use rand::{RngExt as _, SeedableRng as _};
@@ -266,8 +268,7 @@ fn no_version_holds_data_of_individual_users() {
     fs::copy(nightly.join("prior.parquet"), nightly.join("user_weights.parquet")).unwrap();
     manifest["files"]["user_weights.parquet"] = manifest["files"]["prior.parquet"].clone();
     fs::write(nightly.join("_SUCCESS"), manifest.to_string()).unwrap();
-    let config = dir.path().join("celeris.toml");
-    fs::write(&config, format!("[training]\nimport_dir = {imports:?}\n")).unwrap();
+    let config = config_file(dir.path(), format!("[training]\nimport_dir = {imports:?}\n"));
     let node = Node::configured(&data, &config);
     let refused = node.model("demo").post("versions", &json!({"path": "nightly"}));
     assert_eq!(refused.status, 422, "{}", refused.text);
@@ -346,8 +347,7 @@ fn an_erasure_during_a_training_restarts_it() {
     });
     command[1] = trainers.script("waiting", WAITING)[1].clone();
     command.insert(3, gate.to_str().unwrap().to_owned());
-    let config = dir.path().join("celeris.toml");
-    fs::write(&config, trainer::section([("waiting", &command)])).unwrap();
+    let config = config_file(dir.path(), trainer::section([("waiting", &command)]));
     let data = dir.path().join("data");
     let node = Node::configured(&data, &config);
     let model = json!({"name": "films", "dim": DIM, "trainer": {"engine": "waiting"}, "gate": {"force": true}});

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use celeris_tests::fixtures::create_model;
+use celeris_tests::fixtures::{config_file, create_model};
 use celeris_tests::{ModelClient, Node, binary};
 use serde_json::{Value, json};
 
@@ -75,8 +75,7 @@ fn no_route_accepts_an_event_in_the_future() {
 #[test]
 fn clocks_may_differ_by_the_configured_skew() {
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("celeris.toml");
-    std::fs::write(&config, "[limits]\nclock_skew = \"2h\"\n").unwrap();
+    let config = config_file(dir.path(), "[limits]\nclock_skew = \"2h\"\n");
     let node = Node::configured(&dir.path().join("data"), &config);
     let films = create_model(&node.client(), "films", 52);
     let at = |ahead: Duration| {

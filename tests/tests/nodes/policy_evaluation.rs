@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use celeris_tests::fixtures::{DIM, ITEMS};
+use celeris_tests::fixtures::{DIM, ITEMS, config_file};
 use celeris_tests::{Client, ModelClient, Node, ProcessOptions, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -219,9 +219,8 @@ fn thompson_evaluated_on_its_own_log_earns_the_logged_reward() {
     const RANKINGS: usize = 4_000;
     const CANDIDATES: usize = 12;
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("celeris.toml");
     // Reading may take half of the timeout, which must suffice on a busy machine.
-    std::fs::write(&config, "[limits]\nrequest_timeout = \"10min\"\n").unwrap();
+    let config = config_file(dir.path(), "[limits]\nrequest_timeout = \"10min\"\n");
     let node = ProcessOptions::default().config(config).serve(dir.path());
     let mut world = World::new(&node.client());
     let items: Vec<String> = (0..CANDIDATES).map(|item| format!("item-{item}")).collect();

@@ -1,11 +1,10 @@
 //! Reads reflect the client's own writes, concurrent writes are ordered, and unknown users and items are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Barrier;
 use std::thread;
 
-use celeris_tests::fixtures::{DIM, any_item, any_label, create_model, features};
+use celeris_tests::fixtures::{DIM, any_item, any_label, config_file, create_model, features};
 use celeris_tests::{ModelClient, Node, Reply, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -72,8 +71,7 @@ fn responses_reflect_the_requested_epoch() {
 #[test]
 fn a_request_ends_at_the_nodes_time_limit() {
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("celeris.toml");
-    fs::write(&config, "[limits]\nrequest_timeout = \"100ms\"\n").unwrap();
+    let config = config_file(dir.path(), "[limits]\nrequest_timeout = \"100ms\"\n");
     let node = Node::configured(&dir.path().join("data"), &config);
     let films = create_model(&node.client(), "films", 15);
     // Without the limit, the request would wait a second for the epoch and then fail with 409.

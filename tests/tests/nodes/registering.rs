@@ -5,15 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use celeris_tests::data_dir::versions_of;
-use celeris_tests::fixtures::write_dataset;
+use celeris_tests::fixtures::{config_file, write_dataset};
 use celeris_tests::{Node, binary, eventually};
 use serde_json::{Value, json};
 
 fn node(dir: &Path) -> Node {
     let imports = dir.join("imports");
     fs::create_dir_all(&imports).unwrap();
-    let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[training]\nimport_dir = {imports:?}\n")).unwrap();
+    let config = config_file(dir, format!("[training]\nimport_dir = {imports:?}\n"));
     Node::configured(&dir.join("data"), &config)
 }
 

@@ -2,26 +2,20 @@
 //! totals add up.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-use celeris_tests::fixtures::{ITEMS, create_model};
+use celeris_tests::fixtures::{all_items, config_file, create_model};
 use celeris_tests::{ModelClient, Node, NodeProcess, ProcessOptions, eventually};
 use serde_json::{Value, json};
 
 fn serve(dir: &Path, decisions: &str) -> NodeProcess {
-    let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[decisions]\n{decisions}\n")).unwrap();
+    let config = config_file(dir, format!("[decisions]\n{decisions}\n"));
     ProcessOptions::default().config(config).serve(dir)
-}
-
-fn everything() -> Vec<String> {
-    (0..ITEMS).map(|item| format!("item-{item}")).collect()
 }
 
 /// A ranking of three of the items for `user`.
 fn ranking(films: &ModelClient, user: &str) -> Value {
-    let ranking = films.post("topk", &json!({"user": user, "items": everything(), "k": 3})).expect(200);
+    let ranking = films.post("topk", &json!({"user": user, "items": all_items(), "k": 3})).expect(200);
     assert_eq!(ranking["logged"], true);
     ranking
 }
@@ -81,7 +75,7 @@ fn every_reward_has_its_documented_result_and_the_totals_add_up() {
     counter.observe(&named, "slot");
     assert_eq!(counter.observe(&named, "slot")["duplicate"], true, "the same reward again is answered like the first");
     counter.observe(&reward("u", &first, shown(&first, 0), 1), "repeated");
-    let not_shown = everything().into_iter().find(|item| (0..3).all(|slot| shown(&first, slot) != item)).unwrap();
+    let not_shown = all_items().into_iter().find(|item| (0..3).all(|slot| shown(&first, slot) != item)).unwrap();
     counter.observe(&reward("u", &first, &not_shown, 3), "not_shown");
     counter.observe(&reward("v", &first, shown(&first, 1), 3), "other_user");
     counter.observe(&json!({"user": "u", "item": "item-1", "label": 3, "decision_id": "long-forgotten"}), "unknown");

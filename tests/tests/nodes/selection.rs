@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use celeris_tests::fixtures::{DIM, ITEMS, any_item, any_label, create_model, features};
+use celeris_tests::fixtures::{DIM, ITEMS, all_items, any_item, any_label, create_model, features};
 use celeris_tests::{Client, ModelClient, Node};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -39,10 +39,6 @@ fn node() -> (tempfile::TempDir, Node) {
     (dir, node)
 }
 
-fn everything() -> Vec<String> {
-    (0..ITEMS).map(|item| format!("item-{item}")).collect()
-}
-
 fn hash(selection: &ModelClient, query: &str) -> String {
     selection.get(&format!("selection{query}")).expect(200)["state_hash"].as_str().unwrap().to_owned()
 }
@@ -73,7 +69,7 @@ fn rank_and_reward(
     segment: Option<&str>,
     label: impl Fn(&str) -> f32,
 ) -> Rewarded {
-    let mut ask = json!({"user": user, "items": everything(), "k": 1});
+    let mut ask = json!({"user": user, "items": all_items(), "k": 1});
     if let Some(segment) = segment {
         ask["segment"] = segment.into();
     }
@@ -204,7 +200,7 @@ fn replies_say_which_arm_answered() {
         let propensity = first["arm_propensity"].as_f64().unwrap();
         assert!((propensity - 1.0 / 3.0).abs() < 1e-6, "no reward has joined a decision: {first}");
     }
-    let ranking = chosen.post("topk", &json!({"user": "u", "items": everything(), "k": 3})).expect(200);
+    let ranking = chosen.post("topk", &json!({"user": "u", "items": all_items(), "k": 3})).expect(200);
     let decision = chosen.get(&format!("decisions/{}", ranking["decision_id"].as_str().unwrap())).expect(200);
     assert_eq!((&decision["selection"]["arm"], &decision["model"]), (&ranking["arm"], &json!("best")));
 }
@@ -218,7 +214,7 @@ fn arms_that_answer_together_are_combined_by_their_weights() {
     for _ in 0..60 {
         selection.observe(&json!({"user": "u", "item": any_item(&mut random), "label": any_label(&mut random)}));
     }
-    let ask = json!({"user": "u", "items": everything()});
+    let ask = json!({"user": "u", "items": all_items()});
     let together = selection.post("predict", &ask).expect(200);
     let arms = together["arms"].as_array().unwrap();
     let weights: Vec<f64> = arms.iter().map(|arm| arm["weight"].as_f64().unwrap()).collect();
@@ -237,10 +233,10 @@ fn arms_that_answer_together_are_combined_by_their_weights() {
             best = (mean, score["item"].clone());
         }
     }
-    let ranking = selection.post("topk", &json!({"user": "u", "items": everything(), "k": 3})).expect(200);
+    let ranking = selection.post("topk", &json!({"user": "u", "items": all_items(), "k": 3})).expect(200);
     assert_eq!(ranking["items"][0]["item"], best.1);
     assert_eq!(ranking["arms"].as_array().unwrap().len(), 3);
-    let refused = selection.post("topk", &json!({"user": "u", "items": everything(), "k": 3, "policy": "thompson"}));
+    let refused = selection.post("topk", &json!({"user": "u", "items": all_items(), "k": 3, "policy": "thompson"}));
     assert!(refused.expect(422)["detail"].as_str().unwrap().contains("posterior"));
 }
 

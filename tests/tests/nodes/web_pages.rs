@@ -1,6 +1,6 @@
 //! Pages of other sites, in a browser on a machine that can reach the node, cannot observe, train or read anything.
 
-use celeris_tests::fixtures::create_model;
+use celeris_tests::fixtures::{config_file, create_model};
 use celeris_tests::{Node, Raw, RawReply};
 use serde_json::json;
 
@@ -112,8 +112,8 @@ fn a_foreign_origin_and_a_foreign_host_are_refused() {
 #[test]
 fn hosts_and_origins_that_the_configuration_names_are_served() {
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("celeris.toml");
-    std::fs::write(&config, "[server]\nhosts = [\"celeris.example\"]\norigins = [\"https://app.example\"]\n").unwrap();
+    let config =
+        config_file(dir.path(), "[server]\nhosts = [\"celeris.example\"]\norigins = [\"https://app.example\"]\n");
     let node = Node::configured(&dir.path().join("data"), &config);
     create_model(&node.client(), "films", 63);
     let (host, site) = ("host: Celeris.example:443", "origin: https://app.example");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use celeris_tests::fixtures::config_file;
 use celeris_tests::trainer::{self, Trainers, item_features, write_parquet, write_success};
 use celeris_tests::{Client, NodeProcess, ProcessOptions, eventually};
 use rand::{RngExt as _, SeedableRng as _};
@@ -18,8 +19,7 @@ const FEATURES: &str = "item_features.parquet";
 
 /// A node that is configured with these trainers.
 fn node<'a>(dir: &Path, trainers: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>) -> NodeProcess {
-    let config = dir.join("celeris.toml");
-    fs::write(&config, trainer::section(trainers)).unwrap();
+    let config = config_file(dir, trainer::section(trainers));
     ProcessOptions::default().config(config).serve(&dir.join("data"))
 }
 

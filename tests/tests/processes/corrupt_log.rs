@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use celeris_tests::binary::{self, Finished};
-use celeris_tests::fixtures::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, config_file, create_model};
 use celeris_tests::{NodeProcess, ProcessOptions, data_dir, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -92,8 +92,7 @@ fn damage_found_while_a_node_serves_takes_it_out_of_service_and_is_refused_by_th
     data_dir::flip(&file, data_dir::length(&file) / 3, 2);
     let name = file.file_name().unwrap().to_str().unwrap();
     let settings = tempfile::tempdir().unwrap();
-    let config = settings.path().join("celeris.toml");
-    fs::write(&config, "[verification]\ndelay = \"0s\"\n").unwrap();
+    let config = config_file(settings.path(), "[verification]\ndelay = \"0s\"\n");
 
     let node = ProcessOptions::default().config(&config).serve(dir.path());
     eventually("the node is out of service", || (node.client().get("/readyz").status == 503).then_some(()));

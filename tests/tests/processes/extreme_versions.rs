@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray as _, Float32Array, Float64Array, RecordBatch};
 use arrow::datatypes::{Float32Type, Float64Type};
-use celeris_tests::fixtures::write_dataset;
+use celeris_tests::fixtures::{config_file, write_dataset};
 use celeris_tests::trainer::{table, write_parquet};
 use celeris_tests::{Client, NodeProcess, ProcessOptions, binary, eventually};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -18,8 +18,7 @@ use sha2::{Digest as _, Sha256};
 fn node(dir: &Path) -> NodeProcess {
     let imports = dir.join("imports");
     fs::create_dir_all(&imports).unwrap();
-    let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[training]\nimport_dir = {imports:?}\n")).unwrap();
+    let config = config_file(dir, format!("[training]\nimport_dir = {imports:?}\n"));
     ProcessOptions::default().binary(dir.join("celeris")).config(config).serve(&dir.join("data"))
 }
 

@@ -1,9 +1,8 @@
 //! A user's state is a function of the log: live, evicted and rebuilt states are bit-identical.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
-use celeris_tests::fixtures::{any_item, any_label, create_model, weights};
+use celeris_tests::fixtures::{any_item, any_label, config_file, create_model, weights};
 use celeris_tests::{NodeProcess, ProcessOptions};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -61,8 +60,7 @@ fn evicted_weights_equal_live_ones_bit_for_bit() {
     const USERS: usize = 100;
     const EACH: usize = 5;
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let config = dirs[1].path().join("celeris.toml");
-    fs::write(&config, "[memory]\nusers = \"1 KiB\"\n").unwrap();
+    let config = config_file(dirs[1].path(), "[memory]\nusers = \"1 KiB\"\n");
     let roomy = NodeProcess::serve(&dirs[0].path().join("data"));
     let cramped = ProcessOptions::default().config(config).serve(&dirs[1].path().join("data"));
     for node in [&roomy, &cramped] {

@@ -1,8 +1,6 @@
 //! Predictions are cached for requests of at most `memory.prediction_items` items.
 
-use std::fs;
-
-use celeris_tests::fixtures::create_model;
+use celeris_tests::fixtures::{config_file, create_model};
 use celeris_tests::{Client, ProcessOptions};
 use serde_json::json;
 
@@ -17,8 +15,7 @@ fn count(client: &Client, name: &str) -> u64 {
 fn only_small_requests_are_answered_from_the_prediction_cache() {
     let dir = tempfile::tempdir().unwrap();
     for (prediction_items, small) in [(2, true), (0, false)] {
-        let config = dir.path().join("celeris.toml");
-        fs::write(&config, format!("[memory]\nprediction_items = {prediction_items}\n")).unwrap();
+        let config = config_file(dir.path(), format!("[memory]\nprediction_items = {prediction_items}\n"));
         let node = ProcessOptions::default().config(config).serve(&dir.path().join(format!("data-{prediction_items}")));
         let client = node.client();
         let films = create_model(&client, "films", 1);

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use celeris_tests::fixtures::write_dataset;
+use celeris_tests::fixtures::{config_file, write_dataset};
 use celeris_tests::{ProcessOptions, binary, eventually, sealed};
 use serde_json::json;
 
@@ -33,8 +33,7 @@ fn no_other_user_can_read_the_data_directory_or_an_export() {
     // An administrator may have created the folder with these permissions.
     fs::create_dir(&data).unwrap();
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
-    let config = dir.path().join("celeris.toml");
-    fs::write(&config, "[sealing]\ninterval = \"100ms\"\n").unwrap();
+    let config = config_file(dir.path(), "[sealing]\ninterval = \"100ms\"\n");
     let node = ProcessOptions::default().config(config).serve(&data);
     let client = node.client();
     client.post("/v1/models", &json!({"name": "films", "dim": 8})).expect(201);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int32Type;
-use celeris_tests::fixtures::{ITEMS, create_model};
+use celeris_tests::fixtures::{ITEMS, config_file, create_model};
 use celeris_tests::{ModelClient, ProcessOptions, eventually};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
@@ -74,8 +74,7 @@ fn rank_all(films: &ModelClient) -> BTreeMap<String, Row> {
 #[test]
 fn every_decision_is_sealed_once_except_those_of_erased_users() {
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("celeris.toml");
-    fs::write(&config, "[sealing]\ninterval = \"50ms\"\n").unwrap();
+    let config = config_file(dir.path(), "[sealing]\ninterval = \"50ms\"\n");
     let node = ProcessOptions::default().config(&config).serve(dir.path());
     let films = create_model(&node.client(), "films", 3);
     let mut made = rank_all(&films);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use celeris_skip::{self as skip, Need};
-use celeris_tests::fixtures::{any_item, any_label, create_model};
+use celeris_tests::fixtures::{any_item, any_label, config_file, create_model};
 use celeris_tests::sealed::{self, SealedRow, SealedRows};
 use celeris_tests::trainer::python;
 use celeris_tests::{Client, ModelClient, NodeProcess, ProcessOptions, eventually};
@@ -19,8 +19,7 @@ use serde_json::{Value, json};
 const USERS: usize = 40;
 
 fn options(dir: &Path, sealing: &str) -> ProcessOptions {
-    let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[sealing]\n{sealing}\n")).unwrap();
+    let config = config_file(dir, format!("[sealing]\n{sealing}\n"));
     ProcessOptions::default().config(config)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use celeris_tests::fixtures::{any_item, create_model};
+use celeris_tests::fixtures::{any_item, config_file, create_model};
 use celeris_tests::sealed::{self, SealedRows};
 use celeris_tests::{ModelClient, NodeProcess, ProcessOptions, eventually};
 use rand::SeedableRng as _;
@@ -15,8 +15,7 @@ const USERS: usize = 12;
 const EACH: usize = 25;
 
 fn serve(dir: &Path, sealing: &str) -> NodeProcess {
-    let config = dir.join("celeris.toml");
-    fs::write(&config, format!("[sealing]\n{sealing}\n")).unwrap();
+    let config = config_file(dir, format!("[sealing]\n{sealing}\n"));
     ProcessOptions::default().config(config).serve(dir)
 }
 

@@ -414,6 +414,17 @@ impl UserState {
         Ok(model)
     }
 
+    /// A copy of the state under `version`.
+    pub(crate) fn snapshot(
+        &mut self,
+        version: &ServingVersion,
+        sources: &Sources<'_>,
+    ) -> Result<UserSnapshot, PredictorError> {
+        // First, since building it may freeze features, which the reply must wait for.
+        let model = self.model(version, sources)?;
+        Ok(UserSnapshot { epoch: self.epoch, model, pending: self.pending() })
+    }
+
     /// Makes replies from states built from `sources` wait also for the features frozen for them.
     fn wait_for_frozen(&mut self, sources: &Sources<'_>) {
         let frozen = sources.frozen.get();
