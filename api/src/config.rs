@@ -12,7 +12,7 @@ use celeris_storage::StorageOptions;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::middleware::origins::without_port;
+use crate::hosts::without_port;
 
 /// Prefix of the environment variables, and the separator between section and key in their names.
 const ENV_PREFIX: &str = "CELERIS_";

@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::middleware::origins::host_of;
+use crate::hosts::host_of;
 use crate::patient_stream::PatientStream;
 use crate::unread_body::{self, TrackedBody, Unread};
 

@@ -3,12 +3,11 @@
 use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
-use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, Timestamp, UserId, VersionId};
+use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, UserId, VersionId};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 
 use crate::error::ApiError;
-use crate::middleware::media_types::MediaType;
+use crate::media_types::MediaType;
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -225,25 +224,4 @@ impl<S: Send + Sync> FromRequestParts<S> for OfTwoVersions {
         let (from, to) = (version_number(&model, &from)?, version_number(&model, &to)?);
         Ok(Self { model, from, to })
     }
-}
-
-/// Reads a timestamp as RFC 3339 text or as Unix milliseconds.
-///
-/// # Errors
-/// If it is neither.
-pub fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected an RFC 3339 time or Unix milliseconds")]
-    enum Either {
-        Milliseconds(i64),
-        Text(String),
-    }
-    Ok(match Option::<Either>::deserialize(deserializer)? {
-        None => None,
-        Some(Either::Milliseconds(milliseconds)) => Some(Timestamp(milliseconds)),
-        Some(Either::Text(text)) => {
-            let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
-            Some(Timestamp(parsed.as_millisecond()))
-        }
-    })
 }

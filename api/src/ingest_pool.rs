@@ -7,11 +7,12 @@
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use celeris_model::{ModelId, ModelName, Observation, Partition};
-use celeris_predictor::PendingObservation;
+use celeris_predictor::{PendingObservation, Predictor};
 use celeris_storage::AckMode;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
@@ -19,7 +20,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::ApiError;
 use crate::ndjson::Line;
-use crate::state::Node;
 
 /// Pause of a thread before it retries an observation that the full log queue has rejected.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
@@ -42,13 +42,13 @@ impl OfStream {
     ///
     /// # Errors
     /// 404 if there is none.
-    pub fn new(node: &Node, name: ModelName) -> Result<Self, ApiError> {
-        Ok(Self { id: node.predictor.models().decides_as(&name)?, name })
+    pub fn new(predictor: &Predictor, name: ModelName) -> Result<Self, ApiError> {
+        Ok(Self { id: predictor.models().decides_as(&name)?, name })
     }
 
     /// Fails if the model was deleted and another one was created under its name since.
-    fn check(&self, node: &Node) -> Result<(), ApiError> {
-        let current = node.predictor.models().decides_as(&self.name)?;
+    fn check(&self, predictor: &Predictor) -> Result<(), ApiError> {
+        let current = predictor.models().decides_as(&self.name)?;
         let replaced = || format!("model {} was deleted, and created again, while the stream was open", self.name);
         if current == self.id { Ok(()) } else { Err(ApiError::not_found(replaced())) }
     }
@@ -56,7 +56,8 @@ impl OfStream {
 
 /// A shard: the lines of a batch that go to one thread, in their order.
 struct Shard {
-    node: Node,
+    /// Held by work only, so that an idle thread does not keep the store open.
+    predictor: Arc<Predictor>,
     model: OfStream,
     lines: Vec<Line<Observation>>,
     /// The acknowledgement mode of the last line.
@@ -65,7 +66,10 @@ struct Shard {
 }
 
 /// The ingest threads of a node; they end when the pool is dropped.
-pub struct IngestPool(Vec<mpsc::Sender<Shard>>);
+pub struct IngestPool {
+    predictor: Arc<Predictor>,
+    threads: Vec<mpsc::Sender<Shard>>,
+}
 
 /// A batch that was dispatched to the threads.
 pub struct Dispatched {
@@ -98,7 +102,7 @@ impl IngestPool {
     ///
     /// # Errors
     /// If a thread cannot be spawned.
-    pub fn start() -> std::io::Result<Self> {
+    pub fn start(predictor: Arc<Predictor>) -> std::io::Result<Self> {
         let count = available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
         let threads = (0..count).map(|number| {
             let (sender, shards) = mpsc::channel(SHARDS_MAX);
@@ -107,20 +111,14 @@ impl IngestPool {
             thread.spawn(move || run(&runtime, shards))?;
             Ok(sender)
         });
-        threads.collect::<std::io::Result<_>>().map(Self)
+        Ok(Self { predictor, threads: threads.collect::<std::io::Result<_>>()? })
     }
 
     /// Dispatches a batch of a stream to the threads, waiting for queue space. `ack` is the mode of its last line.
-    pub async fn dispatch(
-        &self,
-        node: &Node,
-        model: &OfStream,
-        lines: Vec<Line<Observation>>,
-        ack: AckMode,
-    ) -> Dispatched {
+    pub async fn dispatch(&self, model: &OfStream, lines: Vec<Line<Observation>>, ack: AckMode) -> Dispatched {
         let mut dispatched =
-            Dispatched { threads: Vec::with_capacity(lines.len()), shards: Vec::with_capacity(self.0.len()) };
-        let mut shards: Vec<Vec<Line<Observation>>> = self.0.iter().map(|_| Vec::new()).collect();
+            Dispatched { threads: Vec::with_capacity(lines.len()), shards: Vec::with_capacity(self.threads.len()) };
+        let mut shards: Vec<Vec<Line<Observation>>> = self.threads.iter().map(|_| Vec::new()).collect();
         for line in lines {
             // A rejected line has no user, so any thread will do.
             let partition = line.outcome.as_ref().map_or(0, |observation| Partition::of(&observation.user).index());
@@ -128,14 +126,14 @@ impl IngestPool {
             dispatched.threads.push(thread);
             shards[thread].push(line);
         }
-        for (thread, lines) in self.0.iter().zip(shards) {
+        for (thread, lines) in self.threads.iter().zip(shards) {
             if lines.is_empty() {
                 dispatched.shards.push(None);
                 continue;
             }
             let (begun, receiver) = oneshot::channel();
             dispatched.shards.push(Some(receiver));
-            let shard = Shard { node: node.clone(), model: model.clone(), lines, ack, begun };
+            let shard = Shard { predictor: self.predictor.clone(), model: model.clone(), lines, ack, begun };
             // If the thread has ended, the shard is dropped and its receiver reports an error.
             let _ = thread.send(shard).await;
         }
@@ -151,12 +149,12 @@ fn run(runtime: &Handle, mut shards: mpsc::Receiver<Shard>) {
 }
 
 /// Begins the observations of a shard. Observations begun before their stream is aborted stay in the log.
-fn process(runtime: &Handle, Shard { node, model, lines, ack, begun }: Shard) {
+fn process(runtime: &Handle, Shard { predictor, model, lines, ack, begun }: Shard) {
     let mut batch = Vec::with_capacity(lines.len());
     let mut lines = lines.into_iter();
     while let Some(Line { line, outcome }) = lines.next() {
         let ack = if lines.len() > 0 { AckMode::Gather } else { ack };
-        let outcome = outcome.and_then(|observation| begin(runtime, &node, &model, &observation, ack));
+        let outcome = outcome.and_then(|observation| begin(runtime, &predictor, &model, &observation, ack));
         batch.push(Line { line, outcome });
     }
     // The stream may have been closed meanwhile.
@@ -165,19 +163,19 @@ fn process(runtime: &Handle, Shard { node, model, lines, ack, begun }: Shard) {
 
 fn begin(
     runtime: &Handle,
-    node: &Node,
+    predictor: &Predictor,
     model: &OfStream,
     observation: &Observation,
     ack: AckMode,
 ) -> Result<PendingObservation, ApiError> {
-    model.check(node)?;
+    model.check(predictor)?;
     let model = &model.name;
     // Entering the runtime costs time, and most observations refer to no decision.
     if observation.decision.is_some() {
-        runtime.block_on(node.predictor.ingest().retract_default_reward(model, observation))?;
+        runtime.block_on(predictor.ingest().retract_default_reward(model, observation))?;
     }
     loop {
-        match node.predictor.ingest().begin_observe(model, observation, ack) {
+        match predictor.ingest().begin_observe(model, observation, ack) {
             Err(error) if error.is_overload() => std::thread::sleep(OVERLOAD_PAUSE),
             begun => return Ok(begun?),
         }

@@ -7,11 +7,14 @@
 //! request passes. `connections.rs` is below HTTP. The command line is in `celeris-cli`.
 
 mod answer;
+mod compute_pool;
 pub mod config;
 mod connections;
 mod error;
 mod extract;
+mod hosts;
 mod ingest_pool;
+mod media_types;
 mod middleware;
 mod ndjson;
 pub mod node;

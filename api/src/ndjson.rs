@@ -1,17 +1,18 @@
 //! NDJSON bodies, one JSON object per line, read as they arrive in bounded memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use futures_util::StreamExt;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use utoipa::ToSchema;
 
+use crate::config::Limits;
 use crate::error::{ApiError, Problem};
-use crate::middleware::media_types::MediaType;
-use crate::state::Node;
+use crate::media_types::MediaType;
 
 /// A line in processing: its number, and its result so far or its error.
 pub struct Line<T> {
@@ -30,14 +31,14 @@ pub struct RejectedLine {
     pub error: Problem,
 }
 
-/// Acquires a stream permit, which the caller must keep until the response ends. Streams have their own limit: they may
+/// Acquires a permit of `streams`, which the caller must keep until the response ends. Streams have their own limit: they may
 /// be open for days and must not occupy the slots of ordinary requests.
 ///
 /// # Errors
 /// 415 if the body is not NDJSON, 503 if too many streams are open.
-pub fn admit(node: &Node, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
+pub fn admit(streams: &Arc<Semaphore>, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
     MediaType::NdJson.check(headers)?;
-    let permit = node.stream_permits.clone().try_acquire_owned();
+    let permit = streams.clone().try_acquire_owned();
     permit.map_err(|_| ApiError::unavailable("too many streams are open on this node; end one, or try again"))
 }
 
@@ -56,9 +57,9 @@ pub struct Reading<T> {
 
 impl<T> Reading<T> {
     /// Settings with the limits of the node.
-    pub fn new(node: &Node, batch_lines: usize, parse: fn(&[u8]) -> Result<T, ApiError>) -> Self {
-        let line_bytes_max = usize::try_from(node.limits.line.as_u64()).unwrap_or(usize::MAX);
-        Self { parse, line_bytes_max, batch_lines, idle_timeout: node.limits.stream_idle_timeout }
+    pub fn new(limits: &Limits, batch_lines: usize, parse: fn(&[u8]) -> Result<T, ApiError>) -> Self {
+        let line_bytes_max = usize::try_from(limits.line.as_u64()).unwrap_or(usize::MAX);
+        Self { parse, line_bytes_max, batch_lines, idle_timeout: limits.stream_idle_timeout }
     }
 }
 

@@ -11,10 +11,11 @@ use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageError, StorageOptions};
 use tokio::sync::Semaphore;
 
+use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
 use crate::series::{Live, Series};
-use crate::state::{AppState, Node};
+use crate::state::{AppState, Node, WeakNode};
 
 /// An error when a node starts.
 #[derive(Debug, thiserror::Error)]
@@ -47,11 +48,12 @@ const METRICS_AT_ONCE: usize = 2;
 /// Interval of metrics upkeep, which bounds their memory on a node that is never scraped.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-async fn keep_up(node: Node) {
+async fn keep_up(node: WeakNode) {
     let mut ticks = tokio::time::interval(UPKEEP_EVERY);
     loop {
         ticks.tick().await;
-        tokio::task::block_in_place(|| keep_series(&node));
+        let Some(node) = node.upgrade() else { return };
+        keep_series(&node);
     }
 }
 
@@ -127,16 +129,18 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         import_dir: config.training.import_dir.clone(),
     };
     let manager = Manager::open(storage.clone(), predictor.clone(), manager_options)?;
-    tokio::spawn(manager.clone().listen(losses));
-    tokio::spawn(manager.decisions().clone().run());
+    let compute = ComputePool::start()?;
+    compute.spawn(manager.clone().listen(losses));
+    compute.spawn(manager.decisions().clone().run());
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing, names_by_id)).transpose()?;
-    let ingest_pool = IngestPool::start()?;
+    let ingest_pool = IngestPool::start(predictor.clone())?;
     let node = Node::new(AppState {
         storage,
         predictor,
         manager,
         sealer,
+        compute,
         ingest_pool,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
@@ -147,18 +151,19 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         metrics_permits: Semaphore::new(METRICS_AT_ONCE),
         series,
     });
-    tokio::spawn(keep_up(node.clone()));
+    node.compute.spawn(keep_up(node.downgrade()));
     Ok(node)
 }
 
 impl Node {
-    /// Stops the threads of the node that write files, and closes the store: acknowledged data is durable, and later
-    /// writes fail. Blocks. The data directory can be opened again when the runtime of the node, whose tasks read from
-    /// the store, is dropped too.
+    /// Cancels requests and trainings, stops the threads of the node, and closes the store: acknowledged data is
+    /// durable, and later writes fail. Blocks. The data directory can be opened again when the runtime of the caller,
+    /// whose tasks hold the node, is dropped too.
     ///
     /// # Errors
     /// As [`celeris_storage::Storage::close`].
     pub fn close(&self) -> Result<(), StorageError> {
+        self.compute.stop();
         self.predictor.catalog().stop();
         // Before the store is closed, because the sealer reads from it.
         if let Some(sealer) = &self.sealer {

@@ -19,12 +19,9 @@ use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::error::ApiError;
 use crate::middleware::origins::Origins;
-use crate::middleware::{limits, metrics};
+use crate::middleware::{computing, limits, metrics};
 use crate::routes;
 use crate::state::Node;
-
-/// Path prefix of the API.
-pub const API: &str = "/v1/";
 
 /// The OpenAPI description, to which every route adds itself.
 #[derive(OpenApi)]
@@ -37,10 +34,9 @@ struct Description;
 /// All routes of a node with their layers. Health checks are exempt from the checks of host and origin and from the
 /// connection limit.
 fn router(node: Node, origins: Origins) -> Router {
-    let (api, mut description) = OpenApiRouter::with_openapi(Description::openapi())
-        .merge(routes::models::router())
-        .merge(routes::selections::router())
-        .merge(routes::predict::router())
+    // Predictions and streams of observations choose their threads themselves.
+    let direct = OpenApiRouter::new().merge(routes::predict::router()).merge(routes::observe::streams());
+    let serving = OpenApiRouter::new()
         .merge(routes::topk::router())
         .merge(routes::recommend::router())
         .merge(routes::observe::router())
@@ -49,16 +45,26 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::users::router())
         .merge(routes::similar::router())
         .merge(routes::why::router())
+        .merge(routes::decisions::router())
+        .layer(from_fn_with_state(node.clone(), computing::serving));
+    let operating = OpenApiRouter::new()
+        .merge(routes::models::router())
+        .merge(routes::selections::router())
         .merge(routes::versions::router())
         .merge(routes::jobs::router())
         .merge(routes::events::router())
         .merge(routes::quality::router())
         .merge(routes::evaluate_policy::router())
-        .merge(routes::decisions::router())
         .merge(routes::exploration::router())
+        .layer(from_fn_with_state(node.clone(), computing::operating));
+    let (api, mut description) = OpenApiRouter::with_openapi(Description::openapi())
+        .merge(direct)
+        .merge(serving)
+        .merge(operating)
         .split_for_parts();
     let api = api.layer(from_fn_with_state(node.clone(), limits::bound));
-    let (for_scrapers, of_metrics) = routes::metrics::router().split_for_parts();
+    let for_scrapers = routes::metrics::router().layer(from_fn_with_state(node.clone(), computing::serving));
+    let (for_scrapers, of_metrics) = for_scrapers.split_for_parts();
     let (health, of_health) = routes::health::router().split_for_parts();
     description.merge(of_metrics);
     description.merge(of_health);

@@ -1,7 +1,7 @@
 //! State shared by all handlers.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use celeris_export::Sealer;
 use celeris_manager::Manager;
@@ -9,6 +9,7 @@ use celeris_predictor::Predictor;
 use celeris_storage::Storage;
 use tokio::sync::Semaphore;
 
+use crate::compute_pool::ComputePool;
 use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
 use crate::series::Series;
@@ -21,6 +22,21 @@ impl Node {
     /// A handle to this state.
     pub fn new(state: AppState) -> Self {
         Self(Arc::new(state))
+    }
+
+    /// A weak handle to this state.
+    pub fn downgrade(&self) -> WeakNode {
+        WeakNode(Arc::downgrade(&self.0))
+    }
+}
+
+/// A handle that does not keep the node alive, for maintenance that runs on the node's own threads.
+pub struct WeakNode(Weak<AppState>);
+
+impl WeakNode {
+    /// The node, unless it was dropped.
+    pub fn upgrade(&self) -> Option<Node> {
+        self.0.upgrade().map(Node)
     }
 }
 
@@ -41,6 +57,8 @@ pub struct AppState {
     pub manager: Arc<Manager>,
     /// Copies the log to Parquet segments; `None` if sealing is disabled.
     pub sealer: Option<Arc<Sealer>>,
+    /// Threads on which requests compute.
+    pub compute: ComputePool,
     /// Threads that ingest NDJSON streams.
     pub ingest_pool: IngestPool,
     /// Limits of requests.

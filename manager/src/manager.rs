@@ -173,7 +173,7 @@ impl Manager {
                         tokio::time::sleep(LOSSES_GATHER_FOR).await;
                     }
                 }
-                _ = looks.tick() => tokio::task::block_in_place(|| {
+                _ = looks.tick() => {
                     match self.monitoring.keep() {
                         // The node is stopping. The next process that opens the store reads the losses from the log.
                         Ok(()) | Err(StorageError::Closed) => {}
@@ -185,7 +185,7 @@ impl Manager {
                         tracing::warn!(%error, "selections could not read the log; they retry on the next request");
                     }
                     self.triggers.check_triggers();
-                }),
+                },
             }
         }
     }

@@ -16,7 +16,6 @@ use celeris_storage::{HistorySpan, Storage};
 use hashlink::LruCache;
 use parking_lot::Mutex;
 
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::models::Models;
 use crate::users::UserKey;
@@ -90,7 +89,7 @@ impl Attribution {
         }
         let found = match self.storage.decisions().unwritten(decided_by, id) {
             Some(found) => Some(found),
-            None => compute(false, || self.storage.decisions().get(decided_by, id))?,
+            None => self.storage.decisions().get(decided_by, id)?,
         };
         Ok(found.map_or_else(|| Target::Absent(id.clone(), Joined::Unknown), Target::Found))
     }

@@ -19,7 +19,6 @@ pub mod attribution;
 mod cache;
 mod catalog;
 mod clock_skew;
-mod compute;
 pub mod error;
 mod explain;
 pub mod exploration;

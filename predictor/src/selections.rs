@@ -7,7 +7,6 @@ use celeris_model::{ModelName, UserEpoch, UserId};
 use celeris_storage::Storage;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::models::Models;
 use crate::selection::{Selection, SelectionReport, UserViews, report};
@@ -81,12 +80,10 @@ impl Selections {
     ) -> Result<Faded, PredictorError> {
         let (rule, storage) = (&selection.rule, &self.storage);
         match &selection.shared {
-            Some(view) => compute(view.is_current(rule, storage), || view.faded(rule, storage, group)),
+            Some(view) => view.faded(rule, storage, group),
             None => {
                 let view = self.user_views.of(selection, user);
-                compute(view.1.is_current(epoch), || {
-                    self.user_views.look(&view, (rule, storage), epoch, |state| state.faded(group))
-                })
+                self.user_views.look(&view, (rule, storage), epoch, |state| state.faded(group))
             }
         }
     }
@@ -107,12 +104,12 @@ impl Selections {
         let group = rule.group(segment)?;
         let report = |state: &State| report(rule, state, group);
         match &selection.shared {
-            Some(view) => compute(false, || view.look(rule, &self.storage, report)),
+            Some(view) => view.look(rule, &self.storage, report),
             None => {
                 let user = user.ok_or_else(|| PredictorError::UserMissing { model: name.clone() })?;
                 let epoch = self.durable_epoch(&selection, user, None).await?;
                 let view = self.user_views.of(&selection, user);
-                compute(false, || self.user_views.look(&view, (rule, &self.storage), epoch, report))
+                self.user_views.look(&view, (rule, &self.storage), epoch, report)
             }
         }
     }

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ApiError;
-use crate::middleware::media_types::{self, MediaType};
+use crate::media_types::{self, MediaType};
 use crate::state::Node;
 
 /// Answers 415 to a body of a type that is not read, 503 while `limits.requests` requests are running, and 504 after

@@ -1,6 +1,6 @@
 //! Middleware layers that every request passes.
 
+pub mod computing;
 pub mod limits;
-pub mod media_types;
 pub mod metrics;
 pub mod origins;

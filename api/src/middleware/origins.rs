@@ -4,7 +4,7 @@
 //! rebinding it can also read the responses. Therefore a request must be for a host name of the node, and the page must
 //! be the node's own or from an origin that the configuration allows.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -14,8 +14,11 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use crate::config::Server;
 use crate::connections::Connection;
 use crate::error::ApiError;
+use crate::hosts::{host_of, without_port};
 use crate::middleware::limits::rejected;
-use crate::server::API;
+
+/// Path prefix of the API.
+const API: &str = "/v1/";
 
 /// Host names of the loopback interface.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
@@ -115,25 +118,6 @@ fn check_site(headers: &HeaderMap, path: &str) -> Result<(), ApiError> {
         "a page of another site may not use this node from a browser; add its origin to server.origins in the \
          configuration, and ask with CORS",
     ))
-}
-
-/// Formats an address as a host.
-pub fn host_of(address: IpAddr) -> String {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("[{address}]"),
-    }
-}
-
-/// The host without its port; `None` if the part after it is not a port.
-pub fn without_port(host: &[u8]) -> Option<&[u8]> {
-    let end = if host.first() == Some(&b'[') {
-        host.iter().position(|byte| *byte == b']').map(|bracket| bracket + 1)
-    } else {
-        host.iter().position(|byte| *byte == b':')
-    };
-    let (host, port) = host.split_at(end.unwrap_or(host.len()));
-    (port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit))).then_some(host)
 }
 
 #[cfg(test)]

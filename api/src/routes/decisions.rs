@@ -127,16 +127,13 @@ async fn get(
     OfDecision { model, decision_id }: OfDecision,
     Params(params): Params<DecisionParams>,
 ) -> Result<Json<DecisionReply>, ApiError> {
-    tokio::task::block_in_place(|| {
-        let decided_by = node.manager.registry().decides_as(&model)?;
-        let Some(decision) = node.storage.decisions().get(decided_by, &decision_id).map_err(PredictorError::from)?
-        else {
-            let kept = humantime_serde::re::humantime::format_duration(node.storage.decisions().retention());
-            return Err(ApiError::not_found(format!(
-                "no decision {decision_id} of model {model} is on record: it was never logged, is older than {kept}, \
-                 or was erased with its user"
-            )));
-        };
-        Ok(Json(describe(&node, &decision, &params)?))
-    })
+    let decided_by = node.manager.registry().decides_as(&model)?;
+    let Some(decision) = node.storage.decisions().get(decided_by, &decision_id).map_err(PredictorError::from)? else {
+        let kept = humantime_serde::re::humantime::format_duration(node.storage.decisions().retention());
+        return Err(ApiError::not_found(format!(
+            "no decision {decision_id} of model {model} is on record: it was never logged, is older than {kept}, \
+             or was erased with its user"
+        )));
+    };
+    Ok(Json(describe(&node, &decision, &params)?))
 }

@@ -35,6 +35,6 @@ async fn evaluate_policy(
 ) -> Result<Json<EvaluateReply>, ApiError> {
     let deadline = Instant::now() + node.limits.request_timeout.mul_f64(READING_SHARE);
     let request = body.request(model, deadline)?;
-    let found = tokio::task::block_in_place(|| node.manager.policy_evaluation().evaluate(&request))?;
+    let found = node.manager.policy_evaluation().evaluate(&request)?;
     Ok(Json(describe(request, &found)))
 }

@@ -44,10 +44,8 @@ async fn list(
     if !(1..=PAGE_EVENTS_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit: must be from 1 to {PAGE_EVENTS_MAX}, got {limit}")));
     }
-    let page = tokio::task::block_in_place(|| {
-        let registry = node.manager.registry();
-        registry.audit().page(registry.model(&model)?.id, before, limit)
-    })?;
+    let registry = node.manager.registry();
+    let page = registry.audit().page(registry.model(&model)?.id, before, limit)?;
     let events = page.events.into_iter().map(Event::from).collect();
     Ok(Json(Events { events, unreadable: page.unreadable, next: page.next, dropped: page.dropped }))
 }

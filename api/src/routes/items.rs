@@ -1,7 +1,5 @@
 //! Items: upsert, lookup, search and deletion; one at a time, or many as NDJSON.
 
-use std::convert::Infallible;
-
 use axum::Json;
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
@@ -139,14 +137,16 @@ async fn edit_stream(
     request: Request,
 ) -> Result<Response, ApiError> {
     node.predictor.models().check_serves(&model)?;
-    let permit = ndjson::admit(&node, request.headers())?;
-    let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
+    let permit = ndjson::admit(&node.stream_permits, request.headers())?;
+    let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
     let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
     // A batch is stored when its replies are read, so a client that reads no replies delays only itself.
     let answers = futures_util::stream::unfold((node, model, batches, permit), |mut stream| async {
         let batch = stream.2.recv().await?;
-        let answers = edit_all(&stream.0, &stream.1, batch);
-        Some((Ok::<_, Infallible>(answers), stream))
+        let (node, model) = (stream.0.clone(), stream.1.clone());
+        let answers = stream.0.compute.run(async move { edit_all(&node, &model, batch) }).await;
+        // An error ends the stream: the node is stopping.
+        Some((answers.map_err(|error| error.problem().detail), stream))
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
 }

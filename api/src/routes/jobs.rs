@@ -40,10 +40,8 @@ async fn retrain(
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
     let from = if body.cold { TrainFrom::Nothing } else { TrainFrom::Active };
     let request = TrainRequest { engine: body.engine, from };
-    let job = tokio::task::block_in_place(|| {
-        let record = node.manager.registry().model(&model)?;
-        node.manager.training().retrain(&record, request, Cause::Request(why))
-    })?;
+    let record = node.manager.registry().model(&model)?;
+    let job = node.manager.training().retrain(&record, request, Cause::Request(why))?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
 }
 

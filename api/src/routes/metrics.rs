@@ -36,13 +36,11 @@ async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, A
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
     }
-    tokio::task::block_in_place(|| {
-        if let Err(unreadable) = quality::render(&node) {
-            tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
-        }
-        // Remove the series of models deleted meanwhile.
-        keep_series(&node);
-    });
+    if let Err(unreadable) = quality::render(&node) {
+        tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
+    }
+    // Remove the series of models deleted meanwhile.
+    keep_series(&node);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.series.render()))
 }
 

@@ -87,7 +87,7 @@ async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCod
         Kind::Model => ModelOrSelection::Model(create_model(&node, parse(&body)?)?.into()),
         Kind::Selection => {
             let new = parse::<NewSelectionBody>(&body)?.into();
-            let record = tokio::task::block_in_place(|| node.manager.registry().create_selection(new))?;
+            let record = node.manager.registry().create_selection(new)?;
             ModelOrSelection::Selection(selections::describe(&node, record).await?.into())
         }
     };
@@ -95,8 +95,7 @@ async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCod
 }
 
 fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
-    let record = tokio::task::block_in_place(|| node.manager.create(new.into()))?;
-    describe(node, record)
+    describe(node, node.manager.create(new.into())?)
 }
 
 /// Returns a model or selection.
@@ -123,7 +122,7 @@ async fn change(
         change.apply(config);
         Ok(())
     };
-    let record = tokio::task::block_in_place(|| node.manager.configure(&model, change))?;
+    let record = node.manager.configure(&model, change)?;
     Ok(Json(describe(&node, record)?))
 }
 
@@ -131,11 +130,10 @@ async fn change(
 #[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
-    tokio::task::block_in_place(|| match node.manager.registry().delete_selection(&model)? {
-        true => Ok(()),
-        false => node.manager.delete(&model),
-    })?;
+    if !node.manager.registry().delete_selection(&model)? {
+        node.manager.delete(&model)?;
+    }
     // A model that is created again under this name gets series of its own.
-    tokio::task::block_in_place(|| keep_series(&node));
+    keep_series(&node);
     Ok(StatusCode::NO_CONTENT)
 }

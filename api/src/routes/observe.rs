@@ -29,7 +29,12 @@ const PARSED_BATCHES: usize = 4;
 const ANSWER_BYTES: usize = 144;
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(observe)).routes(routes!(observe_stream))
+    OpenApiRouter::new().routes(routes!(observe))
+}
+
+/// Streams of observations, which threads of their own ingest.
+pub fn streams() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().routes(routes!(observe_stream))
 }
 
 /// Learns from one observation; responds once it is durable.
@@ -62,9 +67,9 @@ async fn observe_stream(
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let model = OfStream::new(&node, model)?;
-    let permit = ndjson::admit(&node, request.headers())?;
-    let reading = Reading::new(&node, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());
+    let model = OfStream::new(&node.predictor, model)?;
+    let permit = ndjson::admit(&node.stream_permits, request.headers())?;
+    let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());
     let parsed = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
@@ -90,7 +95,7 @@ async fn begin_all(
     while let Some(lines) = parsed.recv().await {
         let goes_on = !parsed.is_empty() && begun.capacity() > 1;
         let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
-        let dispatched = node.ingest_pool.dispatch(node, model, lines, ack).await;
+        let dispatched = node.ingest_pool.dispatch(model, lines, ack).await;
         if begun.send(dispatched).await.is_err() {
             return;
         }

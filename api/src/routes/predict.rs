@@ -46,7 +46,18 @@ pub async fn predict(
     };
     check_count(&node, "items", items.len())?;
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch, segment: body.segment };
-    let predicted = node.predictor.predict(&request).await?;
+    let (request, predicted) = if node.predictor.is_quick(&request) {
+        let predicted = node.predictor.predict(&request).await;
+        (request, predicted)
+    } else {
+        let of = node.clone();
+        let compute = async move {
+            let predicted = of.predictor.predict(&request).await;
+            (request, predicted)
+        };
+        node.compute.run(compute).await?
+    };
+    let predicted = predicted?;
     let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted;
     let Answered { arm, arm_propensity, arms, confidence } = selected.into();
     let mut scores: Vec<Score> = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();

@@ -196,11 +196,9 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
     let Erased { stream, user_epoch, decisions, erasure } = node.predictor.erase(&model, &user).await?;
     node.manager.forget_user(&stream, &user, user_epoch);
     let erased = ErasedSpan::from(&erasure);
-    let (trainings, versions) = tokio::task::block_in_place(|| {
-        // In this order, because a training that finishes meanwhile is listed among the versions.
-        let trainings = node.manager.training().readings().of_erased(&stream, erased, erasure.timestamp);
-        node.manager.registry().versions_trained_on(&stream, erased).map(|versions| (trainings, versions))
-    })?;
+    // In this order, because a training that finishes meanwhile is listed among the versions.
+    let trainings = node.manager.training().readings().of_erased(&stream, erased, erasure.timestamp);
+    let versions = node.manager.registry().versions_trained_on(&stream, erased)?;
     let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
     let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     Ok(Json(Receipt {

@@ -37,7 +37,7 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// The erasures recorded in the log of a stream.
 fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiError> {
-    let erasures = tokio::task::block_in_place(|| node.storage.log().erasures(stream))?;
+    let erasures = node.storage.log().erasures(stream)?;
     Ok(erasures.iter().map(ErasedSpan::from).collect())
 }
 
@@ -100,7 +100,7 @@ async fn register(
     InModel(model): InModel,
     Body(body): Body<RegisterBody>,
 ) -> Result<(StatusCode, Json<Version>), ApiError> {
-    let registered = tokio::task::block_in_place(|| node.manager.versions().register(&model, &body.path))?;
+    let registered = node.manager.versions().register(&model, &body.path)?;
     let record = node.manager.registry().model(&model)?;
     let erasures = erasures(&node, &record.config.stream)?;
     Ok((StatusCode::CREATED, Json(describe(registered, &record, &erasures))))
@@ -117,7 +117,7 @@ async fn activate(
     State(node): State<Node>,
     OfVersion { model, version }: OfVersion,
 ) -> Result<Json<Activated>, ApiError> {
-    let record = tokio::task::block_in_place(|| node.manager.promotion().activate(&model, version))?;
+    let record = node.manager.promotion().activate(&model, version)?;
     activated(&node, &record)
 }
 
@@ -125,7 +125,7 @@ async fn activate(
 #[utoipa::path(post, path = "/v1/models/{model}/rollback", tag = "versions", params(("model" = String, Path)),
     responses((status = 200, body = Activated), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Activated>, ApiError> {
-    let record = tokio::task::block_in_place(|| node.manager.promotion().roll_back(&model))?;
+    let record = node.manager.promotion().roll_back(&model)?;
     activated(&node, &record)
 }
 
@@ -139,7 +139,7 @@ fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<V
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Version), (status = 404, body = Problem)))]
 async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
-    let version = tokio::task::block_in_place(|| node.manager.versions().pin(&model, version))?;
+    let version = node.manager.versions().pin(&model, version)?;
     Ok(Json(described(&node, &model, version)?))
 }
 
@@ -148,7 +148,7 @@ async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) 
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Version), (status = 404, body = Problem)))]
 async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
-    let version = tokio::task::block_in_place(|| node.manager.versions().unpin(&model, version))?;
+    let version = node.manager.versions().unpin(&model, version)?;
     Ok(Json(described(&node, &model, version)?))
 }
 
@@ -159,7 +159,7 @@ async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion
 async fn diff(State(node): State<Node>, versions: OfTwoVersions) -> Result<Json<Diff>, ApiError> {
     let OfTwoVersions { model, from, to } = versions;
     let VersionDiff { from, to, added, removed, measure, loss, rankings } =
-        tokio::task::block_in_place(|| node.manager.promotion().diff(&model, from, to))?;
+        node.manager.promotion().diff(&model, from, to)?;
     let rankings = rankings.map(|Moved { users, items, overlap_at_10, kendall_tau }| Rankings {
         users,
         items,

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::time::Time;
 use crate::error::ApiError;
-use crate::extract::timestamp;
+use crate::schema::time::timestamp;
 
 /// One observation of an anonymous user's history.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -9,7 +9,7 @@ use super::audience::check_feedback;
 use super::decisions::Joined;
 use super::time::Time;
 use crate::error::ApiError;
-use crate::extract::timestamp;
+use crate::schema::time::timestamp;
 
 /// One observation.
 #[derive(Debug, Deserialize, ToSchema)]

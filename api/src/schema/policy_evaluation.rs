@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::policies::{Policy, PolicyOrUniform};
 use super::time::Time;
 use crate::error::ApiError;
-use crate::extract::timestamp;
+use crate::schema::time::timestamp;
 
 /// Default number of decisions.
 const DECISIONS_DEFAULT: usize = 1_000;

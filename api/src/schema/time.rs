@@ -1,5 +1,7 @@
 //! Times in requests.
 
+use celeris_model::Timestamp;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 /// A time, as RFC 3339 text or as Unix milliseconds.
@@ -12,4 +14,25 @@ pub enum Time {
     Text(String),
     /// Unix milliseconds.
     Milliseconds(i64),
+}
+
+/// Reads a timestamp as RFC 3339 text or as Unix milliseconds.
+///
+/// # Errors
+/// If it is neither.
+pub fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected an RFC 3339 time or Unix milliseconds")]
+    enum Either {
+        Milliseconds(i64),
+        Text(String),
+    }
+    Ok(match Option::<Either>::deserialize(deserializer)? {
+        None => None,
+        Some(Either::Milliseconds(milliseconds)) => Some(Timestamp(milliseconds)),
+        Some(Either::Text(text)) => {
+            let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+            Some(Timestamp(parsed.as_millisecond()))
+        }
+    })
 }

@@ -62,7 +62,7 @@ impl Refused {
 impl DecisionMaintenance {
     /// Writes the default rewards that are due.
     pub(super) async fn give_default_rewards(&self, now: Timestamp) -> Result<(), ManagerError> {
-        let wanted = tokio::task::block_in_place(|| self.default_rewards_wanted(now))?;
+        let wanted = self.default_rewards_wanted(now)?;
         for (model, (reward, cursor)) in wanted {
             // An error of one model does not affect the other models.
             if let Err(error) = self.give_due(model, reward, cursor, now).await {
@@ -147,7 +147,7 @@ impl DecisionMaintenance {
     ) -> Result<Option<DecisionId>, ManagerError> {
         let before = Timestamp(now.0.saturating_sub(reward.after_ms()));
         let range = DecisionRange { model, after: Some(cursor.clone()), before };
-        let due = tokio::task::block_in_place(|| self.due(&range))?;
+        let due = self.due(&range)?;
         let Some(last) = due.last() else { return Ok(None) };
         let reached = last.id.clone();
         let mut pending: Vec<PendingObservation> = Vec::new();
@@ -170,7 +170,7 @@ impl DecisionMaintenance {
         }
         let mut moved = RegistryBatch::new();
         moved.put(cursor_key(model)?, &reached)?;
-        tokio::task::block_in_place(|| self.storage.registry().commit(&moved))?;
+        self.storage.registry().commit(&moved)?;
         Ok(Some(reached))
     }
 

@@ -42,7 +42,7 @@ impl DecisionMaintenance {
             }
             if expired.is_none_or(|last| last.elapsed() >= EXPIRE_EVERY) {
                 expired = Some(Instant::now());
-                let deleted = tokio::task::block_in_place(|| self.expire_decisions(SystemTime::now().into()));
+                let deleted = self.expire_decisions(SystemTime::now().into());
                 if let Err(error) = deleted {
                     tracing::warn!(%error, "could not delete expired decisions; retrying");
                 }

@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::Xxh3;
 
 use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
-use super::learning::{Learning, Loss, WeightedTarget};
+use super::learning::{Learning, WeightedTarget};
 use super::rank_one::State;
 use crate::error::ModelError;
 use crate::linear::{Real, dot, quadratic};
@@ -16,9 +16,6 @@ use celeris_kernel as kernel;
 /// The guarantee is a relative 2-norm error of the weights below 1e-4 up to this condition. Measured, states after full
 /// blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/model/ridge_oracle.rs`).
 pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
-
-/// Typical number of passes of a logistic solve over its examples.
-const NEWTON_PASSES: u64 = 8;
 
 /// Maximum number of state entries to prefetch: as many as fit half of the L1 cache.
 const PREFETCHED_MAX: usize = 4096;
@@ -198,22 +195,6 @@ impl UserModel {
         learning.half_life().is_some()
             || is_checkpoint(self.observations + 1)
             || self.outgrows_single_precision(gram_norm())
-    }
-
-    /// Approximate number of multiplications when [`UserModel::absorb`] absorbs `example` next: `dim^2` for a step, or,
-    /// if [`UserModel::solve_is_due`], `dim^3` for the solve plus the cost of adding examples to the sums.
-    #[must_use]
-    pub fn absorb_multiplications(&self, learning: &Learning, example: &Example) -> u64 {
-        let square = (self.dim() * self.dim()) as u64;
-        if !self.solve_is_due(learning, example) {
-            return square;
-        }
-        let passes = match learning.loss() {
-            Loss::Squared | Loss::Implicit => 1,
-            Loss::Logistic => NEWTON_PASSES,
-        };
-        let examples = self.observations + 1 - self.history_from();
-        square.saturating_mul(self.dim() as u64 + passes * examples)
     }
 
     /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: that of the

@@ -8,7 +8,6 @@ use celeris_storage::ItemWrite;
 use serde_json::{Map, Value};
 
 use super::ItemCatalog;
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::features::{Changing, Effective};
 use crate::index::{ItemNews, StreamCatalog};
@@ -129,28 +128,26 @@ impl ItemCatalog {
         // Attributes belong to the stream, features to the model.
         let served = self.models.on_stream_of(model)?;
         let (on_stream, nothing) = (self.models.all_on(&served.stream), Map::new());
-        compute(false, || {
-            let (edited, rows) = self.features.change(edits.iter().map(|(item, _)| item), |changing| {
-                let mut plan = Plan {
-                    models: &self.models,
-                    model,
-                    catalog: &served.catalog,
-                    on_stream: &on_stream,
-                    nothing: &nothing,
-                    touched: HashMap::new(),
-                    fields: BTreeSet::new(),
-                    writes: Vec::with_capacity(edits.len()),
-                    news: Vec::with_capacity(edits.len()),
-                };
-                let edited: Vec<_> = edits.iter().map(|(item, edit)| plan.edit(changing, item, edit)).collect();
-                if !plan.writes.is_empty() {
-                    self.storage.items().write(&served.stream, plan.writes)?;
-                }
-                Ok::<_, PredictorError>((edited, served.catalog.take_in(&plan.news)))
-            })?;
-            self.refresh(&served.stream, &rows)?;
-            Ok(edited)
-        })
+        let (edited, rows) = self.features.change(edits.iter().map(|(item, _)| item), |changing| {
+            let mut plan = Plan {
+                models: &self.models,
+                model,
+                catalog: &served.catalog,
+                on_stream: &on_stream,
+                nothing: &nothing,
+                touched: HashMap::new(),
+                fields: BTreeSet::new(),
+                writes: Vec::with_capacity(edits.len()),
+                news: Vec::with_capacity(edits.len()),
+            };
+            let edited: Vec<_> = edits.iter().map(|(item, edit)| plan.edit(changing, item, edit)).collect();
+            if !plan.writes.is_empty() {
+                self.storage.items().write(&served.stream, plan.writes)?;
+            }
+            Ok::<_, PredictorError>((edited, served.catalog.take_in(&plan.news)))
+        })?;
+        self.refresh(&served.stream, &rows)?;
+        Ok(edited)
     }
 
     fn edit_item(&self, model: &ModelName, item: &ItemId, edit: ItemEdit) -> Result<Edited, PredictorError> {

@@ -7,7 +7,6 @@ use celeris_storage::ItemRecord;
 use serde_json::{Map, Value};
 
 use super::ItemCatalog;
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
@@ -65,7 +64,7 @@ impl ItemCatalog {
     ) -> Result<Vec<ListedItem>, PredictorError> {
         let served = self.models.on_stream_of(model)?;
         let version = served.active.load_full();
-        let page = compute(false, || self.storage.items().list(&served.stream, after, limit))?;
+        let page = self.storage.items().list(&served.stream, after, limit)?;
         Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
     }
 
@@ -83,16 +82,14 @@ impl ItemCatalog {
     ) -> Result<FoundItems, PredictorError> {
         let served = self.models.on_stream_of(model)?;
         let version = served.active.load_full();
-        compute(false, || {
-            let wanted = Search { text: search.text.as_deref(), filter: search.filter.as_ref() };
-            let found = served.catalog.search(wanted, Page { after, limit });
-            let mut items = Vec::with_capacity(found.items.len());
-            for item in found.items {
-                let record = self.storage.items().get(&served.stream, &item)?;
-                items.push(listed(&version, item, record));
-            }
-            Ok(FoundItems { items, total: found.total })
-        })
+        let wanted = Search { text: search.text.as_deref(), filter: search.filter.as_ref() };
+        let found = served.catalog.search(wanted, Page { after, limit });
+        let mut items = Vec::with_capacity(found.items.len());
+        for item in found.items {
+            let record = self.storage.items().get(&served.stream, &item)?;
+            items.push(listed(&version, item, record));
+        }
+        Ok(FoundItems { items, total: found.total })
     }
 
     /// An item's view; `None` if it is unknown or deleted.
@@ -102,20 +99,18 @@ impl ItemCatalog {
     pub fn item(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemView>, PredictorError> {
         let served = self.models.get(model)?;
         let version = served.active.load_full();
-        compute(false, || {
-            let resolved = self.features.resolve(&version, &served.stream, item)?;
-            if !resolved.known() || served.catalog.is_deleted(item) {
-                return Ok(None);
-            }
-            Ok(Some(ItemView {
-                trained: version.theta.get(item).is_some(),
-                source: resolved.origin(),
-                features: resolved.features().to_vec(),
-                offset: resolved.offset(),
-                given_features: self.storage.items().given_features(served.id, item)?.map(|given| given.features),
-                attributes: self.storage.items().get(&served.stream, item)?.map(|record| record.attributes),
-            }))
-        })
+        let resolved = self.features.resolve(&version, &served.stream, item)?;
+        if !resolved.known() || served.catalog.is_deleted(item) {
+            return Ok(None);
+        }
+        Ok(Some(ItemView {
+            trained: version.theta.get(item).is_some(),
+            source: resolved.origin(),
+            features: resolved.features().to_vec(),
+            offset: resolved.offset(),
+            given_features: self.storage.items().given_features(served.id, item)?.map(|given| given.features),
+            attributes: self.storage.items().get(&served.stream, item)?.map(|record| record.attributes),
+        }))
     }
 }
 

@@ -3,7 +3,6 @@
 use celeris_model::{ModelName, Record, Sequence, UserEpoch, UserId, VersionId};
 
 use super::Explainer;
-use crate::compute::compute;
 use crate::error::PredictorError;
 
 /// One user's state and history under a model.
@@ -28,11 +27,11 @@ impl Explainer {
     /// `UnknownModel` or `Storage`.
     pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
         let context = self.users.context(self.models.get(model)?, user);
-        let snapshot = compute(false, || self.users.snapshot(&context))?;
+        let snapshot = self.users.snapshot(&context)?;
         self.users.settle(&context, snapshot.pending.as_ref()).await?;
         // Events that arrived since then are not part of this view.
         let stream = &context.model.stream;
-        let history = compute(false, || self.storage.histories().latest(stream, user, snapshot.epoch, history_max))?;
+        let history = self.storage.histories().latest(stream, user, snapshot.epoch, history_max)?;
         Ok(UserView {
             version: context.version.id,
             user_epoch: snapshot.epoch,

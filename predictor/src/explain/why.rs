@@ -4,7 +4,6 @@ use celeris_model::{Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp,
 use celeris_storage::{Event, observation_id};
 
 use super::Explainer;
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::ranking::{ResolvedItems, estimates};
 use crate::users::{RequestContext, ResolvedEvents, Stretch, UserSnapshot};
@@ -74,14 +73,11 @@ impl Explainer {
     pub async fn why(&self, request: &WhyRequest) -> Result<Why, PredictorError> {
         let context = self.users.context(self.models.get(&request.model)?, &request.user);
         self.users.reach(&context, request.min_epoch).await?;
-        let (snapshot, (mut why, terms)) = compute(false, || {
-            let (snapshot, past) = self.snapshot_with_past(&context)?;
-            let explained = self.explain(&context, &snapshot, past, request)?;
-            Ok::<_, PredictorError>((snapshot, explained))
-        })?;
+        let (snapshot, past) = self.snapshot_with_past(&context)?;
+        let (mut why, terms) = self.explain(&context, &snapshot, past, request)?;
         self.users.settle(&context, snapshot.pending.as_ref()).await?;
         // Only after this is every observation in the log, so that its id can be read.
-        why.because = compute(false, || self.named(&context, terms))?;
+        why.because = self.named(&context, terms)?;
         Ok(why)
     }
 

@@ -14,7 +14,6 @@ use celeris_model::{
 use celeris_storage::{AckMode, Append, Appended, Erasure, Lookup, Placed, StorageError, Ticket};
 
 use super::Ingest;
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::models::ServedModel;
 use crate::users::{Amendment, RequestContext};
@@ -91,15 +90,15 @@ impl Ingest {
         label: Option<f32>,
     ) -> Result<Amended, PredictorError> {
         loop {
-            let (sequence, original) = compute(false, || self.find(&model.stream, id))?;
+            let (sequence, original) = self.find(&model.stream, id)?;
             let user = original.user.clone();
             if label.is_some_and(|label| label.to_bits() == original.label.to_bits()) {
                 let context = self.users.context(Arc::clone(model), &user);
-                let snapshot = compute(false, || self.users.snapshot(&context))?;
+                let snapshot = self.users.snapshot(&context)?;
                 self.users.settle(&context, snapshot.pending.as_ref()).await?;
                 return Ok(Amended { user, user_epoch: snapshot.epoch, sequence, duplicate: true });
             }
-            let attempt = compute(false, || self.try_amend(model, sequence, &original, label))?;
+            let attempt = self.try_amend(model, sequence, &original, label)?;
             let pending = match attempt {
                 Attempt::Done(pending) => pending,
                 Attempt::Wait(ticket) => {
@@ -206,12 +205,12 @@ impl Ingest {
         let stream = &model.stream;
         // Decisions have their own database. They are deleted before the erasure is logged, and none is written until
         // it is, so that a crash in between leaves no decision of an erased user.
-        let erasing = compute(false, || self.storage.decisions().erase(&self.models.all_on(stream), user))?;
+        let erasing = self.storage.decisions().erase(&self.models.all_on(stream), user)?;
         let pending = loop {
             let context = self.users.context(Arc::clone(&model), user);
             let record = |user_epoch| event(RecordKind::Erase, user.clone(), user_epoch);
             let change = Change { amendment: Amendment::ForgetAll, reward: None };
-            match compute(false, || self.append_amendment(context, &change, record))? {
+            match self.append_amendment(context, &change, record)? {
                 Attempt::Done(pending) => break pending,
                 Attempt::Wait(ticket) => {
                     ticket.durable().await?;
@@ -221,7 +220,7 @@ impl Ingest {
         let user_epoch = pending.user_epoch;
         let at = self.finish_amendment(pending).await?;
         let decisions = erasing.finish(user_epoch);
-        let erasures = compute(false, || self.storage.log().erasures(stream))?;
+        let erasures = self.storage.log().erasures(stream)?;
         let place = (Partition::of(user), at);
         let erasure = erasures.into_iter().find(|erasure| (erasure.partition, erasure.at) == place);
         let erasure = erasure.expect("the log lists every erasure that is durable");

@@ -9,7 +9,6 @@ use celeris_storage::{AckMode, Lookup, StorageError};
 use super::observe::{PendingObservation, Reward};
 use super::{Ingest, check_id};
 use crate::attribution::{DEFAULT_FEEDBACK, DEFAULT_REWARD_WAIT_MIN_MS, Target, default_reward_id};
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::exploration::RewardSource;
 
@@ -93,11 +92,11 @@ impl Ingest {
         // An observation that will be rejected, or is a duplicate, must not retract the default reward.
         served.active.load().learning.loss().check_label(observation.label)?;
         if let Some(id) = &observation.observation_id
-            && compute(false, || self.storage.log().observation(&served.stream, id))? != Lookup::Unknown
+            && self.storage.log().observation(&served.stream, id)? != Lookup::Unknown
         {
             return Ok(());
         }
-        let found = compute(false, || self.storage.log().observation(&served.stream, &default))?;
+        let found = self.storage.log().observation(&served.stream, &default)?;
         let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
         if !is_default_reward(&of_default, &decision, slot) {
             return Ok(());

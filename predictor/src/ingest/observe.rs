@@ -11,12 +11,10 @@ use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
 
 use super::{Ingest, check_id};
 use crate::attribution::Target;
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::exploration::RewardSource;
 use crate::loss::LossEvent;
 use crate::models::{ServedModel, ShadowSample};
-use crate::ranking::QUICK_MULTIPLICATIONS_MAX;
 use crate::users::{Learner, LockedUser, RequestContext, UserEntry};
 use crate::version::ServingVersion;
 
@@ -116,13 +114,11 @@ impl Ingest {
         let versions = self.models.learners(&context.model.stream);
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
         let warm = versions.iter().all(|version| context.entry.is_warm(version));
-        let quick = warm && reward.target.is_none() && slots.iter().all(Option::is_some);
         let rebuilding = (!warm).then(Instant::now);
         let learners = Learners { versions: &versions, slots: &slots };
-        let pending = compute(quick, || {
-            let mut user = context.entry.lock(&self.users.sources(&context.key), &context.version)?;
-            self.learn(&context, learners, &mut user, (observation, reward, ack))
-        })?;
+        let mut user = context.entry.lock(&self.users.sources(&context.key), &context.version)?;
+        let pending = self.learn(&context, learners, &mut user, (observation, reward, ack))?;
+        drop(user);
         if let Some(started) = rebuilding {
             self.users.record_load(started.elapsed());
         }
@@ -186,8 +182,7 @@ impl Ingest {
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
         let event = Event { item, label, weight, timestamp, epoch: user_epoch };
-        let is_quick = state.advance_multiplications(&event, &learners) <= QUICK_MULTIPLICATIONS_MAX as u64;
-        compute(is_quick, || state.advance(event, placed.ticket().clone(), learners, &sources));
+        state.advance(event, placed.ticket().clone(), learners, &sources);
         Ok(PendingObservation {
             placed,
             entry: context.entry.clone(),

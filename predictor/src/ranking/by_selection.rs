@@ -8,7 +8,6 @@ use super::{
     Draw, PolicyInputs, PredictRequest, Predictions, Ranked, RankedSlots, Ranker, Ranking, RankingInput, ResolvedItems,
     Scored, Seed, TopkRequest, explored, inputs_digest,
 };
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::selection::{SelectedBy, Selection, WeightedArm};
 use crate::selections::Turn;
@@ -146,8 +145,7 @@ impl Ranker {
             segment: None,
         };
         let together = self.together(selection, weights, &all).await?;
-        let quick = context.entry.is_warm(&context.version);
-        let (slots, confidence) = compute(quick, || self.draw_together(&context, &together, draw))?;
+        let (slots, confidence) = self.draw_together(&context, &together, draw)?;
         self.users.settle(&context, slots.snapshot.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
         let input = RankingInput { context: &context, items: &items, draw, selection, arrangement: None };

@@ -24,7 +24,7 @@ pub(crate) use drawing::{Draw, Seed, explored};
 pub use inputs::PolicyInputs;
 pub use predict::{PredictRequest, Predictions, Scored};
 pub(crate) use predictions::CachedPredictions;
-pub(crate) use scorer::{QUICK_MULTIPLICATIONS_MAX, ResolvedItems, Scorer, estimates, scores};
+pub(crate) use scorer::{ResolvedItems, Scorer, estimates, scores};
 pub use topk::{Ranked, Ranking, TopkRequest};
 
 /// Answers `predict` and `topk`, for models and selections.

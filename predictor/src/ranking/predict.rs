@@ -3,10 +3,9 @@
 use celeris_model::{Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, VersionId};
 
 use super::{Ranker, ResolvedItems};
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::selection::SelectedBy;
-use crate::users::UserStatus;
+use crate::users::{RequestContext, UserSnapshot, UserStatus};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictRequest {
@@ -44,6 +43,11 @@ pub struct Predictions {
 }
 
 impl Ranker {
+    /// Whether the user's state under the active version is in memory.
+    pub(crate) fn is_warm(&self, model: &ModelName, user: &UserId) -> bool {
+        self.models.get(model).is_ok_and(|model| self.users.is_warm(&model, user))
+    }
+
     /// Scores items by a model for a user. Unknown users are scored from the prior, unknown items from the average item.
     ///
     /// # Errors
@@ -59,20 +63,23 @@ impl Ranker {
             self.users.settle(&context, pending.as_ref()).await?;
             return Ok(answer(epoch, cold, scores));
         }
-        let items = ResolvedItems::all(version, &request.items);
-        let dim = version.dim();
-        let (snapshot, scores) = compute(items.is_quick(&context, items.len() * dim * dim), || {
-            let snapshot = self.users.snapshot(&context)?;
-            let resolved = self.scorer.resolve(&context, &items)?;
-            let estimates = self.scorer.estimate(&context, &snapshot, &items, &resolved);
-            let scored = |(index, estimate)| Scored {
-                item: items.item(index).clone(),
-                estimate,
-                known: resolved[index].known(),
-            };
-            Ok::<_, PredictorError>((snapshot, estimates.into_iter().enumerate().map(scored).collect()))
-        })?;
+        let snapshot = self.users.snapshot(&context)?;
+        let scores = self.score(&context, &snapshot, &request.items)?;
         self.users.settle(&context, snapshot.pending.as_ref()).await?;
         Ok(answer(snapshot.epoch, snapshot.model.observations() == 0, scores))
+    }
+
+    fn score(
+        &self,
+        context: &RequestContext,
+        snapshot: &UserSnapshot,
+        items: &[ItemId],
+    ) -> Result<Vec<Scored>, PredictorError> {
+        let items = ResolvedItems::all(&context.version, items);
+        let resolved = self.scorer.resolve(context, &items)?;
+        let estimates = self.scorer.estimate(context, snapshot, &items, &resolved);
+        let scored =
+            |(index, estimate)| Scored { item: items.item(index).clone(), estimate, known: resolved[index].known() };
+        Ok(estimates.into_iter().enumerate().map(scored).collect())
     }
 }

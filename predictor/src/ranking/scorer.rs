@@ -17,31 +17,19 @@ use crate::features::{FeatureStore, Resolved};
 use crate::users::{Persistence, RequestContext, UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 
-/// Multiplications that a request may take on an async thread: about a millisecond of portable code.
-pub(crate) const QUICK_MULTIPLICATIONS_MAX: usize = 1 << 22;
-
-/// Items outside the trained table that a request may look up on an async thread.
-const QUICK_LOOKUPS_MAX: usize = 16;
-
 /// Items of a request, with their rows in the version's table.
 pub(crate) struct ResolvedItems<'r> {
     items: Vec<(&'r ItemId, Option<u32>)>,
-    /// Number of items without a row.
-    outside: usize,
 }
 
 impl<'r> ResolvedItems<'r> {
     pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
-        let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
-        for (item, slot) in items.iter().zip(version.theta.slots(items)) {
-            picked.push(item, slot);
-        }
-        picked
+        Self { items: items.iter().zip(version.theta.slots(items)).collect() }
     }
 
     /// The items in the order of their first occurrence.
     pub(crate) fn distinct(version: &ServingVersion, items: &'r [ItemId]) -> Self {
-        let mut picked = Self { items: Vec::with_capacity(items.len()), outside: 0 };
+        let mut picked = Vec::with_capacity(items.len());
         let mut trained = Marks::new(version.theta.items().len(), items.len());
         let mut outside: HashSet<&ItemId> = HashSet::new();
         for (item, slot) in items.iter().zip(version.theta.slots(items)) {
@@ -50,15 +38,10 @@ impl<'r> ResolvedItems<'r> {
                 None => outside.insert(item),
             };
             if new {
-                picked.push(item, slot);
+                picked.push((item, slot));
             }
         }
-        picked
-    }
-
-    fn push(&mut self, item: &'r ItemId, slot: Option<u32>) {
-        self.outside += usize::from(slot.is_none());
-        self.items.push((item, slot));
+        Self { items: picked }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -78,14 +61,6 @@ impl<'r> ResolvedItems<'r> {
 
     pub(crate) fn item(&self, index: usize) -> &'r ItemId {
         self.items[index].0
-    }
-
-    /// Whether a request for these items can be answered on an async thread: its user is warm, few items need the disk,
-    /// and it takes few multiplications.
-    pub(crate) fn is_quick(&self, context: &RequestContext, multiplications: usize) -> bool {
-        multiplications <= QUICK_MULTIPLICATIONS_MAX
-            && self.outside <= QUICK_LOOKUPS_MAX
-            && context.entry.is_warm(&context.version)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Ranks given items by a policy (Velox §2.5, `topK`) and records each decision.
 
-use celeris_bandits::{PolicySpec, Wants};
+use celeris_bandits::PolicySpec;
 use celeris_model::{DecisionId, ItemId, Loss, ModelName, SelectionFacts, UserEpoch, UserId, VersionId};
 
 use super::{Draw, RankedSlots, Ranker, RankingInput, ResolvedItems, Scored, Seed};
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::selection::SelectedBy;
+use crate::users::RequestContext;
 use crate::version::RankingDefaults;
 
 /// A request to rank items for a user.
@@ -85,18 +85,22 @@ impl Ranker {
         self.users.reach(&context, request.min_epoch).await?;
         let items = ResolvedItems::distinct(&context.version, &request.items);
         let draw = request.draw(seed, &context.model.defaults);
-        let wants = draw.policy.policy().wants();
-        let dim = context.version.dim();
-        let multiplications = items.len() * if wants == Wants::Scores { dim } else { dim * dim };
-        let slots = compute(items.is_quick(&context, multiplications), || {
-            let snapshot = self.users.snapshot(&context)?;
-            let scored = self.scorer.score_candidates(&context, snapshot, &items, wants)?;
-            let ranking = draw.draw(&scored.candidates(&context))?;
-            Ok::<_, PredictorError>(RankedSlots::new(&context, &items, scored, &ranking))
-        })?;
+        let slots = self.rank(&context, &items, draw)?;
         self.users.settle(&context, slots.snapshot.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
         let input = RankingInput { context: &context, items: &items, draw, selection, arrangement: None };
         Ok(self.decisions.record(&input, slots))
+    }
+
+    fn rank(
+        &self,
+        context: &RequestContext,
+        items: &ResolvedItems<'_>,
+        draw: Draw<'_>,
+    ) -> Result<RankedSlots, PredictorError> {
+        let snapshot = self.users.snapshot(context)?;
+        let scored = self.scorer.score_candidates(context, snapshot, items, draw.policy.policy().wants())?;
+        let ranking = draw.draw(&scored.candidates(context))?;
+        Ok(RankedSlots::new(context, items, scored, &ranking))
     }
 }

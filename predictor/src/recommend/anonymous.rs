@@ -8,7 +8,6 @@ use celeris_retrieval::CandidateSet;
 use celeris_storage::Event;
 
 use super::{PastItem, Recommendation, Recommender, Recommending, SeenRule};
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::users::{Persistence, RequestContext, ResolvedEvents, Stretch, UserEntry, UserKey, UserSnapshot};
 
@@ -30,14 +29,12 @@ impl Recommender {
         }
         let context = self.anonymous(&recommending)?;
         self.check_past(past, &context)?;
-        compute(false, || {
-            let snapshot = self.snapshot_after(past, &context, recommending.now)?;
-            let mut allowed = self.showable(&context, &recommending);
-            if let Some(rule) = &recommending.request.exclude_seen {
-                take_out(past, rule, (&context, recommending.now), &mut allowed);
-            }
-            self.recommend_at(&context, snapshot, &allowed, recommending)
-        })
+        let snapshot = self.snapshot_after(past, &context, recommending.now)?;
+        let mut allowed = self.showable(&context, &recommending);
+        if let Some(rule) = &recommending.request.exclude_seen {
+            take_out(past, rule, (&context, recommending.now), &mut allowed);
+        }
+        self.recommend_at(&context, snapshot, &allowed, recommending)
     }
 
     fn anonymous(&self, recommending: &Recommending<'_>) -> Result<RequestContext, PredictorError> {

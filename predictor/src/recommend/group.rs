@@ -19,7 +19,6 @@ use super::{
     Aggregate, DIVERSE_POLICY, Recommendation, Recommender, Recommending, Relevant, marginal_relevance,
     without_constant,
 };
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, scores};
@@ -78,23 +77,21 @@ impl Recommender {
                 // All members use one version, even if a switch happens meanwhile.
                 context.version = first.context.version.clone();
             }
-            let snapshot = compute(context.entry.is_warm(&context.version), || self.users.snapshot(&context))?;
+            let snapshot = self.users.snapshot(&context)?;
             self.users.settle(&context, snapshot.pending.as_ref()).await?;
             members.push(Member { context, snapshot });
         }
-        compute(false, || {
-            let (first, request) = (&members[0].context, recommending.request);
-            let mut allowed = self.showable(first, &recommending);
-            let catalog = &first.model.catalog;
-            for Member { context, snapshot } in &members {
-                if let Some(rule) = &request.exclude_seen {
-                    let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
-                    seen.take_out(rule, recommending.now, &mut allowed, catalog);
-                }
+        let (first, request) = (&members[0].context, recommending.request);
+        let mut allowed = self.showable(first, &recommending);
+        let catalog = &first.model.catalog;
+        for Member { context, snapshot } in &members {
+            if let Some(rule) = &request.exclude_seen {
+                let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
+                seen.take_out(rule, recommending.now, &mut allowed, catalog);
             }
-            let boosts = self.boosts(first, &recommending);
-            self.recommend_to(&Group { members: &members, by, allowed: &allowed, boosts: &boosts, recommending })
-        })
+        }
+        let boosts = self.boosts(first, &recommending);
+        self.recommend_to(&Group { members: &members, by, allowed: &allowed, boosts: &boosts, recommending })
     }
 
     fn recommend_to(&self, group: &Group<'_>) -> Result<Recommendation, PredictorError> {

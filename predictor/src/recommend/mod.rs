@@ -27,7 +27,6 @@ use celeris_storage::Storage;
 
 use crate::catalog::ItemCatalog;
 use crate::clock_skew::ClockSkew;
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::Models;
@@ -149,18 +148,16 @@ impl Recommender {
     ) -> Result<Recommendation, PredictorError> {
         let context = self.users.context(self.models.get(recommending.model)?, user);
         self.users.reach(&context, recommending.request.min_epoch).await?;
-        let snapshot = compute(context.entry.is_warm(&context.version), || self.users.snapshot(&context))?;
+        let snapshot = self.users.snapshot(&context)?;
         // Seen items are read from the log, which has only durable records; the reply waits for these anyway.
         self.users.settle(&context, snapshot.pending.as_ref()).await?;
-        compute(false, || {
-            let mut allowed = self.showable(&context, &recommending);
-            if let Some(rule) = &recommending.request.exclude_seen {
-                let catalog = &context.model.catalog;
-                let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
-                seen.take_out(rule, recommending.now, &mut allowed, catalog);
-            }
-            self.recommend_at(&context, snapshot, &allowed, recommending)
-        })
+        let mut allowed = self.showable(&context, &recommending);
+        if let Some(rule) = &recommending.request.exclude_seen {
+            let catalog = &context.model.catalog;
+            let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
+            seen.take_out(rule, recommending.now, &mut allowed, catalog);
+        }
+        self.recommend_at(&context, snapshot, &allowed, recommending)
     }
 
     /// The rows that may be shown, apart from seen items: those that pass the filter, are available, not excluded, and

@@ -6,7 +6,6 @@ use celeris_model::{ItemId, ModelName, VersionId};
 use celeris_retrieval::{Filter, Similarity};
 
 use super::Recommender;
-use crate::compute::compute;
 use crate::error::PredictorError;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -45,22 +44,20 @@ impl Recommender {
     pub fn similar(&self, request: &SimilarRequest) -> Result<Similar, PredictorError> {
         let served = self.models.get(&request.model)?;
         let (version, catalog) = (served.active.load_full(), &served.catalog);
-        compute(false, || {
-            let resolved = self.features.resolve(&version, &served.stream, &request.item)?;
-            if !resolved.known() || catalog.is_deleted(&request.item) {
-                return Err(PredictorError::UnknownItem { model: request.model.clone(), item: request.item.clone() });
-            }
-            let Some(wanted) = Similarity::to(resolved.features(), version.theta.cold_item().features) else {
-                return Ok(Similar { version: version.id, items: Vec::new() });
-            };
-            let mut allowed = catalog.allowed(request.filter.as_ref(), SystemTime::now().into());
-            if let Some(row) = catalog.row_of(&request.item) {
-                allowed.remove(row);
-            }
-            let hits = version.retrieval().alike(&version.theta, &wanted, request.k, &allowed);
-            let items = catalog.items_of(hits.iter().map(|hit| hit.row)).into_iter().zip(&hits);
-            let items = items.map(|(item, hit)| SimilarItem { item, similarity: hit.score }).collect();
-            Ok(Similar { version: version.id, items })
-        })
+        let resolved = self.features.resolve(&version, &served.stream, &request.item)?;
+        if !resolved.known() || catalog.is_deleted(&request.item) {
+            return Err(PredictorError::UnknownItem { model: request.model.clone(), item: request.item.clone() });
+        }
+        let Some(wanted) = Similarity::to(resolved.features(), version.theta.cold_item().features) else {
+            return Ok(Similar { version: version.id, items: Vec::new() });
+        };
+        let mut allowed = catalog.allowed(request.filter.as_ref(), SystemTime::now().into());
+        if let Some(row) = catalog.row_of(&request.item) {
+            allowed.remove(row);
+        }
+        let hits = version.retrieval().alike(&version.theta, &wanted, request.k, &allowed);
+        let items = catalog.items_of(hits.iter().map(|hit| hit.row)).into_iter().zip(&hits);
+        let items = items.map(|(item, hit)| SimilarItem { item, similarity: hit.score }).collect();
+        Ok(Similar { version: version.id, items })
     }
 }

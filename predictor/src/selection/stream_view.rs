@@ -30,11 +30,6 @@ impl StreamView {
         Self { held: Mutex::new(Held { state: State::new(layout), read: Watermark::start(), faded }) }
     }
 
-    /// Whether there is nothing new to read.
-    pub(crate) fn is_current(&self, rule: &SelectionRule, storage: &Storage) -> bool {
-        self.held.try_lock().is_some_and(|held| held.read == storage.log().watermark(&rule.stream))
-    }
-
     pub(crate) fn catch_up(&self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
         self.held.lock().catch_up(rule, storage)
     }

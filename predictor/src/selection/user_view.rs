@@ -26,13 +26,6 @@ pub(crate) struct UserView {
     bytes: AtomicUsize,
 }
 
-impl UserView {
-    /// Whether the state already reflects the first `epoch` events of the user.
-    pub(crate) fn is_current(&self, epoch: UserEpoch) -> bool {
-        self.held.try_lock().is_some_and(|held| held.as_ref().is_some_and(|(_, known)| *known >= epoch))
-    }
-}
-
 impl Held for Arc<UserView> {
     fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)

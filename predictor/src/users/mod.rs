@@ -10,7 +10,6 @@ use celeris_model::{ModelId, StreamName, UserEpoch, UserId, VersionId};
 use celeris_storage::{Storage, Ticket};
 
 use crate::cache::{BoundedCache, Hottest};
-use crate::compute::compute;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::ServedModel;
@@ -46,6 +45,12 @@ impl UserStore {
         RequestContext { version: model.active.load_full(), model, entry, key, persistence: Persistence::Kept }
     }
 
+    /// Whether the user's state under the model's active version is in memory.
+    pub(crate) fn is_warm(&self, model: &ServedModel, user: &UserId) -> bool {
+        let key = UserKey { stream: model.stream.clone(), user: user.clone() };
+        self.untracked_held(&key).is_some_and(|entry| entry.is_warm(&model.active.load()))
+    }
+
     pub(crate) fn sources<'a>(&'a self, key: &'a UserKey) -> Sources<'a> {
         Sources::new(&self.storage, &self.features, key)
     }
@@ -75,14 +80,17 @@ impl UserStore {
         min_epoch: Option<UserEpoch>,
     ) -> Result<UserEpoch, PredictorError> {
         self.reach(context, min_epoch).await?;
-        let (epoch, pending) = compute(context.entry.is_warm(&context.version), || {
-            let mut user = context.entry.lock(&self.sources(&context.key), &context.version)?;
-            let state = user.state();
-            Ok::<_, PredictorError>((state.epoch, state.pending()))
-        })?;
+        let (epoch, pending) = self.latest(context)?;
         self.update_weight(&context.key);
         self.settle(context, pending.as_ref()).await?;
         Ok(epoch)
+    }
+
+    /// The user's epoch, and the ticket of its latest event if that is not known to be durable.
+    fn latest(&self, context: &RequestContext) -> Result<(UserEpoch, Option<Ticket>), PredictorError> {
+        let mut user = context.entry.lock(&self.sources(&context.key), &context.version)?;
+        let state = user.state();
+        Ok((state.epoch, state.pending()))
     }
 
     /// Waits until the user has reached the epoch `wanted`, at most `epoch_wait_max`.
@@ -95,11 +103,7 @@ impl UserStore {
         wanted: Option<UserEpoch>,
     ) -> Result<(), PredictorError> {
         let Some(wanted) = wanted else { return Ok(()) };
-        let current = || -> Result<UserEpoch, PredictorError> {
-            compute(context.entry.is_warm(&context.version), || {
-                Ok(context.entry.lock(&self.sources(&context.key), &context.version)?.state().epoch)
-            })
-        };
+        let current = || self.latest(context).map(|(epoch, _)| epoch);
         let arrival = async {
             loop {
                 let changed = context.entry.changed.notified();

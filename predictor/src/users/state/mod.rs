@@ -21,7 +21,6 @@ mod takings;
 
 pub(crate) use prepared::Preparation;
 pub(crate) use resolved::ResolvedEvents;
-use resolved::example;
 pub(crate) use takings::Stretch;
 use takings::UserTakings;
 
@@ -501,17 +500,6 @@ impl UserState {
         sources: &Sources<'_>,
     ) -> Result<ResolvedEvents<'a>, PredictorError> {
         ResolvedEvents::frozen(self.stretch(first, end, version), version, sources)
-    }
-
-    /// Approximate number of multiplications of [`UserState::advance`].
-    pub(crate) fn advance_multiplications(&self, event: &Event, learners: &[Learner<'_>]) -> u64 {
-        let of_one = |learner: &Learner<'_>| {
-            let held = self.held(learner.version)?;
-            // The time of the previous taking changes the label, not the cost.
-            let example = example(event, &learner.newest, None);
-            Some(held.state.absorb_multiplications(&learner.version.learning, &example))
-        };
-        learners.iter().filter_map(of_one).sum()
     }
 
     /// Adds an appended event, and advances the states of `learners` by it.
