@@ -15,7 +15,8 @@ use crate::layout::keys;
 use crate::layout::wire::{Reader, Writer};
 use crate::log::SNAPSHOT_EPOCH_MIN;
 
-/// The sums over the first observations of a user, [`celeris_model::canonical::CHECKPOINT_EVERY`] or more, under one version of a model.
+/// The sums over the first observations of a user, [`celeris_model::canonical::CHECKPOINT_EVERY`] or more, under one
+/// version of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The version whose features were summed.
