@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::log::RECORD_BYTES_MAX;
-
 /// Errors of the store. A rejected operation has not written anything.
 #[derive(Debug, Error)]
 pub enum StorageError {
@@ -99,10 +97,11 @@ pub enum StorageError {
         id: String,
     },
     /// A record exceeds the size limit.
-    #[error("the record takes {bytes} bytes, more than the {} allowed; shorten its texts", RECORD_BYTES_MAX)]
+    #[error("the record takes {bytes} bytes, more than the {bytes_max} allowed; shorten its texts")]
     RecordTooLarge {
         /// Its encoded size.
         bytes: usize,
+        bytes_max: usize,
     },
     /// A registry key has no parts, or a part that is empty or too long.
     #[error("a registry key needs at least one part, of 1 to 256 bytes each, got {parts:?}")]

@@ -11,21 +11,22 @@
 //!   commit and for its own, as long as the queue holds no more than one commit takes (`commit_records_max`,
 //!   `commit_bytes_max`); beyond that, waits are bounded by the queue, and a full queue rejects appends.
 //! - **Erasure.** A correction, retraction or erasure changes earlier records in its own atomic write; retracted and
-//!   erased data leave the disk within a stated time (`scrub.rs`).
+//!   erased data leave the disk within a stated time (`log/scrub.rs`).
 //! - **Nearly full disks.** Before the disk is full, observations are rejected; reads continue, and observations are
-//!   accepted again once there is space (`space.rs`).
+//!   accepted again once there is space (`disk_space.rs`).
 //! - **Poisoning.** After a failed write nothing more is acknowledged; durable data can still be read.
 //! - **No silent loss.** All reads are checked. Opening checks the write-ahead log and the most recent writes,
-//!   truncates the torn end of the last write with a warning (`wal_check.rs` explains how it differs from damage, and
-//!   which cases cannot be distinguished), and fails on all other damage, naming the file; the rest is verified in the
-//!   background, at a bounded rate. Damage found there poisons the log, and the next opening fails (`verifier.rs`).
-//! - **Bounded start.** The time of opening does not grow with the store (`checkpoints.rs`).
+//!   truncates the torn end of the last write with a warning (`verification/wal_check.rs` explains how it differs from
+//!   damage, and which cases cannot be distinguished), and fails on all other damage, naming the file; the rest is
+//!   verified in the background, at a bounded rate. Damage found there poisons the log, and the next opening fails
+//!   (`verification/`).
+//! - **Bounded start.** The time of opening does not grow with the store (`log/checkpoints.rs`).
 //!
 //! # Non-goals
 //!
 //! The store refers to models, versions and policies by name or id only, makes no decision about a user, does not
-//! replicate, and has no query language. It is the only crate that uses RocksDB, and in it `database.rs` is the only
-//! file. Reads and administrative writes block on the disk: asynchronous callers run them on a blocking thread.
+//! replicate, and has no query language. It is the only crate that uses RocksDB, and in it `database/` is the only
+//! module. Reads and administrative writes block on the disk: asynchronous callers run them on a blocking thread.
 //!
 //! # The data directory
 //!
@@ -40,65 +41,58 @@
 //!
 //! # The layout on disk
 //!
-//! `keys.rs` has the table of column families and keys, `record.rs` the stored form of a record, composed of the parts
-//! in `wire.rs`, `envelope.rs` the format byte and checksum around every value. Each has a test that fixes its bytes.
+//! `layout/` has the stored forms that several components share: `keys.rs` the table of column families and keys,
+//! `record.rs` the form of a record, composed of the parts in `wire.rs`, `envelope.rs` the format byte and checksum
+//! around every value; each has a test that fixes its bytes. A form that one component alone uses is in that component.
 //! Rationale of the log: `docs/rfcs/002-observation-log.md`.
 //!
 //! # Modules
 //!
-//! `store.rs` opens and closes; `log/` has the queue, the committer and the tickets, with `log/amend.rs` for changes of
-//! earlier records; `history.rs` reads the log, `events.rs` the events for user states; `erasures.rs`,
-//! `erased_users.rs`, `hashing.rs` and `scrub.rs` implement the erasure of users; `snapshots.rs`, `items.rs`,
-//! `features.rs`, `registry.rs` and `decisions/` store the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`,
-//! `verify.rs` and `verifier.rs` detect damage.
+//! From top to bottom; a module uses only those below it, and none uses [`Storage`], which owns them.
+//!
+//! | module                                  | purpose                                                              |
+//! |-----------------------------------------|----------------------------------------------------------------------|
+//! | `store`                                 | [`Storage`]: opens and closes the others in order                    |
+//! | `verification`                          | damage: the write-ahead log on opening, everything in the background |
+//! | `history`, `items`, `registry`          | users' histories and snapshots; items and features; documents        |
+//! | `log`                                   | queue, committer, tickets; amendments, erasures and their scrubbing; |
+//! |                                         | look-up by position and id; checkpoints                              |
+//! | `decisions`                             | decisions, in their own database; independent of the log             |
+//! | `disk_space`, `erased_users`            | rejects writes before the disk is full; users who are being erased   |
+//! | `directory`                             | lock and format of the data directory                                |
+//! | `layout`                                | stored forms of keys and values                                      |
+//! | `database`                              | RocksDB: columns, ranges of keys, atomic batches                     |
+//! | `options`, `error`                      | limits and schedules; the error type                                 |
 
-mod checkpoints;
 mod database;
 mod decisions;
 mod directory;
 mod disk_space;
-mod envelope;
 mod erased_users;
-mod erasures;
 mod error;
-mod events;
-mod features;
-mod hashing;
 mod history;
-mod history_spans;
 mod items;
-mod keys;
+mod layout;
 mod log;
 mod options;
-mod record;
 mod registry;
-mod scrub;
-mod snapshots;
-mod space;
 mod store;
-mod verifier;
-mod verify;
-mod wal_check;
-mod watermark;
-mod wire;
+mod verification;
 
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
 pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;
-pub use erasures::Erasure;
 pub use error::StorageError;
-pub use events::{Event, Events};
-pub use features::{FrozenFeatures, ItemFeatures};
-pub use history::{Histories, LogRange, Lookup, observation_id};
-pub use history_spans::HistorySpan;
+pub use history::{Events, Histories, HistorySpan, Snapshot};
 pub use items::{ItemRecord, ItemWrite, Items, SweptItem};
+pub use layout::event::Event;
+pub use layout::features::{FrozenFeatures, ItemFeatures};
 pub use log::{
-    AckMode, Append, Appended, CommitPosition, Committed, Existing, Log, LogCounters, Placed, RECORD_BYTES_MAX, Ticket,
+    AckMode, Append, Appended, CommitPosition, Committed, Erasure, Existing, Log, LogCounters, LogRange, Lookup,
+    Placed, RECORD_BYTES_MAX, Ticket, Watermark, observation_id,
 };
 pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};
-pub use snapshots::Snapshot;
 pub use store::Storage;
-pub use verifier::Verification;
-pub use watermark::Watermark;
+pub use verification::Verification;

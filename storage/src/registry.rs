@@ -6,11 +6,12 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::database::{Access, Column, KeyRange};
-use crate::envelope::{corrupt, sealed, unseal};
+use crate::database::{Access, Column, Database, KeyRange};
+use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
-use crate::keys::{self, KeyReader, TEXT_BYTES_MAX};
-use crate::store::Storage;
+use crate::layout::envelope::{corrupt, sealed, unseal};
+use crate::layout::keys::{self, KeyReader, TEXT_BYTES_MAX};
+use crate::log::Log;
 
 /// The key of a document: its kind, then parts that identify it within the kind. A key is a prefix of the keys that
 /// continue after its last part.
@@ -95,7 +96,11 @@ pub type ListedDocument<T> = (RegistryKey, Result<T, StorageError>);
 
 /// The documents of the registry.
 #[derive(Clone, Copy)]
-pub struct Documents<'s>(pub(crate) &'s Storage);
+pub struct Documents<'s> {
+    pub(crate) database: &'s Database,
+    pub(crate) space: &'s SpaceGuard,
+    pub(crate) log: &'s Log,
+}
 
 impl Documents<'_> {
     /// One document.
@@ -104,7 +109,7 @@ impl Documents<'_> {
     /// `Document` if it is not a `T`; `Corrupt`, `CorruptLog` or `Database`.
     pub fn get<T: DeserializeOwned>(&self, key: &RegistryKey) -> Result<Option<T>, StorageError> {
         let stored = keys::registry(&key.parts);
-        let value = self.0.database().get(Column::Registry, &stored)?;
+        let value = self.database.get(Column::Registry, &stored)?;
         value.map(|value| decode(key, &stored, &value)).transpose()
     }
 
@@ -116,7 +121,7 @@ impl Documents<'_> {
     pub fn list<T: DeserializeOwned>(&self, prefix: &RegistryKey) -> Result<Vec<ListedDocument<T>>, StorageError> {
         let mut documents = Vec::new();
         let range = KeyRange::prefix(keys::registry(&prefix.parts));
-        self.0.database().scan(Column::Registry, range, Access::Lookup, |stored, value| {
+        self.database.scan(Column::Registry, range, Access::Lookup, |stored, value| {
             let key = RegistryKey::parse(stored);
             let key = key.ok_or_else(|| corrupt(Column::Registry, stored, "its key is not made of texts"))?;
             let document = match decode(&key, stored, value) {
@@ -144,9 +149,9 @@ impl Documents<'_> {
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
     pub fn commit(&self, changes: &RegistryBatch) -> Result<(), StorageError> {
         if changes.changes.iter().all(|(_, json)| json.is_some()) {
-            self.0.space().check_registry()?;
+            self.space.check_registry()?;
         }
-        let mut batch = self.0.database().batch();
+        let mut batch = self.database.batch();
         for (key, json) in &changes.changes {
             let stored = keys::registry(&key.parts);
             match json {
@@ -154,7 +159,7 @@ impl Documents<'_> {
                 None => batch.delete(Column::Registry, &stored),
             }
         }
-        self.0.commit(batch)
+        self.log.commit(batch)
     }
 }
 

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use celeris_model::{ModelId, StreamName};
 use parking_lot::Mutex;
 
-use crate::database::{self, Batch, BytesWritten, Column, Database, Durability, Recovery, Tuning};
+use crate::database::{self, BytesWritten, Column, Database, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::Directory;
+use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
-use crate::hashing::Hashes;
 use crate::history::Histories;
 use crate::items::Items;
-use crate::log::{CommitPosition, Companions, Log};
+use crate::layout::hashing::Hashes;
+use crate::layout::keys;
+use crate::log::{CommitPosition, Companions, Log, Scope, Scrubber, checkpoints};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
-use crate::scrub::{Scope, Scrubber};
-use crate::space::SpaceGuard;
-use crate::verifier::{Verification, Verifier};
-use crate::{checkpoints, keys, wal_check};
+use crate::verification::{self, Verification, Verifier};
 
 /// One node's store. Cheap to clone: clones share one open directory, which is closed with the last of them.
 #[derive(Clone)]
@@ -35,7 +34,7 @@ struct Inner {
     space: Arc<SpaceGuard>,
     decisions: Decisions,
     database: Arc<Database>,
-    /// Held while a revision is chosen and written, so that revisions are unique.
+    /// See [`Items::revisions`].
     revisions: Mutex<()>,
     /// Last field, so that the lock is released after the databases are closed.
     directory: Directory,
@@ -53,7 +52,7 @@ impl Storage {
     /// remedy; `Io` and `Database` otherwise.
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open(dir.as_ref())?;
-        let stopped_clean = wal_check::check_and_cut(&directory.database())?;
+        let stopped_clean = verification::check_and_cut(&directory.database())?;
         let cache = database::block_cache(options.block_cache_bytes);
         let tuning = Tuning {
             recovery: Recovery::Refuse,
@@ -119,19 +118,22 @@ impl Storage {
     /// Histories of users and snapshots of their states.
     #[must_use]
     pub fn histories(&self) -> Histories<'_> {
-        Histories(self)
+        let Inner { database, hashes, log, .. } = &*self.inner;
+        Histories { database, hashes, log }
     }
 
     /// Items, and features of items.
     #[must_use]
     pub fn items(&self) -> Items<'_> {
-        Items(self)
+        let Inner { database, space, log, revisions, .. } = &*self.inner;
+        Items { database, space, log, revisions }
     }
 
     /// The documents of the registry.
     #[must_use]
     pub fn registry(&self) -> Documents<'_> {
-        Documents(self)
+        let Inner { database, space, log, .. } = &*self.inner;
+        Documents { database, space, log }
     }
 
     /// The decisions.
@@ -199,9 +201,9 @@ impl Storage {
     /// # Errors
     /// `Overloaded`, `Poisoned`, `Closed` or `Database`.
     pub fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
-        let mut batch = self.inner.database.batch();
+        let mut batch = self.database().batch();
         batch.delete_prefix(Column::Items, &keys::of_stream(stream));
-        self.commit(batch)?;
+        self.inner.log.commit(batch)?;
         self.inner.log.delete_stream(stream)
     }
 
@@ -216,38 +218,12 @@ impl Storage {
         let prefix = keys::of_model(model);
         batch.delete_prefix(Column::ItemFeatures, &prefix);
         batch.delete_prefix(Column::Frozen, &prefix);
-        self.commit(batch)?;
+        self.inner.log.commit(batch)?;
         self.inner.decisions.delete_model(model)
     }
 
     pub(crate) fn database(&self) -> &Database {
         &self.inner.database
-    }
-
-    pub(crate) fn hashes(&self) -> &Hashes {
-        &self.inner.hashes
-    }
-
-    /// Writes and syncs. A failure also poisons the log: both share the write-ahead log, whose state is then unknown.
-    pub(crate) fn commit(&self, batch: Batch) -> Result<(), StorageError> {
-        self.inner.log.check_writable()?;
-        batch.commit(Durability::Synced).inspect_err(|error| self.inner.log.progress().poison(&error.to_string()))
-    }
-
-    pub(crate) fn space(&self) -> &SpaceGuard {
-        &self.inner.space
-    }
-
-    /// Writes and syncs the entries of `fill` under a revision greater than all before.
-    pub(crate) fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
-        self.inner.space.check()?;
-        let _chosen = self.inner.revisions.lock();
-        // RocksDB counts its writes, and this write increases the count, so the next revision is greater.
-        let revision = self.inner.database.latest_write() + 1;
-        let mut batch = self.inner.database.batch();
-        fill(&mut batch, revision);
-        self.commit(batch)?;
-        Ok(revision)
     }
 }
 

@@ -35,7 +35,7 @@ const RULES: [ModuleRule; 4] = [
     ModuleRule { name: "celeris-api", owner: None, state: Enforced },
     ModuleRule { name: "celeris-manager", owner: Some("Manager"), state: Enforced },
     ModuleRule { name: "celeris-predictor", owner: Some("Predictor"), state: Enforced },
-    ModuleRule { name: "celeris-storage", owner: Some("Storage"), state: NotYet },
+    ModuleRule { name: "celeris-storage", owner: Some("Storage"), state: Enforced },
 ];
 
 /// A source of a crate.

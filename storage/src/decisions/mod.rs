@@ -32,7 +32,7 @@ use self::token_bucket::TokenBucket;
 use crate::database::{Column, Database, Durability, Tuning};
 use crate::erased_users::ErasedUsers;
 use crate::error::StorageError;
-use crate::keys;
+use crate::layout::keys;
 use crate::options::StorageOptions;
 
 const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased];

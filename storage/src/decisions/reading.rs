@@ -6,10 +6,10 @@ use std::sync::Arc;
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp, UserId};
 
 use super::{Decisions, ErasingDecisions, Shared, stored};
-use crate::database::{Access, Batch, Column, Durability, KeyRange};
-use crate::envelope::{corrupt, sealed, unseal};
+use crate::database::{Access, Batch, Column, Durability, KeyRange, after_prefix};
 use crate::error::StorageError;
-use crate::keys::{self, KeyReader};
+use crate::layout::envelope::{corrupt, sealed, unseal};
+use crate::layout::keys::{self, KeyReader};
 
 /// Maximum number of decisions that one step of a deletion removes.
 const EXPIRED_AT_ONCE: usize = 1024;
@@ -197,7 +197,7 @@ impl Decisions {
                 Ok(ControlFlow::Break(()))
             })?;
             let Some(model) = next else { return Ok(models) };
-            range = KeyRange::from(keys::after_prefix(keys::of_model(model)));
+            range = KeyRange::from(after_prefix(keys::of_model(model)));
             models.push(model);
         }
     }

@@ -3,9 +3,9 @@
 use celeris_model::Decision;
 
 use crate::database::Column;
-use crate::envelope::{self, corrupt};
 use crate::error::StorageError;
-use crate::keys;
+use crate::layout::envelope::{self, corrupt};
+use crate::layout::keys;
 
 /// Key and sealed value.
 pub(super) fn encode(decision: &Decision) -> (Vec<u8>, Vec<u8>) {

@@ -10,7 +10,7 @@ use celeris_model::{Decision, DecisionId};
 use super::{LateCandidates, LatePropensity, Message, Shared, stored};
 use crate::database::{Batch, Column, Durability};
 use crate::error::StorageError;
-use crate::keys;
+use crate::layout::keys;
 
 /// Maximum number of decisions per write.
 const BATCH_DECISIONS_MAX: usize = 1024;

@@ -6,15 +6,20 @@
 
 use std::ops::ControlFlow;
 
+use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_model::{ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch};
 
+use super::erasures;
 use super::queue::{Amendment, Change, ErasureDraft};
+use super::reading::{self, Lookup};
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::error::StorageError;
-use crate::events::{self, Entry};
-use crate::hashing::Hashes;
-use crate::history::{self, Lookup};
-use crate::{envelope, erasures, keys, record, snapshots};
+use crate::layout::event::{self, Entry};
+use crate::layout::hashing::Hashes;
+use crate::layout::{envelope, keys, record};
+
+/// No user has a snapshot before this epoch, so amendments of short histories need not look for one.
+pub(crate) const SNAPSHOT_EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
 
 /// Completes the record of an amendment and collects its changes; `None` for an observation.
 ///
@@ -40,7 +45,7 @@ pub(super) fn amend(
         RecordKind::Retract => retract(database, stream, record)?,
         RecordKind::Erase => erase(database, hashes, stream, record)?,
     };
-    if record.user_epoch > snapshots::EPOCH_MIN {
+    if record.user_epoch > SNAPSHOT_EPOCH_MIN {
         // By prefix, because a snapshot may still be in the queue before the amendment.
         amendment.changes.push(Change::DeletePrefix(Column::Snapshots, snapshots));
     }
@@ -49,7 +54,7 @@ pub(super) fn amend(
 
 /// Whether the epoch of `record` is the one after the user's last durable event.
 fn follows(database: &Database, hashes: &Hashes, stream: &StreamName, record: &Record) -> Result<bool, StorageError> {
-    let last = history::last_epoch(database, hashes, stream, &record.user)?;
+    let last = reading::last_epoch(database, hashes, stream, &record.user)?;
     Ok(record.user_epoch == last.next())
 }
 
@@ -64,7 +69,7 @@ fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     let mut value = record::encode(&corrected);
     envelope::seal(&key, &mut value);
     let mut entry = Vec::new();
-    events::put_entry(sequence, &events::encode_event(&corrected), &mut entry);
+    event::put_entry(sequence, &event::encode_event(&corrected), &mut entry);
     let changes = vec![
         Change::Put(Column::Log, key, value),
         Change::Put(Column::History, keys::history(stream, &record.user, corrected.user_epoch), entry),
@@ -81,7 +86,7 @@ fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     record.label = 0.0;
     let mut blanked = vec![(sequence, original.user_epoch)];
     if original.first_label.is_some() {
-        for (at, correction) in history::read(database, stream, &record.user, None)? {
+        for (at, correction) in reading::of_user(database, stream, &record.user, None)? {
             if correction.kind == RecordKind::Correct && correction.targets.contains(&sequence) {
                 blanked.push((at, correction.user_epoch));
             }
@@ -112,7 +117,7 @@ fn erase(
     // Earlier retractions have blanked records without history entries, but copies of the log may still contain these.
     let mut targets: Vec<Sequence> = Vec::with_capacity(blanked.len());
     for (sequence, _) in &blanked {
-        if let Lookup::Found { record, .. } = history::at(database, stream, partition, *sequence)? {
+        if let Lookup::Found { record, .. } = reading::at(database, stream, partition, *sequence)? {
             observations += u64::from(record.kind == RecordKind::Observe);
             targets.extend(record.targets);
         }
@@ -151,10 +156,10 @@ fn original(database: &Database, stream: &StreamName, record: &Record) -> Result
     let partition = Partition::of(&record.user);
     let sequence = record.targets.first().copied().unwrap_or_default();
     let id = |given: Option<&ObservationId>| {
-        let id = given.cloned().unwrap_or_else(|| history::server_id(partition, sequence));
+        let id = given.cloned().unwrap_or_else(|| reading::server_id(partition, sequence));
         id.as_str().to_owned()
     };
-    match history::at(database, stream, partition, sequence)? {
+    match reading::at(database, stream, partition, sequence)? {
         Lookup::Found { record: original, .. }
             if original.kind == RecordKind::Observe && original.user == record.user =>
         {

@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering;
 use celeris_model::{Sequence, StreamName};
 
 use super::Shared;
+use super::checkpoints::{self, CHECKPOINT_BYTES};
+use super::erasures::{self, Erasure};
 use super::queue::{Amendment, Change, ErasureDraft, Group, Prepared, Work};
-use crate::checkpoints::{self, CHECKPOINT_BYTES};
+use super::reading;
+use super::scrub::{self, Cause, Unscrubbed};
+use super::watermark::Watermark;
 use crate::database::{Batch, Column, Durability};
-use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
-use crate::scrub::{self, Cause, Unscrubbed};
-use crate::watermark::Watermark;
-use crate::{envelope, events, history, keys};
+use crate::layout::{envelope, event, keys};
 
 /// Commits groups until the queue is closed and empty. After a failure it only drains the queue.
 pub(super) fn run(shared: &Shared) {
@@ -112,7 +113,7 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
         if let Some(entry) = prepared.encoded.history() {
             value.clear();
-            events::put_entry(sequence, entry.event, value);
+            event::put_entry(sequence, entry.event, value);
             batch.put(Column::History, entry.key, value);
         }
     }
@@ -121,7 +122,7 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
         let Some(id) = prepared.id else { continue };
         let key = keys::observation_id(&prepared.stream, id);
-        batch.put(Column::ObservationIds, &key, &history::encode_place(prepared.partition, sequence));
+        batch.put(Column::ObservationIds, &key, &reading::encode_place(prepared.partition, sequence));
     }
     for (sequence, prepared) in (0..appends.len()).map(append) {
         for (key, value) in &prepared.frozen {

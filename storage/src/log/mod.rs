@@ -6,10 +6,16 @@
 //! only reopening the directory determines what is on disk.
 
 mod amend;
+mod check;
+pub(crate) mod checkpoints;
 mod committer;
+mod erasures;
 mod pending;
 mod progress;
 mod queue;
+pub(crate) mod reading;
+mod scrub;
+mod watermark;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,23 +25,24 @@ use celeris_model::ids::SERVER_ID_PREFIX;
 use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
 use parking_lot::{Mutex, RwLock};
 
-pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
-
+pub(crate) use self::amend::SNAPSHOT_EPOCH_MIN;
+pub(crate) use self::check::LogCheck;
+use self::checkpoints::Watermarks;
+pub use self::erasures::Erasure;
 use self::pending::PendingIds;
 pub(crate) use self::progress::Progress;
+pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
 use self::queue::{Change, Encoded, HistoryEntry, Prepared, Queue};
-use crate::checkpoints::Watermarks;
-use crate::database::{Column, Database};
+pub use self::reading::{LogRange, Lookup, observation_id};
+pub(crate) use self::scrub::{Scope, Scrubber};
+pub use self::watermark::Watermark;
+use crate::database::{Batch, Column, Database, Durability};
+use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
-use crate::events;
-use crate::features::{self, FrozenFeatures};
-use crate::hashing::Hashes;
-use crate::history::{self, Lookup};
+use crate::layout::features::{self, FrozenFeatures};
+use crate::layout::hashing::Hashes;
+use crate::layout::{event, keys, record};
 use crate::options::StorageOptions;
-use crate::scrub::Scrubber;
-use crate::space::SpaceGuard;
-use crate::watermark::Watermark;
-use crate::{keys, record};
 
 /// The largest encoded record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 64 << 10;
@@ -195,7 +202,7 @@ impl Log {
             return shared.enqueue(prepared, None, ack).map(Appended::New);
         }
         let prepared = |id| -> Result<Prepared, StorageError> {
-            let history = HistoryEntry { key: &key, event: &events::encode_event(&record) };
+            let history = HistoryEntry { key: &key, event: &event::encode_event(&record) };
             let encoded = encode(&record, Some(history))?;
             let frozen = frozen.iter().map(features::encode_frozen).collect();
             Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, amendment: None })
@@ -204,7 +211,7 @@ impl Log {
             return shared.enqueue(prepared(None)?, None, ack).map(Appended::New);
         };
         if id.as_str().starts_with(SERVER_ID_PREFIX) {
-            return match history::find_by_place(&shared.database, &stream, id)? {
+            return match reading::find_by_place(&shared.database, &stream, id)? {
                 Lookup::Unknown => Err(StorageError::ReservedId { id: id.as_str().to_owned() }),
                 known => shared.existing(known, id),
             };
@@ -219,7 +226,7 @@ impl Log {
             return Ok(Appended::Existing(Existing { record, placed: placed.clone() }));
         }
         // The committer removes an id from `pending` only after it can be read, so one of the two always has it.
-        match history::find_by_hash(&shared.database, &stream, id, hash)? {
+        match reading::find_by_hash(&shared.database, &stream, id, hash)? {
             Lookup::Unknown => {}
             known => return shared.existing(known, id),
         }
@@ -276,14 +283,6 @@ impl Log {
         self.shared.writing.lock_arc()
     }
 
-    pub(crate) fn database(&self) -> &Database {
-        &self.shared.database
-    }
-
-    pub(crate) fn hashes(&self) -> &Hashes {
-        &self.shared.hashes
-    }
-
     pub(crate) fn progress(&self) -> &Progress {
         &self.shared.progress
     }
@@ -292,10 +291,17 @@ impl Log {
         Arc::clone(&self.shared.progress)
     }
 
-    /// Fails if a synced write must not be tried.
-    pub(crate) fn check_writable(&self) -> Result<(), StorageError> {
+    /// Writes and syncs changes that are not records. A failure also poisons the log: both share the write-ahead log,
+    /// whose state is then unknown.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`.
+    pub(crate) fn commit(&self, batch: Batch) -> Result<(), StorageError> {
         self.shared.progress.health()?;
-        if self.shared.queue.is_closed() { Err(StorageError::Closed) } else { Ok(()) }
+        if self.shared.queue.is_closed() {
+            return Err(StorageError::Closed);
+        }
+        batch.commit(Durability::Synced).inspect_err(|error| self.shared.progress.poison(&error.to_string()))
     }
 
     /// The last durable sequences of the stream.
@@ -360,7 +366,7 @@ fn encode(record: &Record, history: Option<HistoryEntry<'_>>) -> Result<Encoded,
     let value = record::encode(record);
     // An erasure lists all records of its user and must not be rejected for that.
     if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
-        return Err(StorageError::RecordTooLarge { bytes: value.len() });
+        return Err(StorageError::RecordTooLarge { bytes: value.len(), bytes_max: RECORD_BYTES_MAX });
     }
     Ok(Encoded::new(value, history))
 }

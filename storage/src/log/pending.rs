@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::progress::Placed;
 use super::queue::Encoded;
-use crate::hashing::IdHash;
+use crate::layout::hashing::IdHash;
 
 /// Enough that a few dozen concurrent appends rarely contend.
 const SHARDS: usize = 64;

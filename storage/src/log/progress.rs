@@ -7,8 +7,8 @@ use celeris_model::{ObservationId, Partition, Sequence};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::reading;
 use crate::error::StorageError;
-use crate::history;
 
 /// A position in the order of commits since the store was opened. Everything at or before a durable position is
 /// durable.
@@ -156,7 +156,7 @@ impl Placed {
     pub async fn durable(&self) -> Result<Committed, StorageError> {
         self.ticket.durable().await?;
         let Self { partition, sequence, .. } = *self;
-        let observation_id = self.given.clone().unwrap_or_else(|| history::server_id(partition, sequence));
+        let observation_id = self.given.clone().unwrap_or_else(|| reading::server_id(partition, sequence));
         Ok(Committed { partition, sequence, observation_id })
     }
 

@@ -8,13 +8,13 @@ use celeris_model::{Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
 use super::AckMode;
+use super::checkpoints::Watermarks;
 use super::progress::CommitPosition;
-use crate::checkpoints::Watermarks;
+use super::watermark::Watermark;
 use crate::database::Column;
 use crate::error::StorageError;
-use crate::hashing::IdHash;
+use crate::layout::hashing::IdHash;
 use crate::options::StorageOptions;
-use crate::watermark::Watermark;
 
 /// A record that is complete except for its sequence.
 pub(super) struct Prepared {
@@ -72,7 +72,7 @@ impl Encoded {
 #[derive(Clone, Copy)]
 pub(super) struct HistoryEntry<'a> {
     pub(super) key: &'a [u8],
-    /// See [`crate::events::encode_event`].
+    /// See [`crate::layout::event::encode_event`].
     pub(super) event: &'a [u8],
 }
 

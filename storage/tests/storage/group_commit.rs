@@ -143,7 +143,7 @@ async fn an_oversized_record_is_refused() {
     let storage = open(dir.path());
     let mut record = observation(&user("u"), 1);
     record.feedback = Some("x".repeat(70_000));
-    assert!(matches!(storage.log().append(append(record)), Err(StorageError::RecordTooLarge { bytes: 70_000.. })));
+    assert!(matches!(storage.log().append(append(record)), Err(StorageError::RecordTooLarge { bytes: 70_000.., .. })));
     let committed = new(storage.log().append(append(observation(&user("u"), 1))).unwrap()).durable().await.unwrap();
     assert_eq!(committed.sequence, Sequence(1), "a refused record takes no sequence");
 }

@@ -282,7 +282,7 @@ fn fits_another_length(data: &[u8], at: usize) -> bool {
 mod tests {
     use super::*;
     use crate::database::{self, Column, Database, Durability, Recovery, Tuning};
-    use crate::wire::Writer;
+    use crate::layout::wire::Writer;
 
     const FULL: u8 = 1;
     const FIRST: u8 = 2;

@@ -1,14 +1,12 @@
-//! Item features: those given by callers, and those frozen by versions.
+//! The stored form of item features: those given by callers, and those frozen by versions.
 
 use celeris_model::{FeatureOrigin, ItemId, ModelId, VersionId};
 use serde::{Deserialize, Serialize};
 
+use super::envelope::{corrupt, sealed, unseal};
+use super::keys;
 use crate::database::Column;
-use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
-use crate::items::Items;
-use crate::keys;
-use crate::log::CommitPosition;
 
 /// The features that a caller has given for an item; versions created later use them.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,62 +48,6 @@ struct StoredFrozen {
 const ORIGINS: [FeatureOrigin; 4] =
     [FeatureOrigin::Trained, FeatureOrigin::Given, FeatureOrigin::Attributes, FeatureOrigin::StandIn];
 
-impl Items<'_> {
-    /// The features that a caller has given for an item.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn given_features(&self, model: ModelId, item: &ItemId) -> Result<Option<ItemFeatures>, StorageError> {
-        let stored = self.get_stored(Column::ItemFeatures, &keys::item_features(model, item))?;
-        Ok(stored.map(|StoredFeatures { revision, features }| ItemFeatures { features, revision }))
-    }
-
-    /// The features that a version has frozen for an item, if it has learnt from it.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn frozen(
-        &self,
-        model: ModelId,
-        version: VersionId,
-        item: &ItemId,
-    ) -> Result<Option<FrozenFeatures>, StorageError> {
-        let key = keys::frozen(model, version, item);
-        let Some(stored) = self.get_stored(Column::Frozen, &key)? else { return Ok(None) };
-        let StoredFrozen { offset, features, origin } = stored;
-        let unknown = || corrupt(Column::Frozen, &key, "it has an unknown origin");
-        let origin = *ORIGINS.get(usize::from(origin)).ok_or_else(unknown)?;
-        Ok(Some(FrozenFeatures { model, version, item: item.clone(), offset, features, origin }))
-    }
-
-    /// Freezes the features of an item under a version, after all earlier appends; durable at the returned position.
-    ///
-    /// The caller guarantees that an item of a version is always frozen with the same features. The write is accepted
-    /// even if the disk is nearly full: without it the state that learns from the features could not be rebuilt.
-    ///
-    /// # Errors
-    /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.
-    pub fn freeze(&self, frozen: &FrozenFeatures) -> Result<CommitPosition, StorageError> {
-        self.0.log().freeze(encode_frozen(frozen))
-    }
-
-    /// Deletes the features frozen by a version of a model. Returns once the deletion is durable.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
-    pub fn delete_frozen(&self, model: ModelId, version: VersionId) -> Result<(), StorageError> {
-        let mut batch = self.0.database().batch();
-        batch.delete_prefix(Column::Frozen, &keys::frozen_by(model, version));
-        self.0.commit(batch)
-    }
-
-    fn get_stored<T: for<'de> Deserialize<'de>>(&self, column: Column, key: &[u8]) -> Result<Option<T>, StorageError> {
-        let Some(value) = self.0.database().get(column, key)? else { return Ok(None) };
-        let body = unseal(column, key, &value)?;
-        postcard::from_bytes(body).map(Some).map_err(|error| corrupt(column, key, &error.to_string()))
-    }
-}
-
 /// Key and value of features given by a caller.
 pub(crate) fn encode_given(model: ModelId, item: &ItemId, revision: u64, features: &[f32]) -> (Vec<u8>, Vec<u8>) {
     let key = keys::item_features(model, item);
@@ -123,11 +65,39 @@ pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn encode(key: &[u8], stored: &impl Serialize) -> Vec<u8> {
-    sealed(key, &to_bytes(stored))
+    let body = postcard::to_extend(stored, Vec::new());
+    sealed(key, &body.expect("a vector takes any bytes, and every length is known"))
 }
 
-fn to_bytes(stored: &impl Serialize) -> Vec<u8> {
-    postcard::to_extend(stored, Vec::new()).expect("a vector takes any bytes, and every length is known")
+/// The features that a caller has given, from the value under `key`.
+///
+/// # Errors
+/// [`StorageError::Corrupt`].
+pub(crate) fn decode_given(key: &[u8], value: &[u8]) -> Result<ItemFeatures, StorageError> {
+    let StoredFeatures { revision, features } = decode(Column::ItemFeatures, key, value)?;
+    Ok(ItemFeatures { features, revision })
+}
+
+/// An item's frozen features, from the value under their key.
+///
+/// # Errors
+/// [`StorageError::Corrupt`].
+pub(crate) fn decode_frozen(
+    model: ModelId,
+    version: VersionId,
+    item: &ItemId,
+    value: &[u8],
+) -> Result<FrozenFeatures, StorageError> {
+    let key = keys::frozen(model, version, item);
+    let StoredFrozen { offset, features, origin } = decode(Column::Frozen, &key, value)?;
+    let unknown = || corrupt(Column::Frozen, &key, "it has an unknown origin");
+    let origin = *ORIGINS.get(usize::from(origin)).ok_or_else(unknown)?;
+    Ok(FrozenFeatures { model, version, item: item.clone(), offset, features, origin })
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(column: Column, key: &[u8], value: &[u8]) -> Result<T, StorageError> {
+    let body = unseal(column, key, value)?;
+    postcard::from_bytes(body).map_err(|error| corrupt(column, key, &error.to_string()))
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use celeris_model::{ObservationId, StreamName, UserId};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use std::hash::Hasher as _;
 
+use super::envelope::{corrupt, sealed, unseal};
+use super::keys;
 use crate::database::{Column, Database, Durability};
-use crate::envelope::{corrupt, sealed, unseal};
 use crate::error::StorageError;
-use crate::keys;
 
 /// Size of the key and of a hash, in bytes.
 const BYTES: usize = 16;

@@ -20,7 +20,7 @@
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
 //! The flags of a decision hold the outcome of the attribution in three bits, and which of its parts are present; a
-//! selection is its name, its id, flags, the arm and the segment if present, and a float. [`crate::wire`] has the
+//! selection is its name, its id, flags, the arm and the segment if present, and a float. [`super::wire`] has the
 //! encodings. A *blank*, which replaces a removed record, consists of its flags alone.
 
 use celeris_model::{
@@ -28,10 +28,10 @@ use celeris_model::{
     SelectionFacts, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
 
+use super::envelope::{self, corrupt, unseal};
+use super::wire::{Reader, Writer};
 use crate::database::Column;
-use crate::envelope::{self, corrupt, unseal};
 use crate::error::StorageError;
-use crate::wire::{Reader, Writer};
 
 /// Bits for the parts that are present.
 struct Flags;
@@ -278,7 +278,7 @@ mod tests {
     use celeris_model::{Partition, StreamName};
 
     use super::*;
-    use crate::keys;
+    use crate::layout::keys;
 
     fn stream() -> StreamName {
         StreamName::new("films").unwrap()

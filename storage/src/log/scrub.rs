@@ -17,28 +17,28 @@ use std::time::{Duration, Instant};
 use celeris_model::{Partition, Sequence, StreamName};
 use parking_lot::{Condvar, Mutex};
 
+use super::progress::Progress;
 use crate::database::{Access, Column, Database, Durability, KeyRange};
-use crate::envelope::{begin, corrupt, seal, unseal};
 use crate::error::StorageError;
-use crate::keys::{self, KeyReader};
-use crate::log::Progress;
-use crate::wire::{Reader, Writer};
+use crate::layout::envelope::{begin, corrupt, seal, unseal};
+use crate::layout::keys::{self, KeyReader};
+use crate::layout::wire::{Reader, Writer};
 
 /// A range of one partition's log in which records were blanked and history entries removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unscrubbed {
-    pub(crate) stream: StreamName,
-    pub(crate) partition: Partition,
+pub(super) struct Unscrubbed {
+    pub(super) stream: StreamName,
+    pub(super) partition: Partition,
     /// The first blanked sequence.
-    pub(crate) first: Sequence,
+    pub(super) first: Sequence,
     /// The sequence of the amendment, after the last blanked one.
-    pub(crate) at: Sequence,
-    pub(crate) cause: Cause,
+    pub(super) at: Sequence,
+    pub(super) cause: Cause,
 }
 
 /// The reason for scrubbing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(super) enum Cause {
     Erasure,
     Retraction,
 }
@@ -57,7 +57,7 @@ const RETRACTION_DELAYS: u32 = 60;
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// Key and value of a note.
-pub(crate) fn encode(note: &Unscrubbed) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn encode(note: &Unscrubbed) -> (Vec<u8>, Vec<u8>) {
     let key = keys::unscrubbed(&note.stream, note.partition, note.at);
     let mut value = Writer(begin());
     value.varint(note.first.0);
@@ -135,7 +135,7 @@ impl Scrubber {
     }
 
     /// Adds a durable note.
-    pub(crate) fn add(&self, note: Unscrubbed) {
+    pub(super) fn add(&self, note: Unscrubbed) {
         let due = Instant::now() + delay_of(&note, self.delay);
         self.state.lock().notes.push((due, note));
         self.changed.notify_one();

@@ -9,7 +9,7 @@
 //!
 //! | column family     | key                                        | value                                     |
 //! |-------------------|--------------------------------------------|-------------------------------------------|
-//! | `log`             | stream, partition, sequence                | sealed [record](crate::record)            |
+//! | `log`             | stream, partition, sequence                | sealed [record](super::record)            |
 //! | `history`         | stream, partition, user, user epoch        | sequence as a varint, [event]             |
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
@@ -20,22 +20,22 @@
 //! | `erasures`        | byte 0                                     | sealed key of the hashes, 16 bytes        |
 //! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |
 //! |                   | byte 2, stream, partition, sequence        | sealed [erasure](crate::Erasure)          |
-//! |                   | byte 3, stream, partition, sequence        | sealed range to [scrub](crate::scrub)     |
+//! |                   | byte 3, stream, partition, sequence        | sealed range to scrub (`log/scrub.rs`)    |
 //! | `snapshots`       | stream, partition, user, model id          | sealed [snapshot](crate::Snapshot)        |
-//! | `checkpoints`     | stream                                     | sealed [watermark](crate::checkpoints)    |
+//! | `checkpoints`     | stream                                     | sealed [watermark](crate::Watermark)      |
 //! | `decisions`       | model id, decision id                      | sealed decision                           |
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
 //!
-//! The last three are in a separate database. "Sealed" is explained in [`crate::envelope`].
+//! The last three are in a separate database. "Sealed" is explained in [`super::envelope`].
 //!
-//! [hash]: crate::hashing
-//! [event]: crate::events
+//! [hash]: super::hashing
+//! [event]: super::event
 
 use celeris_model::{DecisionId, ItemId, ModelId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
 
+use super::hashing::{IdHash, UserHash};
 use crate::database::KeyRange;
-use crate::hashing::{IdHash, UserHash};
 
 /// The longest text part, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 256;
@@ -214,17 +214,6 @@ pub(crate) fn all_decided_for(model: ModelId, user: &UserId) -> Vec<u8> {
     with_text(of_model(model), user.as_str())
 }
 
-/// The least key greater than every key that begins with `prefix`.
-pub(crate) fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
-    while let Some(last) = prefix.pop() {
-        if let Some(next) = last.checked_add(1) {
-            prefix.push(next);
-            return prefix;
-        }
-    }
-    unreachable!("a prefix begins with the length of a text or number, which is below 0xff")
-}
-
 /// Parses a key. Every method returns `None` if the key does not have that part.
 pub(crate) struct KeyReader<'a>(&'a [u8]);
 
@@ -283,7 +272,7 @@ mod tests {
     use celeris_model::ObservationId;
 
     use super::*;
-    use crate::hashing::Hashes;
+    use crate::layout::hashing::Hashes;
 
     #[test]
     fn keys_keep_their_stored_format() {

@@ -5,17 +5,18 @@
 
 use std::ops::ControlFlow;
 
-use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_model::{GramSums, ModelId, StreamName, UserEpoch, UserId, VersionId};
 
+use super::Histories;
 use crate::database::{Access, Column, KeyRange};
-use crate::envelope::{begin, corrupt, seal, unseal};
 use crate::error::StorageError;
-use crate::history::Histories;
-use crate::keys;
-use crate::wire::{Reader, Writer};
+use crate::layout::envelope::{begin, corrupt, seal, unseal};
+use crate::layout::keys;
+use crate::layout::wire::{Reader, Writer};
+use crate::log::SNAPSHOT_EPOCH_MIN;
 
-/// The sums over the first observations of a user, [`CHECKPOINT_EVERY`] or more, under one version of a model.
+/// The sums over the first observations of a user, [`celeris_model::canonical::CHECKPOINT_EVERY`] or more, under one
+/// version of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The version whose features were summed.
@@ -46,8 +47,8 @@ impl Histories<'_> {
         user: &UserId,
         snapshot: &Snapshot,
     ) -> Result<(), StorageError> {
-        debug_assert!(snapshot.epoch >= EPOCH_MIN, "only long histories have snapshots");
-        self.0.log().keep_snapshot(encode(keys::snapshot(stream, user, model), snapshot))
+        debug_assert!(snapshot.epoch >= SNAPSHOT_EPOCH_MIN, "only long histories have snapshots");
+        self.log.keep_snapshot(encode(keys::snapshot(stream, user, model), snapshot))
     }
 
     /// The snapshot of a user's state under a model, if there is one.
@@ -61,7 +62,7 @@ impl Histories<'_> {
         user: &UserId,
     ) -> Result<Option<Snapshot>, StorageError> {
         let key = keys::snapshot(stream, user, model);
-        let Some(value) = self.0.database().get(Column::Snapshots, &key)? else { return Ok(None) };
+        let Some(value) = self.database.get(Column::Snapshots, &key)? else { return Ok(None) };
         let snapshot = decode(unseal(Column::Snapshots, &key, &value)?);
         snapshot.map(Some).ok_or_else(|| corrupt(Column::Snapshots, &key, "it holds no sums"))
     }
@@ -69,20 +70,17 @@ impl Histories<'_> {
     /// Deletes all snapshots of a model, except those in the queue.
     pub(crate) fn delete_snapshots(&self, model: ModelId) -> Result<(), StorageError> {
         let mut keys = Vec::new();
-        self.0.database().scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
+        self.database.scan(Column::Snapshots, KeyRange::from(Vec::new()), Access::Sweep, |key, _| {
             if keys::model_of_snapshot(key).is_some_and(|of| of == model) {
                 keys.push(key.to_vec());
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        let mut batch = self.0.database().batch();
+        let mut batch = self.database.batch();
         keys.iter().for_each(|key| batch.delete(Column::Snapshots, key));
-        self.0.commit(batch)
+        self.log.commit(batch)
     }
 }
-
-/// No user has a snapshot before this epoch, so amendments of short histories need not look for one.
-pub(crate) const EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
 
 fn encode(key: Vec<u8>, Snapshot { version, rule, epoch, amended, sums }: &Snapshot) -> (Vec<u8>, Vec<u8>) {
     let mut value = Writer(begin());

@@ -6,9 +6,9 @@
 
 use crc32c::{crc32c, crc32c_append};
 
+use super::keys;
 use crate::database::Column;
 use crate::error::StorageError;
-use crate::keys;
 
 /// The format of the body of every value.
 const FORMAT: u8 = 1;

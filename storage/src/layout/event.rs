@@ -7,11 +7,11 @@
 
 use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 
+use super::envelope::corrupt;
+use super::keys::KeyReader;
+use super::wire::{Reader, Writer};
 use crate::database::Column;
-use crate::envelope::corrupt;
 use crate::error::StorageError;
-use crate::keys::KeyReader;
-use crate::wire::{Reader, Writer};
 
 /// The fields of one observation from which a user's state learns; independent of models and versions.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,17 +36,6 @@ impl Event {
         };
         Some(Self { item, label, weight, timestamp, epoch: user_epoch })
     }
-}
-
-/// A user's events from which states learn.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Events {
-    /// The observations that were not removed, in the order of their epochs.
-    pub observations: Vec<Event>,
-    /// The epoch of the last event of any kind in the range; `None` if there was none.
-    pub last: Option<UserEpoch>,
-    /// The epoch of the last correction or retraction in the range; 0 if there was none.
-    pub amended: UserEpoch,
 }
 
 /// An entry of a user's history.
@@ -144,7 +133,7 @@ mod tests {
     use celeris_model::{StreamName, UserId};
 
     use super::*;
-    use crate::keys;
+    use crate::layout::keys;
 
     fn film() -> StreamName {
         StreamName::new("films").unwrap()

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 
+use super::Histories;
 use crate::database::{Access, Column, KeyRange};
 use crate::error::StorageError;
-use crate::events::Entry;
-use crate::history::{FETCH_RECORDS, Histories, read_at};
-use crate::keys;
+use crate::layout::event::Entry;
+use crate::layout::keys;
+use crate::log::reading::{FETCH_RECORDS, read_at};
 
 /// The events of one user in a range of epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Histories<'_> {
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = *last;
             let sequences: Vec<Sequence> = page.iter().map(|(_, sequence)| *sequence).collect();
-            let records = read_at(self.0.database(), stream, Partition::of(user), &sequences)?;
+            let records = read_at(self.database, stream, Partition::of(user), &sequences)?;
             records.into_iter().for_each(|(sequence, record)| visit(sequence, record));
         }
         Ok(())
@@ -61,13 +62,13 @@ impl Histories<'_> {
         let mut sequences = Vec::with_capacity(max.min(FETCH_RECORDS));
         let prefix = keys::history_of(stream, user).len();
         let range = span_keys(stream, user, HistorySpan { after: UserEpoch(0), up_to });
-        self.0.database().scan_back(Column::History, range, |key, value| {
+        self.database.scan_back(Column::History, range, |key, value| {
             sequences.push(Entry::decode(key, prefix, value)?.sequence);
             Ok(if sequences.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         // Sequences of one user are in the order of epochs.
         sequences.reverse();
-        let mut latest = read_at(self.0.database(), stream, Partition::of(user), &sequences)?;
+        let mut latest = read_at(self.database, stream, Partition::of(user), &sequences)?;
         latest.reverse();
         Ok(latest)
     }
@@ -82,7 +83,7 @@ impl Histories<'_> {
         let prefix = keys::history_of(stream, user).len();
         let range = span_keys(stream, user, span);
         let mut page = Vec::new();
-        self.0.database().scan(Column::History, range, Access::Lookup, |key, value| {
+        self.database.scan(Column::History, range, Access::Lookup, |key, value| {
             let entry = Entry::decode(key, prefix, value)?;
             page.push((entry.epoch, entry.sequence));
             Ok(if page.len() < FETCH_RECORDS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

@@ -1,16 +1,20 @@
 //! Items with their attributes, and tombstones of deleted items.
 
+mod features;
+
 use std::ops::ControlFlow;
 
 use celeris_model::{ItemId, ModelId, StreamName};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use crate::database::{Access, Column, KeyRange};
-use crate::envelope::{corrupt, sealed, unseal};
+use crate::database::{Access, Batch, Column, Database, KeyRange};
+use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
-use crate::features;
-use crate::keys::{self, KeyReader};
-use crate::store::Storage;
+use crate::layout::envelope::{corrupt, sealed, unseal};
+use crate::layout::features::encode_given;
+use crate::layout::keys::{self, KeyReader};
+use crate::log::Log;
 
 /// The stored data of an item, without its features.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +56,13 @@ impl SweptItem {
 
 /// Items of streams, and features of items outside the trained tables.
 #[derive(Clone, Copy)]
-pub struct Items<'s>(pub(crate) &'s Storage);
+pub struct Items<'s> {
+    pub(crate) database: &'s Database,
+    pub(crate) space: &'s SpaceGuard,
+    pub(crate) log: &'s Log,
+    /// Held while a revision is chosen and written, so that revisions are unique.
+    pub(crate) revisions: &'s Mutex<()>,
+}
 
 impl Items<'_> {
     /// Applies changes in order, atomically and with one sync, and returns the revision they share. Returns once they
@@ -65,7 +75,7 @@ impl Items<'_> {
         stream: &StreamName,
         writes: impl IntoIterator<Item = ItemWrite<'a>>,
     ) -> Result<u64, StorageError> {
-        self.0.write_with_revision(|batch, revision| {
+        self.write_with_revision(|batch, revision| {
             for write in writes {
                 match write {
                     ItemWrite::Describe(item, attributes) => {
@@ -73,7 +83,7 @@ impl Items<'_> {
                         batch.put(Column::Items, &key, &encode(&key, revision, attributes));
                     }
                     ItemWrite::Give(model, item, features) => {
-                        let (key, value) = features::encode_given(model, item, revision, features);
+                        let (key, value) = encode_given(model, item, revision, features);
                         batch.put(Column::ItemFeatures, &key, &value);
                     }
                     ItemWrite::Delete(item, models) => {
@@ -101,7 +111,7 @@ impl Items<'_> {
         let mut found = Vec::with_capacity(part);
         let mut refused = None;
         let range = KeyRange::prefix(keys::of_stream(stream));
-        self.0.database().scan(Column::Items, range, Access::Sweep, |key, value| {
+        self.database.scan(Column::Items, range, Access::Sweep, |key, value| {
             found.push(SweptItem { key: key.to_vec(), value: value.to_vec() });
             if found.len() < part {
                 return Ok(ControlFlow::Continue(()));
@@ -121,7 +131,7 @@ impl Items<'_> {
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn get(&self, stream: &StreamName, item: &ItemId) -> Result<Option<ItemRecord>, StorageError> {
         let key = keys::item(stream, item);
-        let stored = self.0.database().get(Column::Items, &key)?;
+        let stored = self.database.get(Column::Items, &key)?;
         stored.map_or(Ok(None), |value| decode(&key, &value))
     }
 
@@ -145,13 +155,25 @@ impl Items<'_> {
             Some(item) => all.after(keys::item(stream, item)),
             None => all,
         };
-        self.0.database().scan(Column::Items, range, Access::Lookup, |key, value| {
+        self.database.scan(Column::Items, range, Access::Lookup, |key, value| {
             if let Some(record) = decode(key, value)? {
                 items.push((item_of(key)?, record));
             }
             Ok(if items.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(items)
+    }
+
+    /// Writes and syncs the entries of `fill` under a revision greater than all before.
+    fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
+        self.space.check()?;
+        let _chosen = self.revisions.lock();
+        // RocksDB counts its writes, and this write increases the count, so the next revision is greater.
+        let revision = self.database.latest_write() + 1;
+        let mut batch = self.database.batch();
+        fill(&mut batch, revision);
+        self.log.commit(batch)?;
+        Ok(revision)
     }
 }
 

@@ -13,21 +13,21 @@ use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Sequence, StreamName};
 
-use crate::database::{Access, Batch, Column, Database, Durability, END, KeyRange};
-use crate::envelope::{begin, corrupt, seal, unseal};
+use super::check::LogCheck;
+use super::watermark::Watermark;
+use crate::database::{Access, Batch, Column, Database, Durability, KeyRange, after_prefix};
 use crate::error::StorageError;
-use crate::keys::{self, KeyReader, after_prefix};
-use crate::verify::LogCheck;
-use crate::watermark::Watermark;
-use crate::wire::{Reader, Writer};
+use crate::layout::envelope::{begin, corrupt, seal, unseal};
+use crate::layout::keys::{self, KeyReader};
+use crate::layout::wire::{Reader, Writer};
 
 /// Bytes of the log, including indexes, between two checkpoints: the amount that opening checks after a crash.
-pub(crate) const CHECKPOINT_BYTES: usize = 32 << 20;
+pub(super) const CHECKPOINT_BYTES: usize = 32 << 20;
 
 pub(crate) type Watermarks = HashMap<StreamName, Watermark>;
 
 /// Adds checkpoints of all streams to `batch`.
-pub(crate) fn put(batch: &mut Batch, watermarks: &Watermarks) {
+pub(super) fn put(batch: &mut Batch, watermarks: &Watermarks) {
     for (stream, watermark) in watermarks {
         let key = keys::of_stream(stream);
         let value = encode(&key, watermark);
@@ -89,7 +89,7 @@ fn streams(database: &Database) -> Result<Vec<StreamName>, StorageError> {
     let mut from = Vec::new();
     loop {
         let mut next = None;
-        database.scan(Column::Log, KeyRange { from, to: END.to_vec() }, Access::Lookup, |key, _| {
+        database.scan(Column::Log, KeyRange::from(from), Access::Lookup, |key, _| {
             let stream = KeyReader::new(key).text().and_then(|stream| StreamName::new(stream).ok());
             next = Some(stream.ok_or_else(|| corrupt(Column::Log, key, "its key names no stream"))?);
             Ok(ControlFlow::Break(()))

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use celeris_model::{Partition, Sequence, StreamName, Timestamp, UserEpoch};
 
+use super::Log;
 use crate::database::{Access, Column, Database, KeyRange};
-use crate::envelope::{begin, corrupt, seal, unseal};
 use crate::error::StorageError;
-use crate::hashing::UserHash;
-use crate::keys::{self, KeyReader};
-use crate::log::Log;
-use crate::wire::{Reader, Writer};
+use crate::layout::envelope::{begin, corrupt, seal, unseal};
+use crate::layout::hashing::UserHash;
+use crate::layout::keys::{self, KeyReader};
+use crate::layout::wire::{Reader, Writer};
 
 /// One erasure, without the user's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,8 @@ impl Log {
     pub fn erasures(&self, stream: &StreamName) -> Result<Vec<Erasure>, StorageError> {
         let prefix = keys::erasures_of(stream);
         let mut erasures = Vec::new();
-        self.database().scan(Column::Erasures, KeyRange::prefix(prefix.clone()), Access::Lookup, |key, value| {
+        let range = KeyRange::prefix(prefix.clone());
+        self.shared.database.scan(Column::Erasures, range, Access::Lookup, |key, value| {
             let erasure = decode(&key[prefix.len()..], unseal(Column::Erasures, key, value)?);
             erasures.push(erasure.ok_or_else(|| corrupt(Column::Erasures, key, "it is not an erasure"))?);
             Ok(ControlFlow::Continue(()))
@@ -44,7 +45,7 @@ impl Log {
 }
 
 /// Key and value of an erasure.
-pub(crate) fn encode(stream: &StreamName, erasure: &Erasure) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn encode(stream: &StreamName, erasure: &Erasure) -> (Vec<u8>, Vec<u8>) {
     let key = keys::erasure(stream, erasure.partition, erasure.at);
     let mut value = Writer(begin());
     value.varint(erasure.first.0);
@@ -67,7 +68,7 @@ fn decode(place: &[u8], body: &[u8]) -> Option<Erasure> {
 }
 
 /// Key and value of an erased user's epoch.
-pub(crate) fn encode_epoch(stream: &StreamName, user: UserHash, epoch: UserEpoch) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn encode_epoch(stream: &StreamName, user: UserHash, epoch: UserEpoch) -> (Vec<u8>, Vec<u8>) {
     let key = keys::erased_user(stream, user);
     let mut value = Writer(begin());
     value.varint(epoch.0);
@@ -76,7 +77,7 @@ pub(crate) fn encode_epoch(stream: &StreamName, user: UserHash, epoch: UserEpoch
 }
 
 /// The epoch of a user's last erasure; 0 if there was none.
-pub(crate) fn last_epoch(database: &Database, stream: &StreamName, user: UserHash) -> Result<UserEpoch, StorageError> {
+pub(super) fn last_epoch(database: &Database, stream: &StreamName, user: UserHash) -> Result<UserEpoch, StorageError> {
     let key = keys::erased_user(stream, user);
     let Some(value) = database.get(Column::Erasures, &key)? else { return Ok(UserEpoch(0)) };
     let epoch = Reader(unseal(Column::Erasures, &key, &value)?).varint();

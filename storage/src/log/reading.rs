@@ -1,20 +1,19 @@
-//! Reads the log: by user, by observation id, and in sequence order. Reads return durable records only.
+//! Reads the log: by observation id, in sequence order, and by user. Reads return durable records only.
 
 use std::ops::ControlFlow;
 
 use celeris_model::ids::SERVER_ID_PREFIX;
 use celeris_model::{ObservationId, Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 
+use super::Log;
+use super::erasures;
 use crate::database::{Access, Column, Database, KeyRange};
-use crate::envelope::corrupt;
-use crate::erasures;
 use crate::error::StorageError;
-use crate::events::{Entry, Events, epoch_of};
-use crate::hashing::{Hashes, IdHash};
-use crate::keys::{self, KeyReader};
-use crate::log::Log;
-use crate::record;
-use crate::store::Storage;
+use crate::layout::envelope::corrupt;
+use crate::layout::event::{Entry, epoch_of};
+use crate::layout::hashing::{Hashes, IdHash};
+use crate::layout::keys::{self, KeyReader};
+use crate::layout::record;
 
 /// Number of records fetched per batch when a history is read.
 pub(crate) const FETCH_RECORDS: usize = 1024;
@@ -42,83 +41,6 @@ pub enum Lookup {
     Unknown,
 }
 
-/// Histories of users and snapshots of their states.
-#[derive(Clone, Copy)]
-pub struct Histories<'s>(pub(crate) &'s Storage);
-
-impl Histories<'_> {
-    /// All events of one user that were not removed, in the order of their epochs. An observation has its last
-    /// corrected label; corrections and retractions are events of their own.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn of(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        read(self.0.database(), stream, user, None)
-    }
-
-    /// [`Histories::of`] for the events after `epoch`.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn after(
-        &self,
-        stream: &StreamName,
-        user: &UserId,
-        epoch: UserEpoch,
-    ) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        read(self.0.database(), stream, user, Some(epoch))
-    }
-
-    /// The user's events after `epoch` (0 for all) from which states learn: as [`Histories::after`], at a
-    /// fraction of its cost.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn events_after(&self, stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Result<Events, StorageError> {
-        let mut events = Events::default();
-        let range = KeyRange::prefix(keys::history_of(stream, user));
-        let prefix = range.from.len();
-        let range = range.after(keys::history(stream, user, epoch));
-        self.0.database().scan(Column::History, range, Access::Lookup, |key, value| {
-            let entry = Entry::decode(key, prefix, value)?;
-            events.last = Some(entry.epoch);
-            match entry.event()? {
-                Some(event) => events.observations.push(event),
-                None => events.amended = entry.epoch,
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(events)
-    }
-
-    /// The user's event of this epoch, with its sequence; `None` if there is none, or it was removed.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn event(
-        &self,
-        stream: &StreamName,
-        user: &UserId,
-        epoch: UserEpoch,
-    ) -> Result<Option<(Sequence, Record)>, StorageError> {
-        let entry = keys::history(stream, user, epoch);
-        let Some(value) = self.0.database().get(Column::History, &entry)? else { return Ok(None) };
-        let sequence = Entry::decode(&entry, keys::history_of(stream, user).len(), &value)?.sequence;
-        Ok(match at(self.0.database(), stream, Partition::of(user), sequence)? {
-            Lookup::Found { record, .. } => Some((sequence, record)),
-            Lookup::Forgotten | Lookup::Unknown => None,
-        })
-    }
-
-    /// The epoch of a user's latest durable event, including erasures; 0 for a user without events.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn last_epoch(&self, stream: &StreamName, user: &UserId) -> Result<UserEpoch, StorageError> {
-        last_epoch(self.0.database(), self.0.hashes(), stream, user)
-    }
-}
-
 impl Log {
     /// Looks up an id given by the client or assigned by the server.
     ///
@@ -126,9 +48,9 @@ impl Log {
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn observation(&self, stream: &StreamName, id: &ObservationId) -> Result<Lookup, StorageError> {
         if id.as_str().starts_with(SERVER_ID_PREFIX) {
-            find_by_place(self.database(), stream, id)
+            find_by_place(&self.shared.database, stream, id)
         } else {
-            find_by_hash(self.database(), stream, id, self.hashes().id(stream, id))
+            find_by_hash(&self.shared.database, stream, id, self.shared.hashes.id(stream, id))
         }
     }
 
@@ -151,7 +73,7 @@ impl Log {
         let bounds = KeyRange { from: keys::log(stream, *partition, after.next()), to };
         let prefix = keys::of_stream(stream).len() + 1;
         let mut outcome = ControlFlow::Continue(());
-        self.database().scan(Column::Log, bounds, Access::Sweep, |key, value| {
+        self.shared.database.scan(Column::Log, bounds, Access::Sweep, |key, value| {
             let sequence = KeyReader::new(&key[prefix..]).number();
             let sequence = sequence.ok_or_else(|| corrupt(Column::Log, key, "its key ends in no sequence"))?;
             if let Some(record) = record::decode(key, value)? {
@@ -165,8 +87,8 @@ impl Log {
 
 const MISSING: &str = "an index names it, but it is not there";
 
-/// See [`Histories::of`] and [`Histories::after`].
-pub(crate) fn read(
+/// The records of a user; see [`crate::Histories::of`] and [`crate::Histories::after`].
+pub(crate) fn of_user(
     database: &Database,
     stream: &StreamName,
     user: &UserId,
@@ -205,7 +127,7 @@ pub(crate) fn read_at(
     Ok(records)
 }
 
-/// See [`Histories::last_epoch`].
+/// See [`crate::Histories::last_epoch`].
 pub(crate) fn last_epoch(
     database: &Database,
     hashes: &Hashes,
@@ -220,7 +142,7 @@ pub(crate) fn last_epoch(
 }
 
 /// Looks up an id that begins with [`SERVER_ID_PREFIX`].
-pub(crate) fn find_by_place(
+pub(super) fn find_by_place(
     database: &Database,
     stream: &StreamName,
     id: &ObservationId,
@@ -232,7 +154,7 @@ pub(crate) fn find_by_place(
 }
 
 /// Looks up an id given by a client.
-pub(crate) fn find_by_hash(
+pub(super) fn find_by_hash(
     database: &Database,
     stream: &StreamName,
     id: &ObservationId,
@@ -273,7 +195,7 @@ pub fn observation_id(sequence: Sequence, record: &Record) -> ObservationId {
 }
 
 /// The id of a record without a client-given id: its position in the log, `~partition-sequence`.
-pub(crate) fn server_id(partition: Partition, sequence: Sequence) -> ObservationId {
+pub(super) fn server_id(partition: Partition, sequence: Sequence) -> ObservationId {
     let text = format!("{SERVER_ID_PREFIX}{}-{sequence}", partition.index());
     ObservationId::new(text).expect("a sign and two numbers are a valid id")
 }
@@ -286,7 +208,7 @@ fn parse_server_id(id: &ObservationId) -> Option<(Partition, Sequence)> {
 }
 
 /// The value of an `observation_ids` entry.
-pub(crate) fn encode_place(partition: Partition, sequence: Sequence) -> Vec<u8> {
+pub(super) fn encode_place(partition: Partition, sequence: Sequence) -> Vec<u8> {
     postcard::to_extend(&(partition.index(), sequence.0), Vec::new()).expect("a vector takes any bytes")
 }
 

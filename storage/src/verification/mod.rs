@@ -11,6 +11,9 @@
 //!
 //! Known limit: cached blocks are read from the cache, so damage under them is found in a later pass.
 
+mod entries;
+mod wal_check;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -22,14 +25,13 @@ use celeris_model::{StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::wal_check::check_and_cut;
 use crate::database::{Column, Database};
 use crate::directory::replace_file;
 use crate::error::StorageError;
-use crate::keys::{self, KeyReader};
-use crate::log::Progress;
+use crate::layout::keys::{self, KeyReader};
+use crate::log::{Progress, Scrubber};
 use crate::options::StorageOptions;
-use crate::scrub::Scrubber;
-use crate::verify;
 
 /// Bytes checked between two pauses.
 const STEP_BYTES: u64 = 1 << 20;
@@ -83,7 +85,7 @@ impl Place {
 
     /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of the store.
     fn step(&self, database: &Database) -> Result<(u64, Option<Self>), StorageError> {
-        let checked = verify::check(database, self.column, self.from.clone(), STEP_BYTES)?;
+        let checked = entries::check(database, self.column, self.from.clone(), STEP_BYTES)?;
         let next = match checked.resume_from {
             Some(from) => Some(Self { column: self.column, from }),
             None => {

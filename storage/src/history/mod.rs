@@ -1,0 +1,109 @@
+//! Histories of users: their events, and snapshots of their states. Reads return durable records only.
+
+mod snapshots;
+mod spans;
+
+use std::ops::ControlFlow;
+
+use celeris_model::{Partition, Record, Sequence, StreamName, UserEpoch, UserId};
+
+pub use self::snapshots::Snapshot;
+pub use self::spans::HistorySpan;
+use crate::database::{Access, Column, Database, KeyRange};
+use crate::error::StorageError;
+use crate::layout::event::{Entry, Event};
+use crate::layout::hashing::Hashes;
+use crate::layout::keys;
+use crate::log::{Log, Lookup, reading};
+
+/// A user's events from which states learn.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Events {
+    /// The observations that were not removed, in the order of their epochs.
+    pub observations: Vec<Event>,
+    /// The epoch of the last event of any kind in the range; `None` if there was none.
+    pub last: Option<UserEpoch>,
+    /// The epoch of the last correction or retraction in the range; 0 if there was none.
+    pub amended: UserEpoch,
+}
+
+/// Histories of users and snapshots of their states.
+#[derive(Clone, Copy)]
+pub struct Histories<'s> {
+    pub(crate) database: &'s Database,
+    pub(crate) hashes: &'s Hashes,
+    pub(crate) log: &'s Log,
+}
+
+impl Histories<'_> {
+    /// All events of one user that were not removed, in the order of their epochs. An observation has its last
+    /// corrected label; corrections and retractions are events of their own.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn of(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
+        reading::of_user(self.database, stream, user, None)
+    }
+
+    /// [`Histories::of`] for the events after `epoch`.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn after(
+        &self,
+        stream: &StreamName,
+        user: &UserId,
+        epoch: UserEpoch,
+    ) -> Result<Vec<(Sequence, Record)>, StorageError> {
+        reading::of_user(self.database, stream, user, Some(epoch))
+    }
+
+    /// The user's events after `epoch` (0 for all) from which states learn: as [`Histories::after`], at a
+    /// fraction of its cost.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn events_after(&self, stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Result<Events, StorageError> {
+        let mut events = Events::default();
+        let range = KeyRange::prefix(keys::history_of(stream, user));
+        let prefix = range.from.len();
+        let range = range.after(keys::history(stream, user, epoch));
+        self.database.scan(Column::History, range, Access::Lookup, |key, value| {
+            let entry = Entry::decode(key, prefix, value)?;
+            events.last = Some(entry.epoch);
+            match entry.event()? {
+                Some(event) => events.observations.push(event),
+                None => events.amended = entry.epoch,
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(events)
+    }
+
+    /// The user's event of this epoch, with its sequence; `None` if there is none, or it was removed.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn event(
+        &self,
+        stream: &StreamName,
+        user: &UserId,
+        epoch: UserEpoch,
+    ) -> Result<Option<(Sequence, Record)>, StorageError> {
+        let entry = keys::history(stream, user, epoch);
+        let Some(value) = self.database.get(Column::History, &entry)? else { return Ok(None) };
+        let sequence = Entry::decode(&entry, keys::history_of(stream, user).len(), &value)?.sequence;
+        Ok(match reading::at(self.database, stream, Partition::of(user), sequence)? {
+            Lookup::Found { record, .. } => Some((sequence, record)),
+            Lookup::Forgotten | Lookup::Unknown => None,
+        })
+    }
+
+    /// The epoch of a user's latest durable event, including erasures; 0 for a user without events.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn last_epoch(&self, stream: &StreamName, user: &UserId) -> Result<UserEpoch, StorageError> {
+        reading::last_epoch(self.database, self.hashes, stream, user)
+    }
+}
