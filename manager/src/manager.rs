@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use celeris_model::{ModelName, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor};
-use celeris_storage::{RegistryBatch, Storage, StorageError};
+use celeris_storage::{RegistryBatch, Storage, StorageError, faults};
 use tokio::sync::mpsc;
 
 use crate::decisions::DecisionMaintenance;
 use crate::error::ManagerError;
 use crate::monitoring::{Behind, Monitoring};
-use crate::pause::{self, Step};
 use crate::policy_evaluation::PolicyEvaluation;
 use crate::promotion::Promotion;
 use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore, begin_default_rewards, model_key};
@@ -284,7 +283,7 @@ impl Manager {
         let Some(id) = deleted else { return Ok(()) };
         self.monitoring.forget(id);
         self.promotion.forget(id);
-        pause::at(Step::Deletion);
+        faults::reach("deletion");
         self.registry.finish_deletion((model, id))
     }
 

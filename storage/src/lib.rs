@@ -50,7 +50,7 @@
 //! earlier records; `history.rs` reads the log, `events.rs` the events for user states; `erasures.rs`,
 //! `erased_users.rs`, `hashing.rs` and `scrub.rs` implement the erasure of users; `snapshots.rs`, `items.rs`,
 //! `features.rs`, `registry.rs` and `decisions/` store the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`,
-//! `verify.rs` and `verifier.rs` detect damage.
+//! `verify.rs` and `verifier.rs` detect damage; [`faults`] has the points at which tests stop a node.
 
 mod checkpoints;
 mod database;
@@ -62,6 +62,7 @@ mod erased_users;
 mod erasures;
 mod error;
 mod events;
+pub mod faults;
 mod features;
 mod hashing;
 mod history;

@@ -10,6 +10,7 @@ use crate::checkpoints::{self, CHECKPOINT_BYTES};
 use crate::database::{Batch, Column, Durability};
 use crate::erasures::{self, Erasure};
 use crate::error::StorageError;
+use crate::faults;
 use crate::scrub::{self, Cause, Unscrubbed};
 use crate::watermark::Watermark;
 use crate::{envelope, events, history, keys};
@@ -24,7 +25,7 @@ pub(super) fn run(shared: &Shared) {
             continue;
         }
         shared.space.look();
-        let _writing = shared.writing.lock();
+        faults::reach_commit(shared.database.path());
         match write(shared, &group, &mut scratch) {
             Ok(bytes) => publish(shared, &group, bytes),
             Err(error) => shared.progress.poison(&error.to_string()),
