@@ -180,8 +180,9 @@ impl Manager {
                             tracing::warn!(%error, "could not write the baseline loss of a version; retrying");
                         }
                     }
-                    if let Err(error) = self.predictor.selections().follow_log() {
-                        tracing::warn!(%error, "selections could not read the log; they retry on the next request");
+                    let selections = self.predictor.selections();
+                    if let Err(error) = selections.follow_log().and_then(|()| selections.store_if_due()) {
+                        tracing::warn!(%error, "selections could not read the log or store their states; retrying");
                     }
                     self.triggers.check_triggers();
                 }),

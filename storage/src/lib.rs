@@ -36,6 +36,7 @@
 //! | `VERIFICATION` | the state of the background verification; may be removed                                   |
 //! | `db/`        | RocksDB: everything that must not be lost; all writes are synced                             |
 //! | `decisions/` | RocksDB: decisions, written unsynced; may be removed while the store is closed to lose these |
+//! | `selections/` | stored states of selections; may be removed                                                |
 //! | others       | `versions/` and `jobs/` belong to the manager                                                |
 //!
 //! # The layout on disk
@@ -49,7 +50,7 @@
 //! `store.rs` opens and closes; `log/` has the queue, the committer and the tickets, with `log/amend.rs` for changes of
 //! earlier records; `history.rs` reads the log, `events.rs` the events for user states; `erasures.rs`,
 //! `erased_users.rs`, `hashing.rs` and `scrub.rs` implement the erasure of users; `snapshots.rs`, `items.rs`,
-//! `features.rs`, `registry.rs` and `decisions/` store the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`,
+//! `features.rs`, `registry.rs`, `selection_states.rs` and `decisions/` store the rest; `directory.rs`, `wal_check.rs`, `checkpoints.rs`,
 //! `verify.rs` and `verifier.rs` detect damage; [`faults`] has the points at which tests stop a node.
 
 mod checkpoints;
@@ -74,6 +75,7 @@ mod options;
 mod record;
 mod registry;
 mod scrub;
+mod selection_states;
 mod snapshots;
 mod space;
 mod store;
@@ -99,6 +101,7 @@ pub use log::{
 };
 pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};
+pub use selection_states::SelectionStates;
 pub use snapshots::Snapshot;
 pub use store::Storage;
 pub use verifier::Verification;
