@@ -169,6 +169,9 @@ impl Node {
         if let Some(sealer) = &self.sealer {
             sealer.stop();
         }
+        if let Err(error) = self.predictor.selections().store() {
+            tracing::warn!(%error, "states of selections were not stored; the next start reads more of the log");
+        }
         self.storage.close()
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings};
+use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings, TemporaryFolder};
 use celeris_manager::{Cause, JobState, ManagerError, ModelConfig, TrainRequest};
 use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
 use celeris_predictor::PredictorError;
@@ -48,7 +48,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
-    let temporary = tempfile::tempdir().map_err(Failure::other)?;
+    let temporary = TemporaryFolder::new().map_err(Failure::other)?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;

@@ -13,6 +13,7 @@ use celeris_api::node::{self, NodeOptions};
 use celeris_api::series::Series;
 use celeris_api::server;
 use celeris_api::state::Node;
+use celeris_storage::faults;
 
 /// Runs a node.
 #[derive(Debug, clap::Args)]
@@ -44,6 +45,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 /// Opens the node of this process.
 pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
+    faults::configure();
     let options = NodeOptions {
         data_dir: data_dir.to_owned(),
         binary: std::env::current_exe().map_err(Failure::other)?,

@@ -6,7 +6,7 @@
 //!
 //! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with [`Dataset::load`], or one rating
 //! at a time with [`read_ratings`]); [`open_bandit`] reads logs of a policy; [`synthetic`] generates films and users
-//! with known tastes; [`fetch()`] downloads; [`DatasetError`] is the error type.
+//! with known tastes; [`fetch()`] downloads, into a [`TemporaryFolder`] first; [`DatasetError`] is the error type.
 
 mod dataset;
 mod error;
@@ -16,6 +16,7 @@ pub mod movielens;
 pub mod open_bandit;
 mod rows;
 pub mod synthetic;
+mod temporary_folder;
 
 pub use dataset::{Dataset, ItemInfo, Rating};
 pub use error::DatasetError;
@@ -23,3 +24,4 @@ pub use fetch::{FetchOptions, Fetched, fetch};
 pub use movielens::{RatingReader, read_ratings};
 pub use open_bandit::{Impression, OpenBandit};
 pub use synthetic::{Synthetic, SyntheticSettings, Truth};
+pub use temporary_folder::TemporaryFolder;

@@ -29,7 +29,6 @@ mod low_priority;
 mod manager;
 mod metric;
 pub mod monitoring;
-mod pause;
 pub mod policy_evaluation;
 pub mod promotion;
 pub mod registry;

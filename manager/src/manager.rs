@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use celeris_model::{ModelName, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor};
-use celeris_storage::{RegistryBatch, Storage, StorageError};
+use celeris_storage::{RegistryBatch, Storage, StorageError, faults};
 use tokio::sync::mpsc;
 
 use crate::decisions::DecisionMaintenance;
 use crate::error::ManagerError;
 use crate::monitoring::{Behind, Monitoring};
-use crate::pause::{self, Step};
 use crate::policy_evaluation::PolicyEvaluation;
 use crate::promotion::Promotion;
 use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore, begin_default_rewards, model_key};
@@ -181,8 +180,9 @@ impl Manager {
                             tracing::warn!(%error, "could not write the baseline loss of a version; retrying");
                         }
                     }
-                    if let Err(error) = self.predictor.selections().follow_log() {
-                        tracing::warn!(%error, "selections could not read the log; they retry on the next request");
+                    let selections = self.predictor.selections();
+                    if let Err(error) = selections.follow_log().and_then(|()| selections.store_if_due()) {
+                        tracing::warn!(%error, "selections could not read the log or store their states; retrying");
                     }
                     self.triggers.check_triggers();
                 },
@@ -284,7 +284,7 @@ impl Manager {
         let Some(id) = deleted else { return Ok(()) };
         self.monitoring.forget(id);
         self.promotion.forget(id);
-        pause::at(Step::Deletion);
+        faults::reach("deletion");
         self.registry.finish_deletion((model, id))
     }
 

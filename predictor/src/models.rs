@@ -248,13 +248,16 @@ impl Models {
         self.selections.store(Arc::new(selections));
     }
 
-    /// Stops serving a selection; returns whether it was serving.
+    /// Stops serving a selection, and storing its state; returns whether it was serving.
     pub fn remove_selection(&self, name: &ModelName) -> bool {
         let _changing = self.changing.lock();
         let mut selections = BTreeMap::clone(&self.selections.load());
-        let removed = selections.remove(name).is_some();
+        let removed = selections.remove(name);
         self.selections.store(Arc::new(selections));
-        removed
+        if let Some(view) = removed.as_ref().and_then(|selection| selection.shared.as_ref()) {
+            view.end_storing();
+        }
+        removed.is_some()
     }
 
     /// Fails requests to the model or selection of this name with the reason until it is removed. The caller guarantees

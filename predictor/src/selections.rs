@@ -127,6 +127,34 @@ impl Selections {
         Ok(())
     }
 
+    /// Stores the shared states of which a start would have to read much of the log, or that reflect records amended
+    /// since they were stored. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `Storage`; the previous ones remain.
+    pub fn store_if_due(&self) -> Result<(), PredictorError> {
+        for selection in self.models.selections() {
+            if let Some(view) = &selection.shared {
+                view.store_if_due(&selection.rule, &self.storage)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores all shared states, so that the next start need not read the log. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `Storage`; the previous ones remain.
+    pub fn store(&self) -> Result<(), PredictorError> {
+        self.follow_log()?;
+        for selection in self.models.selections() {
+            if let Some(view) = &selection.shared {
+                view.store(&selection.rule, &self.storage)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Drops the states of a user.
     pub(crate) fn purge(&self, user: &UserId) {
         self.user_views.purge(user);

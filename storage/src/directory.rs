@@ -84,6 +84,11 @@ impl Directory {
         self.path.join("decisions")
     }
 
+    /// The folder of the stored states of selections.
+    pub(crate) fn selections(&self) -> PathBuf {
+        self.path.join("selections")
+    }
+
     /// The state of the background verification.
     pub(crate) fn verification(&self) -> PathBuf {
         self.path.join("VERIFICATION")
@@ -153,19 +158,19 @@ impl Directory {
             return Ok(());
         }
         let text = serde_json::to_string(&CURRENT).expect("two numbers are valid JSON");
-        replace_file(&path, &text)
+        replace_file(&path, format!("{text}\n").as_bytes())
     }
 }
 
-/// Replaces a file by one line of text, atomically and durably: a crash leaves the old or the new contents.
+/// Replaces a file, atomically and durably: a crash leaves the old or the new contents.
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn replace_file(path: &Path, text: &str) -> Result<(), StorageError> {
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<(), StorageError> {
     let draft = path.with_extension("new");
     File::create(&draft)
         .and_then(|mut file| {
-            writeln!(file, "{text}")?;
+            file.write_all(content)?;
             file.sync_all()
         })
         .map_err(StorageError::io("write", &draft))?;

@@ -37,6 +37,7 @@
 //! | `VERIFICATION` | the state of the background verification; may be removed                                   |
 //! | `db/`        | RocksDB: everything that must not be lost; all writes are synced                             |
 //! | `decisions/` | RocksDB: decisions, written unsynced; may be removed while the store is closed to lose these |
+//! | `selections/` | stored states of selections; may be removed                                                |
 //! | others       | `versions/` and `jobs/` belong to the manager                                                |
 //!
 //! # The layout on disk
@@ -58,11 +59,13 @@
 //! | `log`                                   | queue, committer, tickets; amendments, erasures and their scrubbing; |
 //! |                                         | look-up by position and id; checkpoints                              |
 //! | `decisions`                             | decisions, in their own database; independent of the log             |
+//! | `selection_states`                      | states of selections, which can be read from the log instead         |
 //! | `disk_space`, `erased_users`            | rejects writes before the disk is full; users who are being erased   |
 //! | `directory`                             | lock and format of the data directory                                |
 //! | `layout`                                | stored forms of keys and values                                      |
 //! | `database`                              | RocksDB: columns, ranges of keys, atomic batches                     |
 //! | `options`, `error`                      | limits and schedules; the error type                                 |
+//! | [`faults`]                              | points at which tests stop a node                                    |
 
 mod database;
 mod decisions;
@@ -70,12 +73,14 @@ mod directory;
 mod disk_space;
 mod erased_users;
 mod error;
+pub mod faults;
 mod history;
 mod items;
 mod layout;
 mod log;
 mod options;
 mod registry;
+mod selection_states;
 mod store;
 mod verification;
 
@@ -94,5 +99,6 @@ pub use log::{
 };
 pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};
+pub use selection_states::SelectionStates;
 pub use store::Storage;
 pub use verification::Verification;

@@ -18,6 +18,7 @@ use crate::layout::keys;
 use crate::log::{CommitPosition, Companions, Log, Scope, Scrubber, checkpoints};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
+use crate::selection_states::SelectionStates;
 use crate::verification::{self, Verification, Verifier};
 
 /// One node's store. Cheap to clone: clones share one open directory, which is closed with the last of them.
@@ -33,6 +34,7 @@ struct Inner {
     verifier: Arc<Verifier>,
     space: Arc<SpaceGuard>,
     decisions: Decisions,
+    selection_states: SelectionStates,
     database: Arc<Database>,
     /// See [`Items::revisions`].
     revisions: Mutex<()>,
@@ -88,8 +90,20 @@ impl Storage {
         let log = Log::start(Arc::clone(&database), companions, watermarks, options)?;
         scrubber.start(log.shared_progress())?;
         verifier.start(log.shared_progress())?;
+        let selection_states = SelectionStates::new(directory.selections(), Arc::clone(&space));
         let revisions = Mutex::new(());
-        let inner = Inner { log, hashes, scrubber, verifier, space, decisions, database, revisions, directory };
+        let inner = Inner {
+            log,
+            hashes,
+            scrubber,
+            verifier,
+            space,
+            decisions,
+            selection_states,
+            database,
+            revisions,
+            directory,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -127,6 +141,12 @@ impl Storage {
     pub fn items(&self) -> Items<'_> {
         let Inner { database, space, log, revisions, .. } = &*self.inner;
         Items { database, space, log, revisions }
+    }
+
+    /// Stored states of selections.
+    #[must_use]
+    pub fn selection_states(&self) -> &SelectionStates {
+        &self.inner.selection_states
     }
 
     /// The documents of the registry.
@@ -207,13 +227,14 @@ impl Storage {
         self.inner.log.delete_stream(stream)
     }
 
-    /// Deletes the data of a model: given and frozen features, snapshots, decisions. Its stream and its registry
+    /// Deletes the data of a model or selection: given and frozen features, snapshots, state, decisions. Its stream and its registry
     /// documents, which the manager owns, remain. Returns once the deletion is durable.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
+    /// `Poisoned`, `Closed`, `Database` or `Io`.
     pub fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
         self.histories().delete_snapshots(model)?;
+        self.selection_states().delete(model)?;
         let mut batch = self.database().batch();
         let prefix = keys::of_model(model);
         batch.delete_prefix(Column::ItemFeatures, &prefix);

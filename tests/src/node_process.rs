@@ -53,10 +53,10 @@ impl ProcessOptions {
         self
     }
 
-    /// Pauses for good at this step of a version switch, a training or a deletion; see `manager/src/pause.rs`.
+    /// Pauses for good at this fault point, and prints `reached POINT` on standard error; `CONTRIBUTING.md` lists them.
     #[must_use]
-    pub fn pause_at(mut self, step: &str) -> Self {
-        self.pause_at = Some(step.to_owned());
+    pub fn pause_at(mut self, point: &str) -> Self {
+        self.pause_at = Some(point.to_owned());
         self
     }
 
@@ -90,8 +90,8 @@ impl ProcessOptions {
             }
             None => binary::command(),
         };
-        if let Some(step) = &self.pause_at {
-            command.env("CELERIS_PAUSE_AT", step);
+        if let Some(point) = &self.pause_at {
+            command.env("FAILPOINTS", format!("{point}=pause"));
         }
         if let Some(folder) = &self.current_dir {
             command.current_dir(folder);

@@ -171,6 +171,26 @@ const IO: [&str; 22] = [
     "ureq",
 ];
 
+/// Crates of tests and benches, which the server's binary does not link if it is built alone.
+const NOT_IN_SERVER: [&str; 4] = ["fail", "hdrhistogram", "plotters", "tempfile"];
+
+/// The package of the server's binary.
+pub const SERVER: &str = "celeris-cli";
+
+/// Returns one line for each crate of tests and benches among the packages that the server links.
+#[must_use]
+pub fn check_server(linked: &[String]) -> Vec<String> {
+    let unwanted = linked.iter().filter(|package| NOT_IN_SERVER.contains(&package.as_str()));
+    unwanted
+        .map(|package| {
+            format!(
+                "{SERVER} links {package}, which is for tests and benches: see \
+                 `cargo tree -p {SERVER} -e normal -i {package}`"
+            )
+        })
+        .collect()
+}
+
 /// Returns one line for each forbidden dependency, in the order of the crates.
 #[must_use]
 pub fn check(crates: &[Crate]) -> Vec<String> {
@@ -288,6 +308,14 @@ mod tests {
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert!(findings[0].starts_with("celeris-model -> tokio: it is pure"), "{findings:?}");
         assert!(findings[1].starts_with("celeris-bandits -> rayon: it is pure"), "{findings:?}");
+    }
+
+    #[test]
+    fn the_server_links_no_crates_of_tests_and_benches() {
+        let linked = ["celeris-cli", "serde", "tempfile"].map(str::to_owned);
+        let findings = check_server(&linked);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].starts_with("celeris-cli links tempfile"), "{findings:?}");
     }
 
     #[test]

@@ -29,7 +29,8 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Checks which crates of the workspace depend on each other, and which may use RocksDB, HTTP, columnar formats and
-    /// I/O; and that the components of a crate form no cycles and do not use the object that owns them.
+    /// I/O; that the server links no crates of tests and benches; and that the components of a crate form no cycles and
+    /// do not use the object that owns them.
     Deps,
     /// Lists declared dependencies that no source file of their crate uses, and those of the workspace that no crate
     /// uses.
@@ -46,8 +47,10 @@ fn main() -> Result<ExitCode> {
     let workspace = manifest::read_workspace()?;
     let (findings, clean) = match arguments.command {
         Command::Deps => {
-            let findings = [deps::check(&workspace.crates), modules::check(&workspace.crates)?].concat();
-            (findings, "every dependency points the right way")
+            let server = manifest::read_linked(deps::SERVER)?;
+            let findings =
+                [deps::check(&workspace.crates), deps::check_server(&server), modules::check(&workspace.crates)?];
+            (findings.concat(), "every dependency points the right way")
         }
         Command::Unused => (unused::check(&workspace)?, "every declared dependency is named in the sources"),
         Command::Words => (words::check(&workspace)?, "comments use plain words"),

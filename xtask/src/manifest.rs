@@ -1,7 +1,9 @@
 //! Reads the manifests of the workspace.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
@@ -52,6 +54,27 @@ fn read(command: &MetadataCommand) -> Result<Workspace> {
     Ok(Workspace { crates, shared: shared_dependencies(&text).with_context(|| format!("cannot read {root}"))? })
 }
 
+/// The packages that a build of `package` alone links: itself and its normal dependencies at any depth, with the
+/// features that this build has.
+///
+/// # Errors
+/// If `cargo tree` fails.
+pub fn read_linked(package: &str) -> Result<Vec<String>> {
+    linked(package, &[])
+}
+
+fn linked(package: &str, options: &[&str]) -> Result<Vec<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tree = Command::new(cargo);
+    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]).args(options);
+    let output = tree.stderr(Stdio::inherit()).output().context("cannot run cargo tree")?;
+    anyhow::ensure!(output.status.success(), "cargo tree failed for {package}");
+    let lines = String::from_utf8(output.stdout)?;
+    // A line is the name, the version, and notes.
+    let names: BTreeSet<&str> = lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    Ok(names.into_iter().map(str::to_owned).collect())
+}
+
 /// The packages under `workspace.dependencies` of a root manifest.
 fn shared_dependencies(text: &str) -> Result<Vec<String>> {
     let manifest: toml::Table = text.parse()?;
@@ -91,19 +114,23 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
     use std::fs;
+    use std::path::Path;
 
     use super::*;
+
+    /// Writes a library of this name, with `manifest` after the section `package`.
+    fn write_crate(folder: &Path, name: &str, manifest: &str) {
+        let root = folder.join(name);
+        fs::create_dir_all(root.join("src")).unwrap();
+        fs::write(root.join("src/lib.rs"), "").unwrap();
+        let head = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+        fs::write(root.join("Cargo.toml"), head + manifest).unwrap();
+    }
 
     #[test]
     fn sources_know_a_dependency_by_its_library_or_its_new_name() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, manifest: &str| {
-            let root = folder.path().join(name);
-            fs::create_dir_all(root.join("src")).unwrap();
-            fs::write(root.join("src/lib.rs"), "").unwrap();
-            let head = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
-            fs::write(root.join("Cargo.toml"), head + manifest).unwrap();
-        };
+        let write = |name: &str, manifest: &str| write_crate(folder.path(), name, manifest);
         write("plain-name", "");
         write("odd-1", "[lib]\nname = \"odd\"\n");
         write("long-name", "");
@@ -125,6 +152,44 @@ mod tests {
         let attic = crates.iter().find(|member| member.name == "attic").unwrap();
         let pairs: Vec<_> = attic.dependencies.iter().map(|d| (d.package.as_str(), d.import.as_str())).collect();
         assert_eq!(pairs, [("long-name", "short_er"), ("odd-1", "odd"), ("plain-name", "plain_name")]);
+    }
+
+    #[test]
+    fn a_build_of_one_package_links_its_normal_dependencies_with_its_own_features() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, manifest: &str| write_crate(folder.path(), name, manifest);
+        write("deep", "");
+        write("of-builds", "");
+        write("of-tests", "");
+        write("of-a-feature", "");
+        write(
+            "library",
+            r#"
+                [features]
+                faults = ["dep:of-a-feature"]
+                [dependencies]
+                deep = { path = "../deep" }
+                of-a-feature = { path = "../of-a-feature", optional = true }
+            "#,
+        );
+        write("tests", "[dependencies]\nlibrary = { path = \"../library\", features = [\"faults\"] }\n");
+        write(
+            "binary",
+            r#"
+                [dependencies]
+                library = { path = "../library" }
+                [build-dependencies]
+                of-builds = { path = "../of-builds" }
+                [dev-dependencies]
+                of-tests = { path = "../of-tests" }
+            "#,
+        );
+        let members = "[workspace]\nresolver = \"3\"\nmembers = [\"library\", \"tests\", \"binary\"]\n";
+        let root = folder.path().join("Cargo.toml");
+        fs::write(&root, members).unwrap();
+        let options = ["--offline", "--manifest-path", root.to_str().unwrap()];
+        assert_eq!(linked("binary", &options).unwrap(), ["binary", "deep", "library"]);
+        assert_eq!(linked("tests", &options).unwrap(), ["deep", "library", "of-a-feature", "tests"]);
     }
 
     #[test]

@@ -13,30 +13,9 @@ use crate::manifest::Crate;
 use crate::paths;
 use crate::unused::rust_files;
 
-/// What applies to the components of one crate.
-struct ModuleRule {
-    name: &'static str,
-    /// The type that owns the components.
-    owner: Option<&'static str>,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Enforced,
-    /// The crate breaks the rules today. Once it does not, its entry must be changed to [`State::Enforced`].
-    NotYet,
-}
-
-use State::{Enforced, NotYet};
-
-/// The rules of the crates with more than a few modules; others have no owner and are enforced.
-const RULES: [ModuleRule; 4] = [
-    ModuleRule { name: "celeris-api", owner: None, state: Enforced },
-    ModuleRule { name: "celeris-manager", owner: Some("Manager"), state: Enforced },
-    ModuleRule { name: "celeris-predictor", owner: Some("Predictor"), state: Enforced },
-    ModuleRule { name: "celeris-storage", owner: Some("Storage"), state: Enforced },
-];
+/// The types that own the components of their crates.
+const OWNERS: [(&str, &str); 3] =
+    [("celeris-manager", "Manager"), ("celeris-predictor", "Predictor"), ("celeris-storage", "Storage")];
 
 /// A source of a crate.
 struct Source {
@@ -45,24 +24,16 @@ struct Source {
     text: String,
 }
 
-/// Returns one line for each cycle and for each use of an owner in the crates with enforced rules, and for each crate
-/// that needs no exception any more.
+/// Returns one line for each cycle and for each use of an owner.
 ///
 /// # Errors
 /// If a source cannot be read.
 pub fn check(crates: &[Crate]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for member in crates {
-        let rule = RULES.iter().find(|rule| rule.name == member.name);
-        let found = check_crate(&read_sources(member)?, rule.and_then(|rule| rule.owner));
-        match rule.map_or(Enforced, |rule| rule.state) {
-            Enforced => findings.extend(found.into_iter().map(|finding| format!("{}: {finding}", member.name))),
-            NotYet if found.is_empty() => findings.push(format!(
-                "{}: its components keep to the rules; change its entry in xtask/src/modules.rs to Enforced",
-                member.name
-            )),
-            NotYet => {}
-        }
+        let owner = OWNERS.iter().find(|(name, _)| *name == member.name).map(|(_, owner)| *owner);
+        let found = check_crate(&read_sources(member)?, owner);
+        findings.extend(found.into_iter().map(|finding| format!("{}: {finding}", member.name)));
     }
     Ok(findings)
 }

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::selection::blocks::{Blocks, Clock, HALF_LIVES_KNOWN, HalfLifeRecords};
 use crate::selection::fixed::Fixed;
 
 /// Sums of one arm's outcomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ArmSums {
     /// Number of outcomes with a known loss of the arm.
     pub outcomes: u64,
@@ -65,7 +67,7 @@ impl Faded {
 }
 
 /// Position of an outcome in the log, and its group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub lane: usize,
     /// Its number in the lane, from 1.
@@ -93,7 +95,7 @@ struct Lane {
     blocks: VecDeque<Block>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     pub arms: usize,
     /// Groups of sums that share the lanes: one, or one for each segment.
@@ -120,6 +122,41 @@ impl State {
         let blocks = Blocks::new(layout.half_life, layout.lanes);
         let lane = Lane { clock: 0, length: blocks.length(0), blocks: VecDeque::new() };
         Self { layout, blocks, lanes: vec![lane; layout.lanes], total: 0 }
+    }
+
+    /// A state with lanes that end at `ends`, and the [`State::sums`] of a state with the same layout and ends, to which
+    /// it is equal; `None` if a place is not in the layout.
+    #[must_use]
+    pub fn with_sums(
+        layout: Layout,
+        ends: &[u64],
+        sums: impl IntoIterator<Item = (Place, usize, ArmSums)>,
+    ) -> Option<Self> {
+        let mut state = Self::new(layout);
+        if ends.len() != layout.lanes {
+            return None;
+        }
+        state.advance(ends);
+        for (place, arm, sums) in sums {
+            let end = *ends.get(place.lane)?;
+            if !(1..=end).contains(&place.position) || place.group >= layout.groups || arm >= layout.arms {
+                return None;
+            }
+            state.add(place, &[(arm, sums)]);
+        }
+        Some(state)
+    }
+
+    /// All non-zero sums: the first record of their block with their group, and their arm.
+    pub fn sums(&self) -> impl Iterator<Item = (Place, usize, ArmSums)> {
+        let arms = self.layout.arms;
+        self.lanes.iter().enumerate().flat_map(move |(index, lane)| {
+            lane.blocks.iter().flat_map(move |block| {
+                let position = block.index * lane.length + 1;
+                let sums = block.sums.iter().enumerate().filter(|(_, sums)| **sums != ArmSums::default());
+                sums.map(move |(at, sums)| (Place { lane: index, position, group: at / arms }, at % arms, *sums))
+            })
+        })
     }
 
     /// The last known record of a lane.

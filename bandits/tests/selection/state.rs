@@ -57,6 +57,25 @@ fn rebuilt(layout: Layout, log: &[(usize, Logged)], seed: u64) -> State {
     state
 }
 
+/// The state built from the sums of another one.
+fn restored(layout: Layout, state: &State) -> State {
+    let ends: Vec<u64> = (0..LANES).map(|lane| state.clock(lane)).collect();
+    State::with_sums(layout, &ends, state.sums()).unwrap()
+}
+
+#[test]
+fn sums_outside_the_layout_are_refused() {
+    let fits = Place { lane: 1, position: 3, group: 1 };
+    let sums = ArmSums { outcomes: 1, ..ArmSums::default() };
+    let refused = |place, arm| State::with_sums(layout(None), &[0, 3, 0, 0], [(place, arm, sums)]).is_none();
+    assert!(!refused(fits, 2));
+    assert!(refused(fits, 3));
+    assert!(refused(Place { lane: LANES, ..fits }, 0) && refused(Place { lane: 0, ..fits }, 0));
+    assert!(refused(Place { position: 0, ..fits }, 0) && refused(Place { position: 4, ..fits }, 0));
+    assert!(refused(Place { group: 2, ..fits }, 0));
+    assert!(State::with_sums(layout(None), &[0; LANES - 1], []).is_none());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 64,
@@ -64,6 +83,27 @@ proptest! {
         rng_seed: proptest::test_runner::RngSeed::Fixed(7),
         ..ProptestConfig::default()
     })]
+
+    /// A state built from the sums of another one is equal to it, and stays equal while both learn.
+    #[test]
+    fn a_restored_state_continues_as_the_live_one(log in log(), fades in any::<bool>(), at in 0.0..1.0_f64) {
+        let layout = layout(fades.then_some(20));
+        let (before, after) = log.split_at((at * log.len() as f64) as usize);
+        let mut live = live(layout, before);
+        let mut restored = restored(layout, &live);
+        let mut ends: Vec<u64> = (0..LANES).map(|lane| live.clock(lane)).collect();
+        for (lane, logged) in after {
+            ends[*lane] += 1;
+            for state in [&mut live, &mut restored] {
+                state.advance(&ends);
+                add(state, *lane, ends[*lane], *logged);
+            }
+        }
+        for group in 0..2 {
+            prop_assert_eq!(live.canonical_bytes(group), restored.canonical_bytes(group));
+            prop_assert_eq!(live.faded(group), restored.faded(group));
+        }
+    }
 
     #[test]
     fn a_rebuilt_state_equals_the_live_one_in_any_order(log in log(), fades in any::<bool>(), seed in any::<u64>()) {

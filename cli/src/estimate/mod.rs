@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use celeris_datasets::TemporaryFolder;
 use celeris_export::{Sealer, SealingOptions};
 use celeris_model::ModelName;
 use celeris_model::canonical::CHECKPOINT_EVERY;
@@ -237,7 +238,7 @@ fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let sampled = plan.items.min(SAMPLE_ITEMS_MAX);
     let scale = plan.items as f64 / sampled as f64;
     let theta = scene::theta(count(sampled), plan.dim).map_err(Failure::other)?;
-    let dir = tempfile::tempdir().map_err(Failure::other)?;
+    let dir = TemporaryFolder::new().map_err(Failure::other)?;
     let model = ModelName::new("sample").map_err(Failure::other)?;
     scene::write_version(dir.path(), model, &theta)?;
     let disk = file_bytes(dir.path())? * scale;

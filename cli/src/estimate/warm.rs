@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use celeris_datasets::TemporaryFolder;
 use celeris_model::{ItemId, ModelError, ModelId, ModelName, Observation, ObservationId, StreamName, VersionId};
 use celeris_predictor::{LossEvent, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
 use celeris_storage::{AckMode, Storage, StorageOptions};
@@ -39,7 +40,7 @@ pub struct Warm {
     storage: Storage,
     metrics: PrometheusHandle,
     _losses: mpsc::Receiver<LossEvent>,
-    _dir: tempfile::TempDir,
+    _dir: TemporaryFolder,
 }
 
 impl Warm {
@@ -48,7 +49,7 @@ impl Warm {
     /// # Errors
     /// If no store can be opened in the temporary folder.
     pub fn open(catalog: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
-        let dir = tempfile::tempdir().map_err(Failure::other)?;
+        let dir = TemporaryFolder::new().map_err(Failure::other)?;
         let storage = Storage::open(dir.path(), &StorageOptions::default())?;
         // A separate recorder: counters cost as much as on a node, and two predictors are not counted together.
         let recorder = PrometheusBuilder::new().build_recorder();

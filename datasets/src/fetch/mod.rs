@@ -7,11 +7,12 @@ mod archive;
 mod download;
 mod license;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::DatasetError;
 use crate::movielens::locate_ratings;
+use crate::temporary_folder::TemporaryFolder;
 
 /// The data sets that can be downloaded: those that GroupLens publishes as `NAME.zip` with a `NAME.zip.md5`.
 pub const NAMES: [&str; 8] =
@@ -91,8 +92,7 @@ pub fn fetch(
         };
     }
     fs::create_dir_all(destination).map_err(DatasetError::io(destination))?;
-    let work =
-        tempfile::Builder::new().prefix(".fetch-").tempdir_in(destination).map_err(DatasetError::io(destination))?;
+    let work = TemporaryFolder::new_in(destination, ".fetch").map_err(DatasetError::io(destination))?;
 
     let url = format!("{}/{name}.zip", options.base_url.trim_end_matches('/'));
     let expected = download::published_md5(&format!("{url}.md5"))?;
@@ -105,6 +105,7 @@ pub fn fetch(
     locate_ratings(&unpacked)
         .map_err(|_| DatasetError::Archive { url, problem: "the archive holds no ratings file".into() })?;
     fs::rename(&unpacked, &folder).map_err(DatasetError::io(&folder))?;
+    File::open(destination).and_then(|parent| parent.sync_all()).map_err(DatasetError::io(destination))?;
     describe(folder, Origin::Downloaded { bytes: arrived.bytes, md5: arrived.md5, sha256: arrived.sha256 })
 }
 

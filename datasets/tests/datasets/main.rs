@@ -7,3 +7,4 @@ mod formats;
 mod latest_small;
 mod open_bandit;
 mod synthetic;
+mod temporary_folder;

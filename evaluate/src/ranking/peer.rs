@@ -1,7 +1,7 @@
 //! The baseline `implicit`, in the environment made by `cargo xtask peers`.
 
 use anyhow::Context;
-use celeris_datasets::Rating;
+use celeris_datasets::{Rating, TemporaryFolder};
 
 use crate::peers::data::{Data, write_job};
 use crate::peers::judge::Vectors;
@@ -16,7 +16,7 @@ pub struct Factors {
 /// The library, with a folder for its files.
 pub struct Peer {
     peers: Peers,
-    folder: tempfile::TempDir,
+    folder: TemporaryFolder,
 }
 
 impl Peer {
@@ -26,7 +26,7 @@ impl Peer {
     /// If no temporary folder can be created.
     pub fn find() -> anyhow::Result<Option<Self>> {
         let Some(peers) = Peers::find() else { return Ok(None) };
-        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let folder = TemporaryFolder::new().context("no temporary folder")?;
         Ok(Some(Self { peers, folder }))
     }
 

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use celeris_model::{ModelName, VersionId};
 use celeris_predictor::{ServingVersion, Warmed};
-use celeris_storage::RegistryBatch;
+use celeris_storage::{RegistryBatch, faults};
 
 use super::Promotion;
 use super::guard::begin_guard;
 use crate::error::ManagerError;
 use crate::low_priority::at_low_priority;
-use crate::pause::{self, Step};
 use crate::registry::{Actor, Event, EventKind, ModelRecord, model_key};
 
 /// Time limit of the preparation; the switch then proceeds with the entries that are warm.
@@ -115,7 +114,7 @@ impl Promotion {
         let (model, id) = record.identity();
         let hot = self.predictor.activation().hot(model)?;
         let prepared = at_low_priority("celeris-warm", || {
-            pause::at(Step::Warming);
+            faults::reach("warming");
             let version = load()?;
             Ok::<_, ManagerError>(self.predictor.activation().prepare(hot, version, Instant::now() + WARMING_MAX)?)
         })??;
@@ -139,7 +138,7 @@ impl Promotion {
             if let Some(baseline) = baseline {
                 self.monitoring.serve(id, baseline);
             }
-            pause::at(Step::Flip);
+            faults::reach("flip");
             self.predictor.activation().switch(record.config.defaults(), prepared);
             record
         };

@@ -9,14 +9,13 @@ use celeris_features::{LoadedVersion, read_version};
 use celeris_formats::{FormatError, MANIFEST_FILE, Manifest};
 use celeris_model::{Decision, ModelId, ModelName, Partition, VersionId};
 use celeris_predictor::{Predictor, ServingVersion};
-use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError, Watermark};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError, Watermark, faults};
 
 use super::keys::{model_key, version_key};
 use super::version_directory::{check_fits, serving};
 use super::{Actor, Event, EventKind, ModelRecord, Registry, VersionRecord, versions_dir};
 use crate::directories::{remove_dir, sync_dir};
 use crate::error::ManagerError;
-use crate::pause::{self, Step};
 use crate::settings::ModelConfig;
 
 /// The versions of all models, which are added and removed here.
@@ -167,7 +166,7 @@ impl VersionStore {
             self.registry.audit().commit(batch, &events)?;
             pruned
         };
-        pause::at(Step::Pruning);
+        faults::reach("pruning");
         for version in &pruned {
             remove_pruned(&self.storage, (model, id), *version)?;
         }

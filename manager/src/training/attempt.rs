@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
 use celeris_sandbox::{Limits, Run};
+use celeris_storage::faults;
 
 use super::export::{Export, ExportPlan, export};
 use super::process::result_of;
@@ -19,7 +20,6 @@ use super::reading::{Attempt, ReadingJob};
 use super::{TrainFrom, TrainPlan, Training, blocking};
 use crate::error::ManagerError;
 use crate::job_id::JobId;
-use crate::pause::{self, Step as PausedAt};
 use crate::promotion::Holdout;
 use crate::registry::{ErasedSpan, ModelRecord, began_with_erased};
 use crate::settings::{Engine, Places, text_of};
@@ -129,7 +129,7 @@ impl Training {
         let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, holdout, dir }, progress)?;
         let warm_start = self.warm_start(record, plan)?;
         let files = write_jobs(record, Input { engine: &plan.engine, limits, warm_start, export }, dir)?;
-        pause::at(PausedAt::Training);
+        faults::reach("training");
         Ok((reading, files))
     }
 

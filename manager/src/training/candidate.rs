@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use celeris_model::VersionId;
 use celeris_predictor::ServingVersion;
+use celeris_storage::faults;
 
 use super::attempt::Candidate;
 use super::{Training, Uses};
 use crate::error::ManagerError;
 use crate::job_id::JobId;
 use crate::low_priority::at_low_priority;
-use crate::pause::{self, Step};
 use crate::promotion::gate_event;
 use crate::registry::{ModelRecord, VersionRecord};
 
@@ -40,7 +40,7 @@ impl Training {
         let record = registry.current(record)?;
         let config = &record.config;
         let loaded = versions.read_candidate(config, dir)?;
-        pause::at(Step::Validation);
+        faults::reach("validation");
         // A number that no version has, so that nothing is cached for it.
         let unregistered = VersionId(u64::MAX);
         let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));

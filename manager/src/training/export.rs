@@ -7,10 +7,9 @@ use std::path::Path;
 use celeris_formats::{AttributesWriter, ObservationRow, ObservationsWriter, pinned_items};
 use celeris_model::{ItemId, Partition, Sequence};
 use celeris_retrain::InputFile;
-use celeris_storage::{LogRange, Storage, Watermark, observation_id};
+use celeris_storage::{LogRange, Storage, Watermark, faults, observation_id};
 
 use crate::error::ManagerError;
-use crate::pause::{self, Step};
 use crate::promotion::Holdout;
 use crate::registry::ModelRecord;
 use crate::settings::Engine;
@@ -116,7 +115,7 @@ pub(super) fn export(
             return Err(error.into());
         }
         progress(written as f32 / records as f32)?;
-        pause::at(Step::Export);
+        faults::reach("export");
     }
     writer.finish()?;
     let observations = InputFile::sealed(&file)?;

@@ -4,12 +4,14 @@
 //! records (`updates`). A selection with one state for all users, or one for each segment, reads new log records when a
 //! request needs its state (`stream_view`); one with a state for each user reads that user's history (`user_view`).
 //! Observations do not update selections, so they are not slowed down; and since only durable records can be read,
-//! every reply reflects only durable records.
+//! every reply reflects only durable records. A state of the former kind is stored now and then, with the log positions
+//! that it reflects, and a start reads on from there (`stored`).
 //!
 //! This module has the state of one selection; `selections` chooses arms by it, and `ranking/by_selection.rs`
 //! combines their answers.
 
 mod report;
+mod stored;
 mod stream_view;
 mod updates;
 mod user_view;

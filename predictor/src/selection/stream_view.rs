@@ -9,11 +9,16 @@ use celeris_storage::{LogRange, Storage, Watermark};
 use parking_lot::Mutex;
 
 use crate::error::PredictorError;
-use crate::selection::SelectionRule;
+use crate::selection::{SelectionRule, stored};
+
+/// Number of records after which the state is stored again. A start after a crash reads about as many.
+const STORE_EVERY: u64 = 100_000;
 
 /// A state and the log positions up to which it has read.
 pub(crate) struct StreamView {
     held: Mutex<Held>,
+    /// Locked while the state is being stored; `false` once the selection is deleted.
+    may_store: Mutex<bool>,
 }
 
 struct Held {
@@ -21,17 +26,58 @@ struct Held {
     read: Watermark,
     /// By group, as of `read`.
     faded: Vec<Option<Faded>>,
+    /// `None` before the stored state has been looked for.
+    stored: Option<Stored>,
+}
+
+/// The stored state.
+struct Stored {
+    /// Number of records that it reflects; 0 if there is none.
+    records: u64,
+    /// Whether it may contain losses of records that were amended since.
+    outdated: bool,
 }
 
 impl StreamView {
     pub(crate) fn new(rule: &SelectionRule) -> Self {
-        let layout = rule.layout();
-        let faded = vec![None; layout.groups];
-        Self { held: Mutex::new(Held { state: State::new(layout), read: Watermark::start(), faded }) }
+        Self { held: Mutex::new(Held::new(rule)), may_store: Mutex::new(true) }
     }
 
     pub(crate) fn catch_up(&self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
         self.held.lock().catch_up(rule, storage)
+    }
+
+    /// Stores the state for the next start, if it has changed.
+    pub(crate) fn store(&self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
+        let may_store = self.may_store.lock();
+        if !*may_store {
+            return Ok(());
+        }
+        let encoded = {
+            let mut held = self.held.lock();
+            if !held.differs_from_stored() {
+                return Ok(());
+            }
+            held.stored = Some(Stored { records: held.state.records(), outdated: false });
+            stored::encode(rule, &held.state, &held.read)
+        };
+        // Not under the lock of the state, which requests need.
+        storage.selection_states().put(rule.id, &encoded).map_err(|error| {
+            if let Some(stored) = &mut self.held.lock().stored {
+                stored.outdated = true;
+            }
+            error.into()
+        })
+    }
+
+    /// Stores the state if an amendment or many records have been read since it was last stored.
+    pub(crate) fn store_if_due(&self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
+        if self.held.lock().is_due() { self.store(rule, storage) } else { Ok(()) }
+    }
+
+    /// Prevents the state from being stored from now on.
+    pub(crate) fn end_storing(&self) {
+        *self.may_store.lock() = false;
     }
 
     /// The sums of a group over all durable records.
@@ -56,9 +102,40 @@ impl StreamView {
 }
 
 impl Held {
+    fn new(rule: &SelectionRule) -> Self {
+        let layout = rule.layout();
+        let faded = vec![None; layout.groups];
+        Self { state: State::new(layout), read: Watermark::start(), faded, stored: None }
+    }
+
+    fn differs_from_stored(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.outdated || stored.records != self.state.records())
+    }
+
+    fn is_due(&self) -> bool {
+        self.stored
+            .as_ref()
+            .is_some_and(|stored| stored.outdated || self.state.records() - stored.records >= STORE_EVERY)
+    }
+
+    /// Continues from the stored state, if there is one for this log.
+    ///
+    /// It needs no other treatment than a live state: an amendment of records that it reflects is itself a later record,
+    /// and has their blocks read again.
+    fn begin_at_stored(&mut self, rule: &SelectionRule, storage: &Storage, end: &Watermark) {
+        let content = storage.selection_states().get(rule.id);
+        if let Some((state, read)) = content.and_then(|content| stored::decode(rule, &content, end)) {
+            (self.state, self.read) = (state, read);
+        }
+        self.stored = Some(Stored { records: self.state.records(), outdated: false });
+    }
+
     /// Reads the records that have become durable since the last call.
     fn catch_up(&mut self, rule: &SelectionRule, storage: &Storage) -> Result<(), PredictorError> {
         let end = storage.log().watermark(&rule.stream);
+        if self.stored.is_none() {
+            self.begin_at_stored(rule, storage, &end);
+        }
         if end == self.read {
             return Ok(());
         }
@@ -72,8 +149,7 @@ impl Held {
             }
             if let Err(error) = self.catch_up_in(rule, storage, partition, up_to) {
                 // Part of the range may have been added and must not be added twice.
-                self.state = State::new(rule.layout());
-                self.read = Watermark::start();
+                *self = Self::new(rule);
                 return Err(error);
             }
             self.read.set(partition, up_to);
@@ -102,6 +178,9 @@ impl Held {
                 changed.extend(record.targets.iter().map(|target| target.0));
             }
         })?;
+        if let Some(stored) = self.stored.as_mut().filter(|_| !changed.is_empty()) {
+            stored.outdated = true;
+        }
         let mut read_again_to = 0;
         for position in changed {
             if position <= read_again_to || !self.state.counts(lane, position) {
@@ -133,5 +212,48 @@ impl Held {
         })?;
         debug_assert!(outcome.is_continue(), "the scan is not interrupted");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use celeris_bandits::selection::{LabelRange, LossScale, Objective, StrategySpec};
+    use celeris_model::{ModelId, ModelName, StreamName};
+    use celeris_storage::StorageOptions;
+
+    use super::*;
+    use crate::selection::Scope;
+    use crate::version::RankingDefaults;
+
+    /// The thread that stores states may hold a selection that is being deleted.
+    #[test]
+    fn the_state_of_a_deleted_selection_is_not_stored_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
+        let arms: Vec<ModelName> = ["one", "two"].map(|arm| ModelName::new(arm).unwrap()).into();
+        let rule = SelectionRule {
+            name: ModelName::new("best").unwrap(),
+            id: ModelId(3),
+            stream: StreamName::new("films").unwrap(),
+            arms,
+            arm_ids: vec![ModelId(1), ModelId(2)],
+            strategy: StrategySpec::default(),
+            scope: Scope::Global,
+            scale: LossScale { objective: Objective::Reward, range: LabelRange::UNIT },
+            half_life: None,
+            defaults: RankingDefaults::default(),
+            begins: Watermark::start(),
+        };
+        let view = StreamView::new(&rule);
+        let store = || {
+            view.held.lock().stored = Some(Stored { records: 0, outdated: true });
+            view.store(&rule, &storage).unwrap();
+            storage.selection_states().get(rule.id).is_some()
+        };
+        assert!(store());
+        view.end_storing();
+        storage.delete_model(rule.id).unwrap();
+        assert!(!store());
     }
 }

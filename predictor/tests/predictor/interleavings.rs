@@ -19,6 +19,7 @@ use celeris_predictor::{
     ItemChange, PredictRequest, Predictor, PredictorError, PredictorOptions, RankingDefaults, ServingVersion,
 };
 use celeris_storage::{AckMode, Storage, StorageError, StorageOptions};
+use fail::FailGuard;
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use rand::SeedableRng as _;
@@ -218,6 +219,8 @@ impl Node {
 
 /// A node, the observations sent to it, and the epochs that it acknowledged.
 struct Scene {
+    /// The log's pause; dropped before the node, which waits for the log.
+    held: Option<FailGuard>,
     dir: tempfile::TempDir,
     node: Option<Node>,
     models: Models,
@@ -226,7 +229,6 @@ struct Scene {
     count: usize,
     waiting: RefCell<Vec<Outcome>>,
     acknowledged: [UserEpoch; USERS],
-    held: Option<Box<dyn std::any::Any>>,
 }
 
 impl Scene {
@@ -288,17 +290,23 @@ impl Scene {
         }
     }
 
-    /// Starts a node on a copy of the disk and checks it.
-    async fn crash(&mut self) {
+    /// Pauses the log before its next write.
+    fn hold(&self) -> FailGuard {
+        FailGuard::new(format!("commit {}", self.dir.path().join("db").display()), "pause").unwrap()
+    }
+
+    /// Starts a node on a copy of the disk and checks it; returns the last epochs on the disk.
+    async fn crash(&mut self) -> [UserEpoch; USERS] {
         let copy = tempfile::tempdir().unwrap();
         copy_dir(self.dir.path(), copy.path());
         let node = Node::open(copy.path(), &self.models);
-        for who in 0..USERS {
-            let reached = node.storage.histories().last_epoch(&stream(), &user(who)).unwrap();
-            assert!(reached >= self.acknowledged[who], "what was acknowledged is on the disk");
+        let reached = std::array::from_fn(|who| node.storage.histories().last_epoch(&stream(), &user(who)).unwrap());
+        for (reached, acknowledged) in reached.iter().zip(&self.acknowledged) {
+            assert!(reached >= acknowledged, "what was acknowledged is on the disk");
         }
         node.check(&self.models, "after a crash").await;
         node.storage.close().unwrap();
+        reached
     }
 
     async fn restart(&mut self) {
@@ -370,13 +378,13 @@ impl Scene {
                     });
                 }
             }
-            Step::Hold if self.held.is_none() => self.held = Some(Box::new(self.node().storage.log().hold_writes())),
+            Step::Hold if self.held.is_none() => self.held = Some(self.hold()),
             Step::Hold => {}
             Step::Release => {
                 self.release().await;
                 self.node().check(&self.models, "after a release").await;
             }
-            Step::Crash => self.crash().await,
+            Step::Crash => drop(self.crash().await),
             Step::Restart => unreachable!("it was taken above"),
             Step::Switch { version } => {
                 self.models.films.1 = version;
@@ -454,7 +462,8 @@ async fn reads_during_a_queued_amendment_do_not_restore_amended_records() {
             scene.take(Step::Read { user: 0 }).await;
             scene.take(Step::Observe { user: 0, item: 1, label: 3.0 }).await;
             scene.take(Step::Read { user: 0 }).await;
-            scene.take(Step::Crash).await;
+            let durable = scene.crash().await[0];
+            assert_eq!(durable, UserEpoch(observations as u64), "nothing is written while the log is paused");
             scene.take(Step::Release).await;
             // Past the next checkpoint, where the sums are stored.
             (0..5_000).for_each(|n| scene.observe(0, n % TRAINED, 2.0));

@@ -1,8 +1,9 @@
 //! A selection's state is a view of the log: it equals a simple replay, in any order, bit for bit.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use celeris_bandits::selection::{
     Exp4, HalfLifeRecords, LabelRange, Layout, LossScale, Objective, Outcome, Place, State, Strategy as _, StrategySpec,
@@ -53,7 +54,7 @@ fn version(model: &str, seed: u64) -> ServingVersion {
 fn rule(scope: Scope, half_life: Option<u64>) -> SelectionRule {
     SelectionRule {
         name: name(&format!("{}-{}", if scope == Scope::User { "user" } else { "all" }, half_life.unwrap_or(0))),
-        id: ModelId(if scope == Scope::User { 5 } else { 6 }),
+        id: ModelId(10 + half_life.unwrap_or(0) + u64::from(scope == Scope::Global)),
         stream: stream(),
         arms: ARMS.map(name).into(),
         arm_ids: vec![ModelId(1), ModelId(2), ModelId(3)],
@@ -67,14 +68,19 @@ fn rule(scope: Scope, half_life: Option<u64>) -> SelectionRule {
 }
 
 fn open(dir: &Path) -> (Storage, Predictor) {
+    let (storage, predictor) = open_arms(dir);
+    for half_life in HALF_LIVES {
+        predictor.models().put_selection(rule(Scope::Global, half_life));
+        predictor.models().put_selection(rule(Scope::User, half_life));
+    }
+    (storage, predictor)
+}
+
+fn open_arms(dir: &Path) -> (Storage, Predictor) {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     for (seed, arm) in (1..).zip(ARMS) {
         predictor.activation().activate(&stream(), RankingDefaults::default(), version(arm, seed)).unwrap();
-    }
-    for half_life in HALF_LIVES {
-        predictor.models().put_selection(rule(Scope::Global, half_life));
-        predictor.models().put_selection(rule(Scope::User, half_life));
     }
     (storage, predictor)
 }
@@ -150,13 +156,14 @@ async fn assert_views(storage: &Storage, predictor: &Predictor) {
     }
 }
 
-/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts.
+/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts from states
+/// that were stored at the end or, as before a crash, earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_equal_a_replay_of_the_log_after_amendments() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(31);
     let mut observed: BTreeMap<ObservationId, usize> = BTreeMap::new();
-    for _ in 0..4 {
+    for life in 0..5 {
         let (storage, predictor) = open(dir.path());
         let model = name(ARMS[0]);
         for round in 0..300 {
@@ -193,9 +200,125 @@ async fn states_equal_a_replay_of_the_log_after_amendments() {
             if round % 60 == 7 {
                 assert_views(&storage, &predictor).await;
             }
+            if round == 140 {
+                predictor.selections().store().unwrap();
+            }
         }
         assert_views(&storage, &predictor).await;
+        if life % 2 == 0 {
+            predictor.selections().store().unwrap();
+        }
         drop(predictor);
         storage.close().unwrap();
     }
+}
+
+fn observation(number: usize) -> Observation {
+    Observation {
+        user: user(number % USERS),
+        item: ItemId::new(format!("film {}", number % ITEMS)).unwrap(),
+        label: 1.0 + (number % 9) as f32 / 2.0,
+        weight: 1.0,
+        timestamp: None,
+        observation_id: None,
+        feedback: None,
+        decision: None,
+    }
+}
+
+/// Adds observations to the log, and stores the state of a selection; returns its hash.
+async fn store_after(dir: &Path, observations: usize) -> u64 {
+    let (storage, predictor) = open(dir);
+    for number in 0..observations {
+        drop(predictor.ingest().observe(&name(ARMS[0]), observation(number)).await.unwrap());
+    }
+    let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
+    predictor.selections().store().unwrap();
+    storage.close().unwrap();
+    report.state_hash
+}
+
+/// The hash of the selection's state after a start, if all records up to now would be ignored when read from the log.
+async fn hash_without_log(dir: &Path) -> u64 {
+    let (storage, predictor) = open_arms(dir);
+    let begins = storage.log().watermark(&stream());
+    predictor.models().put_selection(SelectionRule { begins, ..rule(Scope::Global, None) });
+    let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
+    storage.close().unwrap();
+    report.state_hash
+}
+
+async fn assert_equals_log(dir: &Path) {
+    let (storage, predictor) = open(dir);
+    assert_views(&storage, &predictor).await;
+    storage.close().unwrap();
+}
+
+fn stored_state(dir: &Path) -> PathBuf {
+    dir.join("selections").join(rule(Scope::Global, None).id.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_reads_the_stored_state_instead_of_the_log_unless_it_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = store_after(dir.path(), 200).await;
+    assert_eq!(hash_without_log(dir.path()).await, live);
+    let file = stored_state(dir.path());
+    let intact = fs::read(&file).unwrap();
+    let mut flipped = intact.clone();
+    flipped[intact.len() / 2] ^= 1;
+    let of_another = fs::read(file.with_file_name(rule(Scope::Global, Some(40)).id.to_string())).unwrap();
+    for damaged in [&flipped[..], &intact[..intact.len() - 1], &[], &of_another] {
+        fs::write(&file, damaged).unwrap();
+        assert_ne!(hash_without_log(dir.path()).await, live);
+        assert_equals_log(dir.path()).await;
+    }
+}
+
+/// As after the database was restored from a backup.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_state_of_a_longer_log_is_ignored() {
+    let (longer, shorter) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let live = store_after(longer.path(), 200).await;
+    store_after(shorter.path(), 150).await;
+    fs::copy(stored_state(longer.path()), stored_state(shorter.path())).unwrap();
+    assert_ne!(hash_without_log(shorter.path()).await, live);
+    assert_equals_log(shorter.path()).await;
+}
+
+/// The losses of an amended record leave the disk although few records have come since the state was stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_amendment_has_the_state_stored_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, predictor) = open(dir.path());
+    let model = name(ARMS[0]);
+    let observe = |number| predictor.ingest().observe(&model, observation(number));
+    let first = observe(0).await.unwrap().observation_id;
+    let store_if_due = || {
+        predictor.selections().follow_log().unwrap();
+        predictor.selections().store_if_due().unwrap();
+        fs::read(stored_state(dir.path())).ok()
+    };
+    assert_eq!(store_if_due(), None);
+    predictor.selections().store().unwrap();
+    let before = store_if_due().unwrap();
+    drop(observe(1).await.unwrap());
+    assert_eq!(store_if_due().as_ref(), Some(&before), "one record is not enough");
+    predictor.ingest().forget(&model, &first).await.unwrap();
+    assert_ne!(store_if_due().unwrap(), before);
+    storage.close().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_a_deleted_selection_is_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, predictor) = open(dir.path());
+    drop(predictor.ingest().observe(&name(ARMS[0]), observation(0)).await.unwrap());
+    predictor.selections().store().unwrap();
+    assert!(stored_state(dir.path()).exists());
+    let rule = rule(Scope::Global, None);
+    predictor.models().remove_selection(&rule.name);
+    storage.delete_model(rule.id).unwrap();
+    assert!(!stored_state(dir.path()).exists());
+    storage.close().unwrap();
 }

@@ -70,6 +70,10 @@ impl Database {
         move |error| failure(&self.path, action, error)
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn get(&self, column: Column, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
         self.db.get_pinned_cf(self.handle(column), key).map_err(self.failure("read"))
     }

@@ -46,15 +46,19 @@ pub(crate) fn sealed(key: &[u8], body: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`StorageError::Corrupt`].
 pub(crate) fn unseal<'a>(column: Column, key: &[u8], value: &'a [u8]) -> Result<&'a [u8], StorageError> {
-    let (content, checksum) =
-        value.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(|| corrupt(column, key, "it is cut short"))?;
+    opened(key, value).map_err(|reason| corrupt(column, key, &reason))
+}
+
+/// The body of a sealed value that is not in a database, or why it is damaged.
+pub(crate) fn opened<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], String> {
+    let (content, checksum) = value.split_last_chunk::<CHECKSUM_BYTES>().ok_or("it is cut short")?;
     if crc32c_append(crc32c(key), content) != u32::from_le_bytes(*checksum) {
-        return Err(corrupt(column, key, "its checksum does not match"));
+        return Err("its checksum does not match".to_owned());
     }
     match content.split_first() {
         Some((&FORMAT, body)) => Ok(body),
-        Some((other, _)) => Err(corrupt(column, key, &format!("it has the unknown format {other}"))),
-        None => Err(corrupt(column, key, "it is empty")),
+        Some((other, _)) => Err(format!("it has the unknown format {other}")),
+        None => Err("it is empty".to_owned()),
     }
 }
 

@@ -13,6 +13,7 @@ use super::scrub::{self, Cause, Unscrubbed};
 use super::watermark::Watermark;
 use crate::database::{Batch, Column, Durability};
 use crate::error::StorageError;
+use crate::faults;
 use crate::layout::{envelope, event, keys};
 
 /// Commits groups until the queue is closed and empty. After a failure it only drains the queue.
@@ -25,7 +26,7 @@ pub(super) fn run(shared: &Shared) {
             continue;
         }
         shared.space.look();
-        let _writing = shared.writing.lock();
+        faults::reach_commit(shared.database.path());
         match write(shared, &group, &mut scratch) {
             Ok(bytes) => publish(shared, &group, bytes),
             Err(error) => shared.progress.poison(&error.to_string()),

@@ -110,8 +110,6 @@ struct Shared {
     pending: PendingIds,
     /// The last durable sequences.
     watermarks: RwLock<Watermarks>,
-    /// Held by the committer while it writes, and by tests of the state between queueing and sync.
-    writing: Arc<Mutex<()>>,
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
@@ -150,7 +148,6 @@ impl Log {
             progress: Arc::default(),
             pending: PendingIds::default(),
             watermarks: RwLock::new(watermarks),
-            writing: Arc::default(),
             commits: AtomicU64::new(0),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -274,13 +271,6 @@ impl Log {
     #[must_use]
     pub fn is_durable(&self, position: CommitPosition) -> bool {
         self.shared.progress.is_durable(position)
-    }
-
-    /// Prevents the log from writing until the guard is dropped. Only for tests of the state between queueing and sync.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn hold_writes(&self) -> impl Drop + use<> {
-        self.shared.writing.lock_arc()
     }
 
     pub(crate) fn progress(&self) -> &Progress {

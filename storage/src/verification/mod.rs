@@ -332,7 +332,7 @@ impl Verifier {
             Stored { place, damaged: damaged.is_some(), last_pass: state.found.last_pass.map(|time| time.0) }
         };
         let text = serde_json::to_string(&stored).expect("texts and numbers are valid JSON");
-        if let Err(error) = replace_file(&self.file, &text) {
+        if let Err(error) = replace_file(&self.file, format!("{text}\n").as_bytes()) {
             tracing::warn!(%error, "the verification will continue from an earlier position after a restart");
         }
     }

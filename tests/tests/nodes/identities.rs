@@ -90,7 +90,7 @@ fn a_deletion_interrupted_by_a_kill_leaves_nothing_to_a_later_model() {
     let deleting = films.clone();
     // The node is killed before it responds.
     let failed = thread::spawn(move || deleting.node().try_send("DELETE", &deleting.path(""), "", "").is_err());
-    node.await_stderr("paused at deletion");
+    node.await_stderr("reached deletion");
     node.kill_hard();
     assert!(failed.join().unwrap());
     let left = data_dir::versions_of(dir.path(), "films");

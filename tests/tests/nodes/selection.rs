@@ -1,6 +1,7 @@
 //! Selections among models: which model answers, how weights are learnt, and states that equal the log bit for bit.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use celeris_tests::fixtures::{DIM, ITEMS, all_items, any_item, any_label, create_model, features};
 use celeris_tests::{Client, ModelClient, Node};
@@ -134,6 +135,8 @@ fn states_are_views_of_the_log_bit_for_bit() {
     assert_sums(&chosen, &sent);
     let live = hashes(&client);
     node.stop();
+    let stored = fs::read_dir(dir.path().join("selections")).unwrap();
+    assert_eq!(stored.count(), 4, "one state for each selection but that of single users");
     let node = Node::serve(dir.path());
     let client = node.client();
     assert_eq!(hashes(&client), live);

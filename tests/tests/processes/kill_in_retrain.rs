@@ -90,7 +90,7 @@ fn a_node_killed_in_any_step_serves_a_complete_version_afterwards() {
         let (before, active_before) = versions(&films);
         let answers_before = answers(&films);
         let job = start_retraining(&films);
-        node.await_stderr(&format!("paused at {step}"));
+        node.await_stderr(&format!("reached {step}"));
         // A complete version keeps serving while the step is paused.
         let meanwhile = films.observe(&json!({"user": "meanwhile", "item": "1", "label": 4}));
         observations += 1;
