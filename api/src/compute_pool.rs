@@ -104,8 +104,11 @@ impl ComputePool {
 
 impl Drop for ComputePool {
     fn drop(&mut self) {
-        // The last handle to a node may be dropped on an async thread, which must not wait.
-        if let Some(runtime) = self.runtime.lock().take() {
+        let Some(runtime) = self.runtime.lock().take() else { return };
+        if Handle::try_current().is_err() {
+            runtime.shutdown_timeout(STOP_TIMEOUT);
+        } else {
+            // An async thread must not wait.
             runtime.shutdown_background();
         }
     }

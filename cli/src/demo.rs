@@ -9,10 +9,11 @@ use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
 use celeris_predictor::PredictorError;
 use celeris_storage::AckMode;
 use serde_json::{Map, Value};
+use tokio::net::TcpListener;
 
 use crate::Failure;
 use crate::progress::Report;
-use crate::serve::{announce, asked_to_stop, listen, open, runtime, serve};
+use crate::serve::{announce, asked_to_stop, close, listen, open, runtime, serve};
 use celeris_api::config;
 use celeris_api::schema::models::DIM_DEFAULT;
 use celeris_api::state::Node;
@@ -54,25 +55,31 @@ pub fn run(args: Args) -> Result<(), Failure> {
         let listener = listen(&config).await?;
         let node = open(&data_dir, &config)?;
         let model = ModelName::new(MODEL).map_err(Failure::other)?;
-        if !is_prepared(&node, &model)? {
-            let asked_to_stop = asked_to_stop()?;
-            tokio::select! {
-                prepared = prepare(&node, &model, &args) => prepared?,
-                () = asked_to_stop => return Err(Failure::other("stopped before the demo was ready")),
-            }
-        }
-        let address = listener.local_addr().map_err(Failure::other)?;
-        eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");
-        let recommend = format!("http://{address}/v1/models/{model}/recommend");
-        eprintln!(
-            r#"recommend to user 7: curl {recommend} -H 'content-type: application/json' -d '{{"user": "7", "k": 10}}'"#
-        );
-        if args.exit_when_ready {
-            announce(address)?;
-            return tokio::task::block_in_place(|| node.close()).map_err(Failure::from);
+        let ready = make_ready(&node, &listener, &model, &args).await;
+        if ready.is_err() || args.exit_when_ready {
+            close(&node)?;
+            return ready;
         }
         serve(listener, node, &config).await
     })
+}
+
+/// Prepares the demo unless an earlier run has, and says how to use it.
+async fn make_ready(node: &Node, listener: &TcpListener, model: &ModelName, args: &Args) -> Result<(), Failure> {
+    if !is_prepared(node, model)? {
+        let asked_to_stop = asked_to_stop()?;
+        tokio::select! {
+            prepared = prepare(node, model, args) => prepared?,
+            () = asked_to_stop => return Err(Failure::other("stopped before the demo was ready")),
+        }
+    }
+    let address = listener.local_addr().map_err(Failure::other)?;
+    eprintln!("open http://{address}/ in a browser; the API is described at http://{address}/docs");
+    let recommend = format!("http://{address}/v1/models/{model}/recommend");
+    eprintln!(
+        r#"recommend to user 7: curl {recommend} -H 'content-type: application/json' -d '{{"user": "7", "k": 10}}'"#
+    );
+    if args.exit_when_ready { announce(address) } else { Ok(()) }
 }
 
 /// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids derive from the row, so

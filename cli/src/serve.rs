@@ -80,12 +80,21 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
 
 /// Serves until SIGTERM or SIGINT, drains the requests in flight, and closes the store.
 pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
-    let asked_to_stop = asked_to_stop()?;
-    let shutdown = async move {
-        asked_to_stop.await;
-        tracing::info!("stopping: requests under way are let through");
+    let served = async {
+        let asked_to_stop = asked_to_stop()?;
+        let shutdown = async move {
+            asked_to_stop.await;
+            tracing::info!("stopping: requests under way are let through");
+        };
+        announce(listener.local_addr().map_err(Failure::other)?)?;
+        server::serve(listener, node.clone(), &config.server, shutdown).await.map_err(Failure::other)
     };
-    announce(listener.local_addr().map_err(Failure::other)?)?;
-    server::serve(listener, node.clone(), &config.server, shutdown).await.map_err(Failure::other)?;
+    let served = served.await;
+    close(&node)?;
+    served
+}
+
+/// Closes a node, also after an error: the process must not end while threads of the node use the store.
+pub fn close(node: &Node) -> Result<(), Failure> {
     Ok(tokio::task::block_in_place(|| node.close())?)
 }

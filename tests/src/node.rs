@@ -40,6 +40,8 @@ struct Running {
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
     runtime: Runtime,
+    /// Dropped last, outside the runtime: then it waits for its threads.
+    node: celeris_api::state::Node,
 }
 
 impl Node {
@@ -79,18 +81,19 @@ impl Node {
         let node = node::open(options, &config).unwrap_or_else(|error| panic!("{}: {error}", data_dir.display()));
         drop(entered);
         let (stop, stopped) = oneshot::channel();
+        let serving = node.clone();
         let served = runtime.spawn(async move {
             let stopped = async move {
                 // An error: the sender was dropped.
                 let _ = stopped.await;
             };
-            server::serve(listener, node.clone(), &config.server, stopped).await.expect("the socket has an address");
-            tokio::task::block_in_place(|| node.close()).expect("the store can be closed");
+            server::serve(listener, serving.clone(), &config.server, stopped).await.expect("the socket has an address");
+            tokio::task::block_in_place(|| serving.close()).expect("the store can be closed");
         });
         Self {
             data_dir: data_dir.to_owned(),
             client: Client::new(format!("http://{address}")),
-            running: Some(Running { stop, served, runtime }),
+            running: Some(Running { stop, served, runtime, node }),
         }
     }
 
@@ -112,10 +115,11 @@ impl Node {
     /// If the store cannot be closed, or the directory is not released by the deadline.
     #[track_caller]
     pub fn stop(mut self) {
-        let Running { stop, served, runtime } = self.running.take().expect("a node is stopped once");
+        let Running { stop, served, runtime, node } = self.running.take().expect("a node is stopped once");
         drop(stop);
         runtime.block_on(served).expect("the node stops cleanly");
         runtime.shutdown_timeout(DEADLINE);
+        drop(node);
         // A guard's thread may hold the node a little longer.
         eventually("the release of the data directory", || is_released(&self.data_dir).then_some(()));
     }
@@ -123,8 +127,9 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(Running { runtime, .. }) = self.running.take() {
+        if let Some(Running { runtime, node, .. }) = self.running.take() {
             runtime.shutdown_timeout(DEADLINE);
+            drop(node);
         }
     }
 }
