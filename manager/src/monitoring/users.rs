@@ -5,8 +5,10 @@
 //! recently active user. Frequent users are therefore tracked long enough to be compared, however many other users
 //! there are.
 
+use std::num::NonZeroUsize;
+
 use celeris_model::UserId;
-use hashlink::LinkedHashMap;
+use lru::LruCache;
 
 use super::windows::{MeanLoss, Running};
 
@@ -46,17 +48,23 @@ pub struct UsersLoss {
     pub worst: Vec<UserLoss>,
 }
 
-/// Aggregates by user, most recently active last.
-#[derive(Default)]
+/// Aggregates by user.
 pub(crate) struct Users {
-    by_user: LinkedHashMap<UserId, Running>,
+    by_user: LruCache<UserId, Running>,
     /// Number of observations of untracked users since one was last added.
     passed_over: u32,
 }
 
+impl Default for Users {
+    fn default() -> Self {
+        let users_max = NonZeroUsize::new(USERS_MAX).expect("the bound is positive");
+        Self { by_user: LruCache::sparse(users_max), passed_over: 0 }
+    }
+}
+
 impl Users {
     pub(crate) fn add(&mut self, user: &UserId, loss: f64) {
-        if let Some(running) = self.by_user.to_back(user) {
+        if let Some(running) = self.by_user.get_mut(user) {
             running.add(loss);
             return;
         }
@@ -66,19 +74,18 @@ impl Users {
                 return;
             }
             self.passed_over = 0;
-            self.by_user.pop_front();
         }
         let mut running = Running::default();
         running.add(loss);
-        self.by_user.insert(user.clone(), running);
+        self.by_user.put(user.clone(), running);
     }
 
     pub(crate) fn get(&self, user: &UserId) -> Option<MeanLoss> {
-        self.by_user.get(user).and_then(|running| running.mean())
+        self.by_user.peek(user).and_then(|running| running.mean())
     }
 
     pub(crate) fn forget(&mut self, user: &UserId) {
-        self.by_user.remove(user);
+        self.by_user.pop(user);
     }
 
     pub(crate) fn summary(&self) -> UsersLoss {
