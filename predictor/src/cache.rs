@@ -182,6 +182,11 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         &self.shards[(self.hasher.hash_one(key) >> 32) as usize % SHARDS]
     }
 
+    /// The value under `key`; neither marked as used nor counted.
+    pub(crate) fn peek(&self, key: &K) -> Option<V> {
+        self.shard(key).lock().entries.peek(key).map(|entry| entry.value.clone())
+    }
+
     /// The value under `key`; marks it as most recently used.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let found = self.shard(key).lock().find(key);

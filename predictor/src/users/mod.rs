@@ -48,7 +48,7 @@ impl UserStore {
     /// Whether the user's state under the model's active version is in memory.
     pub(crate) fn is_warm(&self, model: &ServedModel, user: &UserId) -> bool {
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
-        self.untracked_held(&key).is_some_and(|entry| entry.is_warm(&model.active.load()))
+        self.cache.peek(&key).is_some_and(|entry| entry.is_warm(&model.active.load()))
     }
 
     pub(crate) fn sources<'a>(&'a self, key: &'a UserKey) -> Sources<'a> {
