@@ -164,7 +164,6 @@ impl Node {
     /// As [`celeris_storage::Storage::close`].
     pub fn close(&self) -> Result<(), StorageError> {
         self.compute.stop();
-        self.predictor.catalog().stop();
         // Before the store is closed, because the sealer reads from it.
         if let Some(sealer) = &self.sealer {
             sealer.stop();

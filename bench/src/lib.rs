@@ -80,8 +80,7 @@ pub enum Bench {
     Selection,
     /// The off-policy estimators against those of obp: values and time.
     Ope,
-    /// Exact and approximate top-k search in a million items, against faiss. Takes about ten minutes if the peers are
-    /// installed.
+    /// Top-k search in a million items, against faiss. Takes about ten minutes if the peers are installed.
     Recommend,
 }
 

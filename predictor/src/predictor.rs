@@ -118,7 +118,6 @@ impl Predictor {
                 selections: selections.clone(),
                 users: users.clone(),
                 features: features.clone(),
-                catalog: catalog.clone(),
                 scorer: scorer.clone(),
                 decisions,
                 seen: SeenCache::new(options.seen_bytes_max),

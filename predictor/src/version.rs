@@ -1,6 +1,5 @@
 //! A model version in memory.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,8 +26,6 @@ pub struct ServingVersion {
     pub(crate) newcomer: Arc<UserModel>,
     /// Identifies this version in cache keys; unique in this process.
     pub(crate) serial: u64,
-    /// Its directory, if it has one; rebuildable files such as the graph are stored there.
-    pub(crate) dir: Option<PathBuf>,
     /// Its search index, set before it serves.
     retrieval: OnceLock<Retrieval>,
 }
@@ -64,7 +61,6 @@ impl ServingVersion {
             rule,
             newcomer,
             serial,
-            dir: None,
             retrieval: OnceLock::new(),
         })
     }
@@ -73,13 +69,6 @@ impl ServingVersion {
     #[must_use]
     pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
         self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
-        self
-    }
-
-    /// Sets the version's directory.
-    #[must_use]
-    pub fn kept_in(mut self, dir: PathBuf) -> Self {
-        self.dir = Some(dir);
         self
     }
 

@@ -33,16 +33,6 @@ impl CandidateSet {
         Self { words, count }
     }
 
-    /// These rows, in any order.
-    #[must_use]
-    pub fn of_rows(rows: &[Row]) -> Self {
-        let mut words = vec![0; rows.iter().max().map_or(0, |last| *last as usize / 64 + 1)];
-        for row in rows {
-            words[*row as usize / 64] |= 1_u64 << (row % 64);
-        }
-        Self::of_words(words)
-    }
-
     /// Number of rows.
     #[must_use]
     pub fn count(&self) -> usize {

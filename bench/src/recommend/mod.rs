@@ -7,12 +7,9 @@ mod upserts;
 mod world;
 
 use std::iter;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use celeris_retrieval::graph::{Build, Plan};
-use celeris_retrieval::{CandidateSet, GraphIndex, Hit, Matrix, Row, Table};
+use celeris_retrieval::{CandidateSet, Hit, Matrix, Row, Table};
 
 use self::peer::Faiss;
 use self::world::{Norms, World};
@@ -35,7 +32,7 @@ const TURNS: [usize; 2] = [5, 1];
 /// Rounds over all turns in which scans are compared: enough that a disturbance of a second does not dominate.
 const SCAN_ROUNDS: [usize; 2] = [5, 1];
 
-/// Threads that build indexes, on both sides. Searches are single-threaded.
+/// Threads on which faiss builds its graph. Searches are single-threaded on both sides.
 const THREADS: usize = 2;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -56,9 +53,8 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         let faiss = if settings.quick { None } else { Faiss::start(&world, folder.path(), THREADS)? };
         let mut scene = Scene { norms, world: &world, table: &table, faiss };
         let rounds = settings.pick(SCAN_ROUNDS[0], SCAN_ROUNDS[1]);
-        one.install(|| scene.exact(&mut report, rounds))?;
+        one.install(|| scene.unfiltered(&mut report, rounds))?;
         one.install(|| filters::run(&mut report, &scene))?;
-        scene.graph(&mut report, folder.path(), &one)?;
     }
     http::run(&mut report, settings)?;
     upserts::run(&mut report, settings)?;
@@ -92,9 +88,12 @@ impl Scene<'_> {
         CandidateSet::all(self.matrix().len())
     }
 
-    /// Compares the exact scan, the quantized scan and faiss's scan in turns; all must find the same rows.
-    fn exact(&mut self, report: &mut Report, rounds: usize) -> Result<(), Failure> {
-        let (mut scan, mut pass, mut flat) = (Durations::default(), Durations::default(), Durations::default());
+    /// Compares the exact scan, the quantized scan and faiss's scan in turns; all must find the same rows. Takes turns
+    /// with faiss's graph as well, which may miss some of them.
+    fn unfiltered(&mut self, report: &mut Report, rounds: usize) -> Result<(), Failure> {
+        let (mut scan, mut pass) = (Durations::default(), Durations::default());
+        let (mut flat, mut graph) = (Durations::default(), Durations::default());
+        let recall = self.grow()?;
         let (everything, world, table) = (self.everything(), self.world, self.table);
         let turns = (0..world.queries.len()).step_by(TURN);
         for first in iter::repeat_n(turns, rounds).flatten() {
@@ -107,72 +106,32 @@ impl Scene<'_> {
                 let theirs = faiss.flat(queries.clone())?;
                 theirs.add_to(&mut flat);
                 agree(&found, &theirs.found)?;
+                if recall.is_some() {
+                    faiss.graph(queries.clone())?.add_to(&mut graph);
+                }
             }
             for (weights, found) in world.queries[queries].iter().zip(&found) {
                 let passed = pass.time(|| table.search(world.matrix(), weights, K, &everything));
                 same(&passed, found)?;
             }
         }
-        let flat = self.faiss.is_some().then(|| millis(&mut flat));
+        let (flat, pass) = (self.faiss.is_some().then(|| millis(&mut flat)), millis(&mut pass));
         report.measured(self.case("exact"), "ms", millis(&mut scan), flat);
-        report.measured(self.case("quantized_scan"), "ms", millis(&mut pass), flat);
-        Ok(())
-    }
-
-    /// Compares the graphs of both sides, and reports the planner's choice for ours. For equal norms, faiss builds
-    /// none: our build is aborted, and theirs would take minutes only to be slower than a scan.
-    fn graph(&mut self, report: &mut Report, folder: &Path, one: &rayon::ThreadPool) -> Result<(), Failure> {
-        let started = Instant::now();
-        let graph = self.built(&folder.join("graph"), one)?;
-        let seconds = started.elapsed().as_secs_f64();
-        let Some(plan) = graph.plans().first().copied() else {
-            return Err(Failure::other("an index without measurements"));
-        };
-        let mut theirs = None;
-        if let Some(faiss) = self.faiss.as_mut().filter(|_| self.norms == Norms::Spread) {
-            eprintln!("  faiss builds its graph …");
-            let grown = faiss.grow()?;
-            let mut searches = Durations::default();
-            faiss.graph(0..self.world.queries.len())?.add_to(&mut searches);
-            theirs = Some((grown.seconds.iter().sum::<f64>(), grown.recall, millis(&mut searches)));
-        }
+        report.measured(self.case("quantized_scan"), "ms", pass, flat);
         if self.norms == Norms::Spread {
-            let millis = theirs.map(|(_, _, millis)| millis);
-            report.measured(self.case("approximate"), "ms", plan.graph_micros / 1e3, millis);
-            report.measured(self.case("approximate/recall"), "share", plan.recall, theirs.map(|(_, recall, _)| recall));
-            report.measured(self.case("approximate/build"), "s", seconds, theirs.map(|(seconds, ..)| seconds));
+            report.measured(self.case("hnsw"), "ms", pass, recall.map(|_| millis(&mut graph)));
+            // Every result of the quantized scan was compared above.
+            report.measured(self.case("hnsw/recall"), "share", 1.0, recall);
         }
-        self.planned(report, graph, plan, one)
-    }
-
-    fn built(&self, path: &Path, one: &rayon::ThreadPool) -> Result<GraphIndex, Failure> {
-        eprintln!("  building our graph …");
-        let (queries, stop) = (&self.world.queries, AtomicBool::new(false));
-        let build = Build { table: self.table, matrix: self.matrix(), queries, path, threads: THREADS, stop: &stop };
-        one.install(|| build.run()).map_err(Failure::other)
-    }
-
-    /// Compares searches as a node makes them with the faster measured method, and reports the method.
-    fn planned(
-        &self,
-        report: &mut Report,
-        graph: GraphIndex,
-        plan: Plan,
-        one: &rayon::ThreadPool,
-    ) -> Result<(), Failure> {
-        self.table.attach(graph);
-        let everything = self.everything();
-        let mut planned = Durations::default();
-        one.install(|| {
-            for weights in &self.world.queries {
-                planned.time(|| self.table.search(self.matrix(), weights, K, &everything));
-            }
-        });
-        let faster = plan.graph_micros.min(plan.exact_micros) / 1e3;
-        report.compare(self.case("planner"), "ms", millis(&mut planned), faster);
-        let by_graph = f64::from(u8::from(self.table.is_approximate(K, &everything)));
-        report.single(self.case("planner/by_graph"), "of 1", Some(by_graph));
         Ok(())
+    }
+
+    /// Builds faiss's graph and returns its recall; `None` without faiss. Not for equal norms: building it would take
+    /// minutes, only for searches slower than a scan.
+    fn grow(&mut self) -> Result<Option<f64>, Failure> {
+        let Some(faiss) = self.faiss.as_mut().filter(|_| self.norms == Norms::Spread) else { return Ok(None) };
+        eprintln!("  faiss builds its graph …");
+        Ok(Some(faiss.grow()?.recall))
     }
 }
 

@@ -25,12 +25,13 @@ pub struct Faiss {
 /// The process's reply to a command.
 #[derive(Debug, Deserialize)]
 pub struct Answer {
-    /// Seconds of each query, or of building a graph.
+    /// Seconds of each query.
+    #[serde(default)]
     pub seconds: Vec<f64>,
     /// The rows found, by query.
     #[serde(default)]
     pub found: Vec<Vec<u32>>,
-    /// Recall of a graph, at the smallest sufficient expansion.
+    /// Recall of the graph, at the smallest sufficient expansion.
     #[serde(default)]
     pub recall: f64,
 }

@@ -24,7 +24,7 @@ pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)
 pub(super) fn load(dir: &Path, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
     let loaded = read_version(dir)?;
     check_fits(&record.config, &loaded)?;
-    Ok(serving(record, version, loaded)?.kept_in(dir.to_owned()))
+    serving(record, version, loaded)
 }
 
 /// A loaded version as a serving version of this model.

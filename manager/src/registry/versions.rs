@@ -80,7 +80,7 @@ impl VersionStore {
         let log = || self.storage.log().watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));
         let event = note(record.active, &mut description);
-        let serving = serving(&record, version, loaded)?.kept_in(dir);
+        let serving = serving(&record, version, loaded)?;
         record.newest = version;
         let model = &record.config.name;
         let mut batch = RegistryBatch::new();

@@ -41,7 +41,7 @@ impl Activation {
     ) -> Result<(), PredictorError> {
         let version = Arc::new(version);
         self.catalog.equip(stream, &version)?;
-        self.serve(stream, defaults, &version);
+        self.models.switch(stream, defaults, version);
         Ok(())
     }
 
@@ -49,12 +49,7 @@ impl Activation {
     /// finish on their version.
     pub fn switch(&self, defaults: RankingDefaults, prepared: Prepared) {
         let Prepared { stream, version, .. } = prepared;
-        self.serve(&stream, defaults, &version);
-    }
-
-    fn serve(&self, stream: &StreamName, defaults: RankingDefaults, version: &Arc<ServingVersion>) {
-        self.models.switch(stream, defaults, Arc::clone(version));
-        self.catalog.want_graph(version);
+        self.models.switch(&stream, defaults, version);
     }
 
     /// Stops serving a model.

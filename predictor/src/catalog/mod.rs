@@ -6,7 +6,6 @@
 //! serve or are being prepared are updated in the same request; a version that is being prepared is registered for
 //! changes before it reads the catalog, so it misses none.
 
-mod background;
 mod edits;
 mod listing;
 mod load;
@@ -15,23 +14,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use celeris_model::{ModelName, StreamName, VersionId};
-use celeris_retrieval::{CandidateSet, Hit, Row, best_of};
+use celeris_retrieval::Row;
 use celeris_storage::Storage;
 use parking_lot::Mutex;
 
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
-use crate::index::{CatalogView, Retrieval, RetrievalView, StreamCatalog, matrix};
+use crate::index::{CatalogView, Retrieval, RetrievalView, StreamCatalog};
 use crate::models::{Models, ServedModel};
 use crate::version::ServingVersion;
 
 pub use edits::{Edited, ItemChange, ItemEdit};
 pub use listing::{FoundItems, ItemSearch, ItemView, ListedItem};
-
-use background::{Background, Sample};
-
-/// Interval, in graph searches, at which a search is repeated exactly in the background.
-const SAMPLED_EVERY: u32 = 256;
 
 /// The catalogs and search indexes of a node.
 pub struct ItemCatalog {
@@ -42,8 +36,6 @@ pub struct ItemCatalog {
     streams: Mutex<HashMap<StreamName, Weak<StreamCatalog>>>,
     /// The versions that serve or are being prepared, which are notified of changes.
     versions: Mutex<Vec<Weak<ServingVersion>>>,
-    /// Builds graphs and samples the recall of searches.
-    background: Background,
 }
 
 /// The search index of a model's active version, in figures.
@@ -56,35 +48,7 @@ pub struct SearchView {
 
 impl ItemCatalog {
     pub(crate) fn new(storage: Storage, models: Arc<Models>, features: Arc<FeatureStore>) -> Self {
-        Self {
-            storage,
-            models,
-            features,
-            streams: Mutex::default(),
-            versions: Mutex::default(),
-            background: Background::default(),
-        }
-    }
-
-    /// The best `k` of the allowed items for these weights, best first, under a version.
-    pub(crate) fn search(
-        &self,
-        version: &Arc<ServingVersion>,
-        weights: &[f32],
-        k: usize,
-        allowed: &CandidateSet,
-    ) -> Vec<Hit> {
-        let retrieval = version.retrieval();
-        let trained = retrieval.table().search(matrix(&version.theta), weights, k, allowed);
-        if rand::random_ratio(1, SAMPLED_EVERY)
-            && retrieval.table().is_approximate(k, allowed)
-            && self.background.wants_sample()
-        {
-            let (version, weights) = (Arc::clone(version), weights.to_vec());
-            self.background.sample(Sample { version, weights, allowed: allowed.clone(), found: trained.clone() });
-        }
-        let fresh = retrieval.search_fresh(weights, k, allowed);
-        if fresh.is_empty() { trained } else { best_of(k, [trained.as_slice(), fresh.as_slice()]) }
+        Self { storage, models, features, streams: Mutex::default(), versions: Mutex::default() }
     }
 
     /// Builds the search index of a version before it serves: its table, and the items outside it.
@@ -94,11 +58,6 @@ impl ItemCatalog {
         // From here on the version receives every change, so only items described before are missing.
         self.versions.lock().push(Arc::downgrade(version));
         version.retrieval().fill(&catalog.described(), |item| self.features.read(version, stream, item))
-    }
-
-    /// Queues the graph of a serving version, if its table is large and the version has a directory.
-    pub(crate) fn want_graph(&self, version: &Arc<ServingVersion>) {
-        self.background.want_graph(version);
     }
 
     /// Updates these rows in every version of the stream with the current features of their items.
@@ -127,11 +86,6 @@ impl ItemCatalog {
         let catalog = Arc::new(load::load(&self.storage, stream)?);
         streams.insert(stream.clone(), Arc::downgrade(&catalog));
         Ok(catalog)
-    }
-
-    /// Stops background work and waits for it. Requests are still answered.
-    pub fn stop(&self) {
-        self.background.stop();
     }
 
     /// The catalogs of the streams that have serving models.

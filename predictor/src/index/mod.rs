@@ -4,6 +4,6 @@ mod retrieval;
 mod stream_catalog;
 
 pub use retrieval::RetrievalView;
-pub(crate) use retrieval::{FreshFeatures, Retrieval, matrix};
+pub(crate) use retrieval::{FreshFeatures, Retrieval};
 pub use stream_catalog::CatalogView;
 pub(crate) use stream_catalog::{ItemNews, StreamCatalog};

@@ -1,11 +1,9 @@
 //! The search index of one version: the table of its trained items, and a delta index of items added since training.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use celeris_features::Theta;
 use celeris_model::ItemId;
-use celeris_retrieval::graph::GraphIndex;
 use celeris_retrieval::{CandidateSet, DeltaIndex, Hit, Matrix, Row, Similarity, Table, best_of};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rayon::prelude::*;
@@ -32,18 +30,8 @@ pub(crate) struct Retrieval {
     table: Table,
     /// Described items that are not in the table, with their features under the version.
     fresh: RwLock<DeltaIndex>,
-    /// Whether the version no longer serves, so that its graph build can stop.
-    retired: AtomicBool,
-    recall: Mutex<RecallSum>,
     /// Held from reading an item's features until they are in `fresh`, so that the latest read wins.
     refreshing: [Mutex<()>; STRIPES],
-}
-
-/// Sum and count of the measured recalls.
-#[derive(Debug, Clone, Copy, Default)]
-struct RecallSum {
-    sum: f64,
-    samples: u64,
 }
 
 /// Figures about a version's search index.
@@ -51,20 +39,12 @@ struct RecallSum {
 pub struct RetrievalView {
     /// Items that are not in the version's table.
     pub fresh: usize,
-    /// Bytes of the index, without the version's own table and memory-mapped files.
+    /// Bytes of the index, without the version's own table.
     pub bytes: usize,
-    /// Rows in the graph: `None` before it is built, 0 if measurement showed no gain.
-    pub graph_rows: Option<usize>,
-    /// Bytes of the graph's memory-mapped file.
-    pub graph_bytes: u64,
-    /// Graph searches that were repeated exactly.
-    pub recall_samples: u64,
-    /// Mean recall of the graph in these searches.
-    pub recall: Option<f64>,
 }
 
 /// The matrix of a version's table.
-pub(crate) fn matrix(theta: &Theta) -> Matrix<'_> {
+fn matrix(theta: &Theta) -> Matrix<'_> {
     Matrix::new(theta.dim(), theta.features(), theta.offsets())
 }
 
@@ -75,8 +55,6 @@ impl Retrieval {
             catalog,
             table: Table::build(matrix(theta), rows),
             fresh: RwLock::new(DeltaIndex::new(theta.dim())),
-            retired: AtomicBool::new(false),
-            recall: Mutex::default(),
             refreshing: [const { Mutex::new(()) }; STRIPES],
         }
     }
@@ -85,43 +63,10 @@ impl Retrieval {
         &self.catalog
     }
 
-    pub(crate) fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// Marks the version as no longer serving.
-    pub(crate) fn retire(&self) {
-        self.retired.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn retired(&self) -> &AtomicBool {
-        &self.retired
-    }
-
-    pub(crate) fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Relaxed)
-    }
-
-    /// Records the recall of one graph search.
-    pub(crate) fn note_recall(&self, share: f64) {
-        let mut recall = self.recall.lock();
-        recall.sum += share;
-        recall.samples += 1;
-    }
-
     /// The current figures.
     pub(crate) fn view(&self) -> RetrievalView {
-        let recall = *self.recall.lock();
-        let graph = self.table.graph();
         let fresh = self.fresh.read();
-        RetrievalView {
-            fresh: fresh.len(),
-            bytes: self.table.bytes() + fresh.bytes(),
-            graph_rows: graph.map(GraphIndex::rows),
-            graph_bytes: graph.map_or(0, GraphIndex::bytes),
-            recall_samples: recall.samples,
-            recall: (recall.samples > 0).then(|| recall.sum / recall.samples as f64),
-        }
+        RetrievalView { fresh: fresh.len(), bytes: self.table.bytes() + fresh.bytes() }
     }
 
     pub(crate) fn rows(&self) -> &[Row] {
@@ -137,9 +82,11 @@ impl Retrieval {
         self.table.slot(row).is_some()
     }
 
-    /// The best `k` allowed items of the delta index, best first.
-    pub(crate) fn search_fresh(&self, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
-        self.fresh.read().search(weights, k, allowed)
+    /// The best `k` of the allowed items for these weights, best first.
+    pub(crate) fn search(&self, theta: &Theta, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
+        let trained = self.table.search(matrix(theta), weights, k, allowed);
+        let fresh = self.fresh.read().search(weights, k, allowed);
+        if fresh.is_empty() { trained } else { best_of(k, [trained.as_slice(), fresh.as_slice()]) }
     }
 
     /// The `k` allowed rows that are most similar, most similar first.

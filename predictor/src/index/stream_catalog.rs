@@ -136,9 +136,8 @@ impl StreamCatalog {
         version.rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().enlist(rows));
     }
 
-    /// Retires a version: items that only its table has are no longer shown.
+    /// Items that only this version's table has are no longer shown.
     pub(crate) fn dismiss(&self, version: &Retrieval) {
-        version.retire();
         version.rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().dismiss(rows));
     }
 

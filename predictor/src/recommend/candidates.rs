@@ -102,6 +102,30 @@ pub(crate) struct Shortlist {
     pub(crate) pool_share: Option<PoolShare>,
 }
 
+impl Search<'_> {
+    /// The best `n` by these weights, boosts included.
+    pub(crate) fn best(&self, weights: &[f32], n: usize) -> Vec<Row> {
+        let (theta, retrieval) = (&self.context.version.theta, self.context.version.retrieval());
+        if self.boosts.is_empty() {
+            return retrieval.search(theta, weights, n, self.allowed).into_iter().map(|hit| hit.row).collect();
+        }
+        let of_cell = |Cell { rows, add }: Cell| {
+            let hits = retrieval.search(theta, weights, n, &rows);
+            hits.into_iter().map(move |hit| Hit { score: hit.score + add, ..hit })
+        };
+        let mut hits: Vec<Hit> = self.boosts.cells(self.allowed).into_iter().flat_map(of_cell).collect();
+        hits.sort_unstable_by(|left, right| right.score.total_cmp(&left.score).then(left.row.cmp(&right.row)));
+        hits.truncate(n);
+        hits.into_iter().map(|hit| hit.row).collect()
+    }
+
+    /// Candidates for a diverse ranking: enough of the best by score.
+    pub(crate) fn diverse_shortlist(&self) -> Shortlist {
+        let rows = self.best(&mean_weights(self.snapshot), diverse_width(self.draw.k));
+        listed(self, rows, None)
+    }
+}
+
 impl Recommender {
     /// The candidates of a ranking: at least `k`, if that many are allowed.
     ///
@@ -110,7 +134,7 @@ impl Recommender {
     pub(crate) fn shortlist(&self, search: &Search<'_>) -> Result<Shortlist, PredictorError> {
         let Search { allowed, draw, .. } = search;
         if allowed.count() <= WHOLE {
-            let rows = self.best(search, &mean_weights(search.snapshot), allowed.count());
+            let rows = search.best(&mean_weights(search.snapshot), allowed.count());
             return Ok(listed(search, rows, draw.pool_share));
         }
         if draw.is_of_pool() {
@@ -118,9 +142,9 @@ impl Recommender {
             return Ok(listed(search, rows, Some(certainly(1.0))));
         }
         let widths = Widths::of(draw.policy, draw.k);
-        let mut rows = self.best(search, &mean_weights(search.snapshot), widths.by_mean);
+        let mut rows = search.best(&mean_weights(search.snapshot), widths.by_mean);
         if widths.by_draw > 0 {
-            rows.extend(self.best(search, &drawn_weights(search)?, widths.by_draw));
+            rows.extend(search.best(&drawn_weights(search)?, widths.by_draw));
         }
         rows.extend(sampled(search, widths.sampled));
         let mut met = HashSet::with_capacity(rows.len());
@@ -129,22 +153,6 @@ impl Recommender {
             rows = self.by_bound(search, &rows, kept)?;
         }
         Ok(listed(search, rows, draw.pool_share.map(|_| certainly(0.0))))
-    }
-
-    /// The best `n` by these weights, boosts included.
-    pub(crate) fn best(&self, search: &Search<'_>, weights: &[f32], n: usize) -> Vec<Row> {
-        let Search { context, allowed, boosts, .. } = search;
-        if boosts.is_empty() {
-            return self.catalog.search(&context.version, weights, n, allowed).into_iter().map(|hit| hit.row).collect();
-        }
-        let of_cell = |Cell { rows, add }: Cell| {
-            let hits = self.catalog.search(&context.version, weights, n, &rows);
-            hits.into_iter().map(move |hit| Hit { score: hit.score + add, ..hit })
-        };
-        let mut hits: Vec<Hit> = boosts.cells(allowed).into_iter().flat_map(of_cell).collect();
-        hits.sort_unstable_by(|left, right| right.score.total_cmp(&left.score).then(left.row.cmp(&right.row)));
-        hits.truncate(n);
-        hits.into_iter().map(|hit| hit.row).collect()
     }
 
     /// The `kept` rows with the highest bounds under the policy, which draws nothing.
@@ -159,12 +167,6 @@ impl Recommender {
         let mut unused = generator(draw.seed.value, 0);
         let order = policy.choose(&scored.candidates(context), kept, &mut unused)?;
         Ok(order.into_iter().map(|candidate| rows[candidate]).collect())
-    }
-
-    /// Candidates for a diverse ranking: enough of the best by score.
-    pub(crate) fn diverse_shortlist(&self, search: &Search<'_>) -> Shortlist {
-        let rows = self.best(search, &mean_weights(search.snapshot), diverse_width(search.draw.k));
-        listed(search, rows, None)
     }
 }
 

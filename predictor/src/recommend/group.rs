@@ -130,7 +130,7 @@ impl Recommender {
         let (each, least) = WIDENING;
         let mut width = if *by == Aggregate::Mean { wanted } else { (each * wanted).max(least) };
         loop {
-            let rows = self.best(&search, &weights, width);
+            let rows = search.best(&weights, width);
             let is_whole = rows.len() < width;
             let mut scored = self.score_rows(group, &rows)?;
             if *by == Aggregate::Mean {

@@ -3,8 +3,7 @@
 //!
 //! The set of allowed rows is exact: the filter, current availability, the request's exclusions, the user's seen items
 //! and the items of earlier pages are combined, and all searches and draws stay within it. `candidates` then selects
-//! the policy's candidates; from there on a recommendation is a ranking like any other. Only the choice of the best allowed
-//! items may be approximate.
+//! the policy's candidates; from there on a recommendation is a ranking like any other.
 
 mod anonymous;
 mod boosts;
@@ -25,7 +24,6 @@ use celeris_model::{ModelName, SelectionFacts, Timestamp, UserId};
 use celeris_retrieval::CandidateSet;
 use celeris_storage::Storage;
 
-use crate::catalog::ItemCatalog;
 use crate::clock_skew::ClockSkew;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
@@ -83,7 +81,6 @@ pub struct Recommender {
     pub(crate) selections: Arc<Selections>,
     pub(crate) users: Arc<UserStore>,
     pub(crate) features: Arc<FeatureStore>,
-    pub(crate) catalog: Arc<ItemCatalog>,
     pub(crate) scorer: Arc<Scorer>,
     pub(crate) decisions: Arc<DecisionLog>,
     pub(crate) seen: SeenCache,
@@ -185,7 +182,7 @@ impl Recommender {
         let mut draw = recommending.draw(context);
         let search = Search { context, snapshot: &snapshot, allowed, boosts: &boosts, draw };
         let shortlist = match request.diversity {
-            Some(_) => self.diverse_shortlist(&search),
+            Some(_) => search.diverse_shortlist(),
             None => self.shortlist(&search)?,
         };
         draw.pool_share = shortlist.pool_share;

@@ -8,6 +8,5 @@ mod long_histories;
 mod recommending;
 mod repeated_plays;
 mod rewards_of_others;
-mod search_graph;
 mod selections_are_views;
 mod states_are_views;

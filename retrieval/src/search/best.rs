@@ -71,16 +71,6 @@ impl Best {
         }
     }
 
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.kept.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
-    }
-
     /// An empty instance with the same `k`.
     #[must_use]
     pub fn emptied(&self) -> Self {

@@ -244,7 +244,7 @@ fn no_version_holds_data_of_individual_users() {
     let of_versions = ["_SUCCESS", "cold_map.json", "cold_map.parquet", "item_features.parquet", "prior.parquet"];
     let check = |folder: &Path| {
         for name in names_below(folder) {
-            let known = of_versions.contains(&name.as_str()) || name.starts_with("trainer_") || name == "search_graph";
+            let known = of_versions.contains(&name.as_str()) || name.starts_with("trainer_");
             assert!(known, "{name} in {}", folder.display());
         }
     };

@@ -169,25 +169,12 @@ fn ope_is_compared_in_value_and_time() {
 /// The benchmark itself fails if a search differs from computing all scores.
 #[test]
 fn searches_are_compared_with_computing_all_scores() {
-    let kinds = [
-        "exact",
-        "quantized_scan",
-        "planner",
-        "planner/by_graph",
-        "filter/keeps=50%",
-        "filter/keeps=10",
-        "exclude=10000",
-    ];
+    let kinds = ["exact", "quantized_scan", "filter/keeps=50%", "filter/keeps=10", "exclude=10000"];
     let cases: Vec<String> = ["", "/norms=equal"]
         .iter()
         .flat_map(|suffix| kinds.map(|kind| format!("{kind}/n=1000000/d=50{suffix}")))
         .collect();
     let mut cases: Vec<&str> = cases.iter().map(String::as_str).collect();
-    cases.extend([
-        "approximate/n=1000000/d=50",
-        "approximate/recall/n=1000000/d=50",
-        "build/table",
-        "http/n=1000000/d=50",
-    ]);
+    cases.extend(["hnsw/n=1000000/d=50", "build/table", "http/n=1000000/d=50"]);
     assert_cases("recommend", &cases);
 }

@@ -104,11 +104,6 @@ impl Codes {
         self.blocks.len()
     }
 
-    /// The `count` longest rows, longest first.
-    pub(crate) fn longest(&self, count: usize) -> &[Row] {
-        &self.order[..count]
-    }
-
     /// The end of the blocks, from `first` on, in which a row may have a score of at least `floor`.
     pub(crate) fn end_of_reach(&self, query: &Query, first: usize, floor: f32) -> usize {
         first + self.blocks[first..].partition_point(|block| query.reach(block) >= f64::from(floor))
